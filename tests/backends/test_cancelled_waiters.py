@@ -7,6 +7,7 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.core.keys import glob_escape
+from django_redlock.core.primitives import base
 from django_redlock.core.renewal import registry
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
@@ -23,7 +24,14 @@ MAKE = {
     "multilock": lambda backend, name: backend.multilock([name, name + "2"]),
 }
 MANY = 40  # waiters
-SOON = 5  # seconds: less than the time after which a waiter lapses from the list
+SOON = 15  # seconds: less than the time after which a waiter lapses from the list
+
+
+@pytest.fixture(autouse=True)
+def rare_polls(monkeypatch):
+    """Waiters are listed for longer than the tests wait."""
+    monkeypatch.setattr(base, "MAX_BLOCK", 2.0 * SOON)
+    monkeypatch.setattr(base, "MAX_BLOCK_IN_QUEUE", 2.0 * SOON)
 
 
 class ThreeNodes(Group):

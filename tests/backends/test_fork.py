@@ -9,7 +9,7 @@ from django_redlock.backends.redis import RedisBackend
 
 def test_a_child_asks_the_sentinels_itself(sentinel, unique):
     """The child of a fork asks the Sentinels for the master, because the parent's master may have died."""
-    backend = RedisBackend(sentinel.url, node_timeout=2)
+    backend = RedisBackend(sentinel.url, node_timeout=10)
     with backend.lock(unique):
         pass
     former = sentinel.master

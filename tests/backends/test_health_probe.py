@@ -24,7 +24,7 @@ def as_user(server, rights):
 @pytest.mark.parametrize("rights", USERS.values(), ids=USERS)
 def test_a_user_who_may_not(own_redis, client_of, backend, rights):
     """health() reports a user who may read the state of the server and may not acquire locks."""
-    client = client_of(backend(as_user(own_redis(), rights), node_timeout=1))
+    client = client_of(backend(as_user(own_redis(), rights), node_timeout=5))
     (row,) = client.health()
     assert not row["ok"]
     assert "grants no lock: " in row["problems"][0]
@@ -33,7 +33,7 @@ def test_a_user_who_may_not(own_redis, client_of, backend, rights):
 def test_memory_that_has_run_out(own_redis, client_of):
     """health() reports a server that is out of memory and does not evict."""
     server = own_redis()
-    client = client_of(RedisBackend(server.url, node_timeout=1))
+    client = client_of(RedisBackend(server.url, node_timeout=5))
     assert [row["ok"] for row in client.health()] == [True]
     with server.client() as admin:
         admin.config_set("maxmemory", 1)
@@ -47,7 +47,7 @@ def test_one_of_several_nodes(own_redis, client_of):
     """health() probes each node by itself and names the one that grants no lock."""
     servers = [own_redis() for _ in range(3)]
     urls = [servers[0].url, as_user(servers[1], USERS["other keys"]), servers[2].url]
-    client = client_of(RedlockBackend(urls, node_timeout=1, quarantine=False))
+    client = client_of(RedlockBackend(urls, node_timeout=5, quarantine=False))
     assert [row["ok"] for row in client.health()] == [True, False, True]
     assert client.lock("x").acquire()
 
@@ -56,7 +56,7 @@ def test_nothing_is_left(own_redis, client_of):
     """health() leaves no key, except the marker of a quarantine."""
     server = own_redis()
     for quarantine in False, True:
-        (row,) = client_of(RedisBackend(server.url, node_timeout=1, quarantine=quarantine)).health()
+        (row,) = client_of(RedisBackend(server.url, node_timeout=5, quarantine=quarantine)).health()
         assert row["ok"]
     with server.client() as admin:
         assert admin.keys() == [b"redlock:marker"]
@@ -66,8 +66,8 @@ def test_nothing_is_left(own_redis, client_of):
 def test_each_server_of_a_cluster(start, client_of):
     """health() probes each server of a Cluster with a name in one of its own slots."""
     cluster = start(Cluster())
-    assert all(row["ok"] for row in client_of(RedisBackend(cluster.url, node_timeout=1)).health())
+    assert all(row["ok"] for row in client_of(RedisBackend(cluster.url, node_timeout=5)).health())
     with cluster.servers[1].client() as admin:
         admin.config_set("maxmemory", 1)
-    rows = client_of(RedisBackend(cluster.url, node_timeout=1)).health()
+    rows = client_of(RedisBackend(cluster.url, node_timeout=5)).health()
     assert sorted(row["ok"] for row in rows) == [False, True, True]

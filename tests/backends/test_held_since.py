@@ -22,8 +22,9 @@ from testproject.redis_server import RedisServer
 from tests.support.group import Group
 from tests.support.service import poll
 
-WAIT = 0.8  # seconds that each of them waits
+WAIT = 2.0  # seconds that each of them waits
 BLOCK = 0.2  # seconds that a waiter blocks at the longest: how exact its time is
+SLACK = 1.5  # seconds by which a busy machine may delay the request before the granted one
 KINDS = {
     "mutex": lambda backend, name, **options: backend.lock(name, **options),
     "fair": lambda backend, name, **options: backend.lock(name, fair=backend.fair is not None, **options),
@@ -79,7 +80,7 @@ def test_waiting_is_not_holding(backend, unique, monkeypatch):
     for kind in KINDS:
         poll(lambda kind=kind: "waiter" in str([info.owner for info in infos(kind)]), timeout=20, what="the waiter")
         for info in infos(kind):
-            assert released - 2 * BLOCK < info.since <= time.time() + 0.001, kind
+            assert released - SLACK < info.since <= time.time() + 0.001, kind
             assert info.ttl == pytest.approx(20)
     go_on.set()
     for thread in threads:
@@ -109,10 +110,16 @@ def test_handed_over_in_the_process(redis_url, unique, monkeypatch):
             what="two to queue behind the third",
         )
         time.sleep(WAIT)
+        released = time.time()
     for number, each in enumerate(release, 1):
         poll(lambda number=number: len(granted) == number, timeout=20, what="the next holder")
         # The store hears of some hand-overs a little later.
-        poll(lambda: abs(backend.describe(unique).since - granted[-1]) < WAIT / 2, timeout=20, what="the time")
+        poll(
+            lambda since=released: since - SLACK < backend.describe(unique).since <= granted[-1] + 0.001,
+            timeout=20,
+            what="the time",
+        )
+        released = time.time()
         each.set()
     for thread in threads:
         thread.join(60)
@@ -124,9 +131,9 @@ def test_extended(backend, kind, unique):
     """An extension replaces the remaining time, and the shown ttl is at least the remaining time."""
     with KINDS[kind](backend, unique, ttl=20) as lock:
         [first, *_] = [info for info in backend.held() if unique in info.name]
-        lock.extend(25)
+        lock.extend(60)
         for info in (info for info in backend.held() if unique in info.name):
-            assert 24 < info.remaining <= info.ttl <= 25
+            assert 30 < info.remaining <= info.ttl <= 60
             assert info.since == pytest.approx(first.since, abs=0.01)
 
 
@@ -150,7 +157,7 @@ def test_tasks(store):
     claim = Claim("settle", keys, b"token", describe_owner({"task_id": "task"}, 60.0), 60.0, payload=call)
     lease = drive(store.algorithm.acquire(BODY, claim, 0.0), store.perform)
     info = backend.describe("settle")
-    assert info.ttl >= info.remaining > 59
+    assert info.ttl >= info.remaining > 30
     assert start - 0.001 <= info.since <= time.time() + 0.001  # milliseconds are rounded
     drive(store.algorithm.release(BODY, lease.claim), store.perform)
     info = backend.describe("settle")

@@ -44,7 +44,7 @@ def behind(sentinel, start):
     def made(*addresses, **options):
         right = sentinel.url.rpartition(",")[2]
         url = f"redis+sentinel://{','.join(addresses)},{right}"
-        return start(contextlib.closing(RedisBackend(url, node_timeout=2, **options)))
+        return start(contextlib.closing(RedisBackend(url, node_timeout=10, **options)))
 
     return made
 
@@ -64,7 +64,7 @@ def test_a_redis_in_place_of_a_sentinel(behind, redis_server, unique):
 def test_only_wrong_sentinels(answering, start, unique):
     """If no address in LOCATION is a Sentinel, the error names each with its problem."""
     places = [answering(text) for text in STRANGE]
-    backend = start(contextlib.closing(RedisBackend(f"redis+sentinel://{','.join(places)}/locks", node_timeout=2)))
+    backend = start(contextlib.closing(RedisBackend(f"redis+sentinel://{','.join(places)}/locks", node_timeout=10)))
     with pytest.raises(LockUnavailable) as caught:
         backend.lock(unique).acquire(False)
     assert all(place in str(caught.value) for place in places)
@@ -80,11 +80,11 @@ def test_sentinels_with_a_password(sentinel, start, unique):
             "": "requires a password.*sentinel_password",
             "?sentinel_password=wrong": "WRONGPASS|invalid",
         }.items():
-            backend = start(contextlib.closing(RedisBackend(sentinel.url + query, node_timeout=2)))
+            backend = start(contextlib.closing(RedisBackend(sentinel.url + query, node_timeout=10)))
             with pytest.raises(LockUnavailable, match=outcome):
                 backend.lock(unique).acquire(False)
         url = sentinel.url + "?sentinel_password=secret"
-        with start(contextlib.closing(RedisBackend(url, node_timeout=2))).lock(unique):
+        with start(contextlib.closing(RedisBackend(url, node_timeout=10))).lock(unique):
             pass
     finally:
         for client in clients:
@@ -115,12 +115,12 @@ def test_a_full_executor(urls, unique, where):
     over = threading.Event()
 
     async def scenario():
-        backend = RedisBackend(urls[where], node_timeout=2)
+        backend = RedisBackend(urls[where], node_timeout=10)
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        busy = asyncio.create_task(asyncio.to_thread(over.wait, 4))
+        busy = asyncio.create_task(asyncio.to_thread(over.wait, 15))
         await asyncio.sleep(0)
         try:
-            assert await backend.lock(unique).aacquire(timeout=2)
+            assert await backend.lock(unique).aacquire(timeout=10)
             assert await backend.aheld(unique)
             assert not busy.done()
         finally:

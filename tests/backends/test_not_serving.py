@@ -28,7 +28,7 @@ def says(word, client):
 def test_busy(own_redis, client_of, unique):
     """A busy server raises LockUnavailable at once, and a release that failed is repeated later."""
     server = own_redis("--lua-time-limit", "20")
-    client = client_of(RedisBackend(server.url, node_timeout=2))
+    client = client_of(RedisBackend(server.url, node_timeout=10))
     held = client.lock(unique)
     assert held.acquire()
     with server.client() as stuck, server.client() as admin:
@@ -59,14 +59,14 @@ def test_loading(own_redis, client_of, unique):
         admin.eval("for i = 1, 10000 do redis.call('SET', 'k' .. i, string.rep('x', 100)) end", 0)
         admin.save()
         server.kill()
-        server.extra_args = (*server.extra_args, "--key-load-delay", "300")
+        server.extra_args = (*server.extra_args, "--key-load-delay", "600")
         starting = threading.Thread(target=server.start)
         starting.start()
-        client = client_of(RedisBackend(server.url, node_timeout=2))
+        client = client_of(RedisBackend(server.url, node_timeout=10))
         poll(lambda: says("load", admin), timeout=TEST_TIMEOUT, what="a server that loads")
         with pytest.raises(LockUnavailable, match="loading the dataset"):
             client.lock(unique).acquire(timeout=TEST_TIMEOUT)
-        starting.join(TEST_TIMEOUT)
+        starting.join(2 * TEST_TIMEOUT)
         with client.lock(unique):
             pass
     client.backend.close()

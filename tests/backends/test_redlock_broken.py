@@ -4,7 +4,6 @@ import contextlib
 
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.client.fanout.background_connector import DOWN_SECONDS
-from tests.backends.conftest import SHORT
 from tests.support.proxy import Proxy
 from tests.support.service import poll
 
@@ -24,14 +23,14 @@ def test_connections_break(servers, start, client_of):
 
 
 def in_service(servers):
-    backend = RedlockBackend([server.url for server in servers], **SHORT)
+    backend = RedlockBackend([server.url for server in servers], ttl=30, max_ttl=30, node_timeout=5)
     assert set(backend.arm().values()) == {"armed"}
     return backend
 
 
 def held_by_all(backend):
     """Acquire a lock with the votes of all nodes, repeating until none is too slow."""
-    lock = backend.lock("stock", ttl=4, auto_renew=False)
+    lock = backend.lock("stock", auto_renew=False)
 
     def granted_by_all():
         assert lock.acquire(timeout=20)

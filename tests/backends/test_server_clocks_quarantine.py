@@ -12,7 +12,7 @@ from tests.support.proxy import Proxy
 from tests.support.replicas import Replicated
 
 KEY = "redlock:{stock}"
-LONG = {"ttl": 20, "max_ttl": 20, "node_timeout": 2, "auto_renew": False}
+LONG = {"ttl": 20, "max_ttl": 20, "node_timeout": 5, "auto_renew": False}
 HOUR = 3600
 
 
@@ -81,8 +81,8 @@ def test_a_replica_with_another_clock_is_promoted(start, client_of, ahead):
     (replica,) = group.replicas
     replica.set_clock(ahead)
     front = start(Proxy(group.primary.url))
-    arm(ReplicaBackend(front.url, **LONG))
-    holder, other = (client_of(ReplicaBackend(front.url, **LONG)).lock("stock") for _ in range(2))
+    arm(ReplicaBackend(front.url, lag=6, **LONG))
+    holder, other = (client_of(ReplicaBackend(front.url, lag=6, **LONG)).lock("stock") for _ in range(2))
     assert holder.acquire()
     former = group.promote(replica)
     front.retarget(replica.url)

@@ -155,6 +155,7 @@ class TestInMemory:
                 lambda: got.append(mine.acquire(timeout=TEST_TIMEOUT)), step, free, "/django_redlock/|/threading"
             )
             assert got == [True]
+            mine.release()  # ends the thread above
             return hit
 
         everywhere(strike)

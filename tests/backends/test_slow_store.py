@@ -42,7 +42,7 @@ def test_acquire(backend, redis_server, unique, options, wait):
         lock.acquire(*wait)
     assert lock.token is None
     assert scripts_run(redis_server) - before < 25
-    with backend.lock(unique, blocking_timeout=5):
+    with backend.lock(unique, blocking_timeout=20):
         pass
 
 

@@ -11,12 +11,15 @@ from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.client.discovery import Redirection
+from django_redlock.core.algorithms import single_node
 from django_redlock.core.keys import hash_tag
+from django_redlock.core.primitives import base
 from django_redlock.errors import LockError, LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT, AsyncClient, SyncClient
 from django_redlock.testing.conformance.harness.fixtures import eventually, until_someone_waits
 
-WAKE = 3  # seconds: less than the time after which a waiter without a wake-up tries again
+WAKE = 10  # seconds: less than the time after which a waiter without a wake-up tries again, see `rare_polls`
+FAILOVER = 3 * TEST_TIMEOUT  # seconds: a Sentinel that was stopped for two does nothing for thirty
 
 
 @pytest.fixture(params=[SyncClient, AsyncClient], ids=["sync", "async"])
@@ -25,11 +28,17 @@ def new_client(request):
     with contextlib.ExitStack() as ends:
 
         def make(kind, location, **options):
-            client = request.param(kind(location, **{"node_timeout": 0.5, "ttl": 10, **options}))
+            client = request.param(kind(location, **{"node_timeout": 3, "ttl": 10, **options}))
             ends.callback(client.close)
             return client
 
         yield make
+
+
+@pytest.fixture
+def rare_polls(monkeypatch):
+    """Waiters are woken, or wait longer than the test does."""
+    monkeypatch.setattr(base, "MAX_BLOCK", 1.5 * WAKE)
 
 
 @pytest.fixture
@@ -50,7 +59,7 @@ def spawn():
         thread.start()
         threads.append(thread)
 
-        def result(timeout=TEST_TIMEOUT):
+        def result(timeout=FAILOVER):
             thread.join(timeout)
             assert outcome, "it still waits"
             if isinstance(outcome[0], Exception):
@@ -61,14 +70,15 @@ def spawn():
 
     yield run
     for thread in threads:
-        thread.join(TEST_TIMEOUT)
+        thread.join(FAILOVER)
 
 
 class TestSentinel:
     """The master changes while a client waits."""
 
     @pytest.fixture
-    def group(self, sentinel):
+    def group(self, sentinel, monkeypatch):
+        monkeypatch.setattr(single_node, "FAILOVER_SECONDS", FAILOVER)
         yield sentinel
         sentinel.heal()
 
@@ -82,7 +92,7 @@ class TestSentinel:
         one, other = users
         holder = one.lock(unique, ttl=5, auto_renew=False)
         assert holder.acquire()
-        waiting = spawn(other.lock(unique).acquire, True, TEST_TIMEOUT)
+        waiting = spawn(other.lock(unique).acquire, True, FAILOVER)
         until_someone_waits(one, unique)
         former = group.master
         if way == "killed":
@@ -94,7 +104,7 @@ class TestSentinel:
 
     def test_failover_with_quarantine(self, group, new_client, unique, spawn):
         """With ReplicaBackend a waiter survives the failover and the quarantine of the new primary."""
-        options = {"ttl": 2, "max_ttl": 2, "key_prefix": unique}
+        options = {"ttl": 2, "max_ttl": 2, "lag": 4, "key_prefix": unique}
         one, other = (new_client(ReplicaBackend, group.url, **options) for _ in range(2))
         assert list(one.backend.arm().values()) == ["armed"]
         assert one.lock(unique, auto_renew=False).acquire()
@@ -103,20 +113,20 @@ class TestSentinel:
         former = group.master
         former.kill()
         group.wait_for_new_master(former)
-        assert waiting(3 * TEST_TIMEOUT)
+        assert waiting()
 
     def test_deadline(self, group, users, unique, spawn):
         """Without a master, a waiter gives up at its deadline with LockUnavailable."""
         one, other = users
         assert one.lock(unique, auto_renew=False).acquire()
         began = time.monotonic()
-        waiting = spawn(other.lock(unique).acquire, True, 2)
+        waiting = spawn(other.lock(unique).acquire, True, 5)
         until_someone_waits(one, unique)
         for server in group.servers:
             server.kill()
         with pytest.raises(LockUnavailable):
             waiting()
-        assert time.monotonic() - began >= 1.9
+        assert time.monotonic() - began >= 4.9
 
     def test_who_does_not_wait_yet(self, group, users, unique):
         """Without a master, a first attempt raises LockUnavailable at once."""
@@ -144,11 +154,12 @@ class TestCluster:
         one, other = users
         holder, key = one.lock(unique), f"redlock:{{{unique}}}"
         assert holder.acquire()
-        waiting = spawn(other.lock(unique).acquire, True, TEST_TIMEOUT)
+        waiting = spawn(other.lock(unique).acquire, True, FAILOVER)
         until_someone_waits(one, unique)
         owner = cluster.owner(key)
         return holder, waiting, key, next(node for node in cluster.nodes if node is not owner)
 
+    @pytest.mark.usefixtures("rare_polls")
     def test_slot_moves(self, cluster, held):
         """A waiter follows a moved slot and is woken by the release."""
         holder, waiting, key, to = held
@@ -156,6 +167,7 @@ class TestCluster:
         holder.release()
         assert waiting(WAKE)
 
+    @pytest.mark.usefixtures("rare_polls")
     def test_everything_follows(self, cluster, held, users, unique):
         """After a move of the slot all operations, of old and new clients, reach the new node."""
         holder, waiting, key, to = held
@@ -198,11 +210,12 @@ class TestSeveralSlots(TestCluster):
         one, other = users
         holder = one.multilock(names)
         assert holder.acquire()
-        waiting = spawn(other.multilock(names).acquire, True, TEST_TIMEOUT)
+        waiting = spawn(other.multilock(names).acquire, True, FAILOVER)
         until_someone_waits(one, names[0])
         owner = cluster.owner(_key(names[0]))
         return holder, waiting, _key(names[0]), next(node for node in cluster.nodes if node is not owner)
 
+    @pytest.mark.usefixtures("rare_polls")
     def test_everything_follows(self, cluster, held, names):
         """After a move of a slot all operations on a multilock reach the new node."""
         holder, waiting, key, to = held
@@ -241,7 +254,7 @@ class TestHalfMoved:
             with pytest.raises(LockUnavailable, match=r"TRYAGAIN|[Mm]ultiple keys"):
                 make().acquire(False)
             before = _times_tryagain(to)
-            waiting = spawn(make().acquire, True, TEST_TIMEOUT)
+            waiting = spawn(make().acquire, True, FAILOVER)
             assert eventually(lambda: _times_tryagain(to) > before + 1)
         assert waiting()
 
@@ -287,10 +300,11 @@ class TestQuorum:
         one, other = users
         holder = one.lock(unique)
         assert holder.acquire()
-        waiting = spawn(other.lock(unique).acquire, True, TEST_TIMEOUT)
+        waiting = spawn(other.lock(unique).acquire, True, FAILOVER)
         until_someone_waits(one, unique)
         return holder, waiting
 
+    @pytest.mark.usefixtures("rare_polls")
     def test_woken(self, held):
         """A waiter is woken by the release."""
         holder, waiting = held

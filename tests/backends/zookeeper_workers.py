@@ -10,8 +10,8 @@ from django_redlock.errors import LockLost
 
 def hold(channel: Any, hosts: str, name: str, session_timeout: float) -> None:
     """Acquire the lock and keep it renewed until told to report."""
-    lock = ZooKeeperBackend(hosts, session_timeout=session_timeout).lock(name)
-    assert lock.acquire(timeout=10)
+    lock = ZooKeeperBackend(hosts, session_timeout=session_timeout, connect_timeout=20, node_timeout=10).lock(name)
+    assert lock.acquire(timeout=20)
     channel.say("held", token=lock.token)
     channel.hear("look", timeout=60)
     lost = lock.lost
@@ -25,7 +25,7 @@ def hold(channel: Any, hosts: str, name: str, session_timeout: float) -> None:
 
 def wait(channel: Any, hosts: str, name: str) -> None:
     """Wait for the lock without a timeout."""
-    lock = ZooKeeperBackend(hosts, session_timeout=4).lock(name)
+    lock = ZooKeeperBackend(hosts, session_timeout=10, connect_timeout=20, node_timeout=10).lock(name)
     channel.say("waiting")
     lock.acquire()
     channel.say("held")

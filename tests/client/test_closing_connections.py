@@ -29,11 +29,11 @@ def proxies(start):
 @pytest.fixture
 def backend(proxies):
     """A backend on a majority of them, without a quarantine."""
-    return RedlockBackend([each.url for each in proxies], node_timeout=2, quarantine=False)
+    return RedlockBackend([each.url for each in proxies], node_timeout=10, quarantine=False)
 
 
 def all_closed(proxies):
-    poll(lambda: not any(each.connections for each in proxies), timeout=10, what="the end of every connection")
+    poll(lambda: not any(each.connections for each in proxies), timeout=20, what="the end of every connection")
 
 
 @pytest.mark.parametrize("released", [False, True], ids=["held", "released"])
@@ -76,12 +76,12 @@ def test_request_is_under_way(proxies, monkeypatch):
 
 def test_in_use(proxy, redis_server):
     """A connection that is in use during close() is closed after its use."""
-    backend, other = RedisBackend(proxy.url, node_timeout=2), RedisBackend(proxy.url, node_timeout=2)
+    backend, other = RedisBackend(proxy.url, node_timeout=10), RedisBackend(proxy.url, node_timeout=10)
     held, waiting = other.lock("stock"), backend.lock("stock")
     with redis_server.client() as client, ThreadPoolExecutor(1) as pool:
         held.acquire()
         acquired = pool.submit(waiting.acquire, timeout=20)
-        poll(lambda: client.info("clients")["blocked_clients"] == 1, timeout=10, what="a waiter")
+        poll(lambda: client.info("clients")["blocked_clients"] == 1, timeout=20, what="a waiter")
         backend.close()
         held.release()
         other.close()
@@ -92,12 +92,12 @@ def test_in_use(proxy, redis_server):
 @pytest.mark.parametrize("end", ["close", "aclose"])
 def test_in_use_on_a_loop(proxy, redis_server, end):
     """A connection that a task uses during close() is closed after its use, and the event loop goes on."""
-    backend, other = RedisBackend(proxy.url, node_timeout=2), RedisBackend(proxy.url, node_timeout=2)
+    backend, other = RedisBackend(proxy.url, node_timeout=10), RedisBackend(proxy.url, node_timeout=10)
     held, waiting = other.lock("stock"), backend.lock("stock")
 
     async def wait(client):
         acquired = asyncio.create_task(waiting.aacquire(timeout=20))
-        await asyncio.to_thread(poll, lambda: client.info("clients")["blocked_clients"] == 1, timeout=10, what="it")
+        await asyncio.to_thread(poll, lambda: client.info("clients")["blocked_clients"] == 1, timeout=20, what="it")
         if (closed := getattr(backend, end)()) is not None:
             await closed
         await asyncio.to_thread(held.release)
@@ -116,7 +116,7 @@ def test_still_dialling(proxies, backend):
     """A connection whose first reply arrives after close() is closed."""
     proxies[0].hold("replies")
     assert backend.lock("stock", auto_renew=False).acquire()  # by the votes of the others
-    poll(lambda: proxies[0].connections, timeout=10, what="somebody who dials")
+    poll(lambda: proxies[0].connections, timeout=20, what="somebody who dials")
     backend.close()
     proxies[0].restore()
     all_closed(proxies)
@@ -129,12 +129,12 @@ def test_dialling_fails(proxies):
         return {each for each in threading.enumerate() if each.name == "redlock-connect-node"}
 
     before = dialling()
-    backend = RedlockBackend([each.url for each in proxies], node_timeout=0.5, quarantine=False)
+    backend = RedlockBackend([each.url for each in proxies], node_timeout=3, quarantine=False)
     proxies[0].hold("replies")
     assert backend.lock("stock", auto_renew=False).acquire()
-    poll(lambda: proxies[0].connections, timeout=10, what="somebody who dials")
+    poll(lambda: proxies[0].connections, timeout=20, what="somebody who dials")
     backend.close()
-    poll(lambda: dialling() <= before, timeout=10, what="the end of the threads")
+    poll(lambda: dialling() <= before, timeout=20, what="the end of the threads")
     proxies[0].restore()
     all_closed(proxies)
 
@@ -146,7 +146,7 @@ def test_dropped(redis_url, monkeypatch):
     monkeypatch.setattr("sys.unraisablehook", lambda told: complaints.append(told.exc_value))
     with warnings.catch_warnings():
         warnings.simplefilter("error", ResourceWarning)
-        backend = RedisBackend(redis_url, node_timeout=2)
+        backend = RedisBackend(redis_url, node_timeout=10)
         with backend.lock("stock"):
             pass
         (connection,) = backend.nodes[0].find_pool(None).idle_connections
@@ -167,25 +167,25 @@ def connections_to(sentinel):
 def test_sentinels_are_asked_and_left(sentinel, start, unique):
     """Connections to Sentinels are closed after the look-up."""
     before = connections_to(sentinel)
-    backend = start(contextlib.closing(RedisBackend(sentinel.url, node_timeout=2)))
+    backend = start(contextlib.closing(RedisBackend(sentinel.url, node_timeout=10)))
     with backend.lock(unique):
-        poll(lambda: connections_to(sentinel) <= before, timeout=10, what="the end of the connections to Sentinels")
+        poll(lambda: connections_to(sentinel) <= before, timeout=20, what="the end of the connections to Sentinels")
 
 
 def test_sentinels_that_know_no_such_master_are_left(sentinel, start, unique):
     """Connections to Sentinels that don't know the master are closed after each look-up."""
     before = connections_to(sentinel)
-    backend = start(contextlib.closing(RedisBackend(sentinel.url.replace("/locks/", "/stocks/"), node_timeout=2)))
+    backend = start(contextlib.closing(RedisBackend(sentinel.url.replace("/locks/", "/stocks/"), node_timeout=10)))
     for _ in range(3):
         with pytest.raises(LockUnavailable):
             backend.lock(unique).acquire()
-    poll(lambda: connections_to(sentinel) <= before, timeout=10, what="the end of the connections to Sentinels")
+    poll(lambda: connections_to(sentinel) <= before, timeout=20, what="the end of the connections to Sentinels")
 
 
 async def test_of_no_event_loop(proxies, backend):
     """aclose() closes the connections to the nodes, which all event loops and threads share."""
     async with backend.lock("stock"):
         pass
-    poll(lambda: all(each.connections for each in proxies), timeout=10, what="a connection to each node")
+    poll(lambda: all(each.connections for each in proxies), timeout=20, what="a connection to each node")
     await backend.aclose()
     all_closed(proxies)

@@ -17,7 +17,7 @@ from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer
 from tests.support.cluster import OPTIONS
 
-NODE_TIMEOUT = 2  # seconds
+NODE_TIMEOUT = 4  # seconds
 SLOW = 6  # seconds that a busy machine may take for everything else
 
 

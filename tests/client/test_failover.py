@@ -12,7 +12,7 @@ from django_redlock.errors import LockUnavailable
 @pytest.mark.parametrize("kind", [RedisBackend, TimestampBackend])
 def test_a_list_is_read_from_the_new_master(sentinel, start, unique, kind):
     """A listing right after a failover reads the new master, without an error of the old one."""
-    backend = start(closing(kind(sentinel.url, key_prefix=unique, node_timeout=2)))
+    backend = start(closing(kind(sentinel.url, key_prefix=unique, node_timeout=10)))
     with backend.lock(unique):
         pass
     former = sentinel.master
@@ -25,7 +25,7 @@ def test_a_list_is_read_from_the_new_master(sentinel, start, unique, kind):
 
 def test_a_list_without_a_master(sentinel, start, unique):
     """A listing without a master raises LockUnavailable."""
-    backend = start(closing(RedisBackend(sentinel.url, node_timeout=2)))
+    backend = start(closing(RedisBackend(sentinel.url, node_timeout=10)))
     with backend.lock(unique):
         pass
     for server in sentinel.servers:

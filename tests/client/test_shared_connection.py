@@ -1,12 +1,12 @@
 """All tasks of an event loop share one connection to a server, and none of them harms another."""
 
 import asyncio
+import contextlib
 import gc
 import warnings
-from contextlib import asynccontextmanager
 
 import pytest
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.client.request import Request, asend
@@ -23,7 +23,7 @@ SHORT = 0.5
 ECHOES = [encode_command(b"ECHO", b"%d" % number) for number in range(3)]
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def backend_at(url):
     backend = RedisBackend(url, node_timeout=TEST_TIMEOUT, auto_renew=False)
     yield backend
@@ -152,7 +152,7 @@ def test_loop_is_closed_with_requests_outstanding(proxy, unique, monkeypatch):
 # ── deadlines ────────────────────────────────────────────────────────────────────────────────
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def shared_at(proxy, monkeypatch):
     """A shared connection with a timeout of 1,000 s by the loop's clock, and a function that advances this clock."""
     loop, ahead = asyncio.get_running_loop(), [0.0]
@@ -247,7 +247,10 @@ async def test_server_that_reads_nothing(running, kind):
     """A hung server keeps no connection open, and close() does not wait for it."""
     server = running(kind)
     pool = node_for(server.url, SHORT).find_pool(None)
-    shared = await pool.ashared()
+    async with asyncio.timeout(TEST_TIMEOUT):
+        while (shared := pool.shared()) is None:
+            with contextlib.suppress(RedisError, OSError):  # a busy machine may not connect in time
+                await pool.ashared()
     server.pause()
     try:
         with pytest.raises(TimeoutError):
@@ -295,7 +298,10 @@ def test_decode_garbage(encoded):
 async def test_silent_server(proxy, unique):
     """When the server does not reply every task gets the error, and the next request uses a new connection."""
     backend = RedisBackend(proxy.url, node_timeout=0.5, auto_renew=False)
-    assert not await backend.lock(unique).alocked()
+    async with asyncio.timeout(TEST_TIMEOUT):
+        while not backend.nodes[0].find_pool(None).shared():  # connected
+            with contextlib.suppress(LockUnavailable):
+                await backend.lock(unique).alocked()
     proxy.hold("replies")
     attempts = [backend.lock(f"{unique}:{number}").aacquire() for number in range(20)]
     errors = await asyncio.gather(*attempts, return_exceptions=True)

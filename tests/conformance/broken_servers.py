@@ -1,11 +1,32 @@
 """Broken Redis servers for the tests of this folder."""
 
+import contextlib
 import functools
 
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.testing.conformance.harness.fixtures import Fixtures
+from django_redlock.errors import LockUnavailable
+from django_redlock.testing.conformance.harness.fixtures import Fixtures, eventually
+
+SOON = 12  # seconds, where the node timeout is half of one: not a hang, and less than a lease
+
+
+def served(ask, *args):
+    """Return the reply to the question when a busy server gives it within the node timeout."""
+
+    def answer():
+        with contextlib.suppress(LockUnavailable):
+            return [ask(*args)]
+
+    answers = eventually(answer)
+    assert answers, "no reply in time"
+    return answers[0]
+
+
+def is_free(lock):
+    """Return whether the lock can be acquired soon."""
+    return eventually(lambda: served(lock.acquire, False), SOON)
 
 
 class OwnRedis(Fixtures):

@@ -18,7 +18,7 @@ class FiveNodes(Group):
         super().__init__(RedisServer() for _ in range(5))
 
     def form(self):
-        put_in_service(functools.partial(RedlockBackend, [server.url for server in self.servers], node_timeout=2))
+        put_in_service(functools.partial(RedlockBackend, [server.url for server in self.servers], node_timeout=10))
 
 
 class Following(Replicated):
@@ -27,7 +27,7 @@ class Following(Replicated):
     def form(self):
         super().form()
         wait_in_sync(self.primary, self.replicas)
-        put_in_service(functools.partial(ReplicaBackend, self.primary.url, node_timeout=2))
+        put_in_service(functools.partial(ReplicaBackend, self.primary.url, node_timeout=10))
 
 
 def put_in_service(new_backend):

@@ -11,9 +11,7 @@ from redis.exceptions import ResponseError
 from django_redlock.errors import LockError, LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.harness.fixtures import eventually, until_someone_waits
-from tests.conformance.broken_servers import OwnRedis
-
-SOON = 8  # seconds, where the node timeout is a quarter of one: not a hang
+from tests.conformance.broken_servers import SOON, OwnRedis, is_free, served
 
 
 @contextlib.contextmanager
@@ -31,7 +29,7 @@ def unavailable(match=None):
 class TestDown(OwnRedis):
     """The server is down."""
 
-    node_timeout = 2
+    node_timeout = 5
 
     def test_from_the_beginning(self, server, client, name):
         """With the server down every operation raises LockUnavailable, even with an unlimited timeout."""
@@ -109,30 +107,30 @@ class TestCutOff(OwnRedis):
     def test_freed_when_it_is_back(self, proxy, client, other, name):
         """A release that failed is repeated in the background as soon as the server is reachable."""
         lock = client.lock(name)
-        lock.acquire()
+        assert is_free(lock)
         proxy.refuse()
         proxy.cut()
         with unavailable():
             lock.release()
         proxy.restore()
-        assert other.lock(name).acquire(timeout=SOON)
+        assert is_free(other.lock(name))
 
     @pytest.mark.parametrize("connected", [False, True], ids=["new-connection", "old-connection"])
     def test_grant_that_nobody_heard_of(self, proxy, client, other, name, connected):
         """A grant whose reply comes too late or never is released."""
         if connected:
-            client.lock(name).locked()
+            served(client.lock(name).locked)
         proxy.hold("replies")
         with unavailable():
             client.lock(name).acquire()
         proxy.restore()
-        assert other.lock(name).acquire(timeout=SOON), "a lock that nobody owns"
+        assert is_free(other.lock(name)), "a lock that nobody owns"
 
     @pytest.mark.parametrize("connected", [False, True], ids=["new-connection", "old-connection"])
     def test_answers_byte_by_byte(self, proxy, client, other, name, connected):
         """A reply that arrives byte by byte counts as missing when the time is up."""
         if connected:
-            client.lock(name).locked()
+            served(client.lock(name).locked)
         proxy.drip(0.5)  # 2 s for the shortest reply
         lock = client.lock(name)
         for ask in (lock.acquire, lock.locked, client.held):
@@ -140,24 +138,28 @@ class TestCutOff(OwnRedis):
                 ask()
         assert [row["ok"] for row in client.health()] == [False]
         proxy.restore()
-        assert other.lock(name).acquire(timeout=SOON), "a lock that nobody owns"
+        assert is_free(other.lock(name)), "a lock that nobody owns"
 
     def test_far_away(self, proxy, new_client, name):
         """Each reply on a new connection has its own node timeout."""
-        client = new_client(node_timeout=3.5)
-        proxy.delay(1)
-        with client.lock(name, ttl=20) as lock:
+        client = new_client(node_timeout=6)
+        proxy.delay(1.6)
+        with client.lock(name, ttl=30) as lock:
             assert lock.remaining > 10
 
     def test_lost_reply_on_a_new_connection(self, proxy, client, other, name):
         """If a new connection breaks before the reply, the lock is either held or free."""
         lost = proxy.lose_next_reply(name.encode())
         lock = client.lock(name)
-        with contextlib.suppress(LockUnavailable):
-            lock.acquire()
-        assert lost.wait(SOON)
+
+        def asked():
+            with contextlib.suppress(LockUnavailable):
+                lock.acquire(False)
+            return lost.wait(1)  # not yet, if the machine was too busy to connect in time
+
+        assert eventually(asked, SOON)
         if lock.token is None:
-            assert other.lock(name).acquire(timeout=SOON), "a lock that nobody owns"
+            assert is_free(other.lock(name)), "a lock that nobody owns"
         else:
             assert lock.owned()
 
@@ -174,29 +176,30 @@ class TestHung(OwnRedis):
     def test_acquire(self, server, client, other, name, connected):
         """acquire() raises LockUnavailable after the node timeout, and a late grant is released."""
         if connected:
-            client.lock(name).locked()
+            served(client.lock(name).locked)
         server.pause()
         with unavailable():
             client.lock(name).acquire()
         server.resume()
-        assert other.lock(name).acquire(timeout=SOON), "a lock that nobody owns"
+        assert is_free(other.lock(name)), "a lock that nobody owns"
 
     def test_while_waiting(self, server, client, other, name, spawn):
         """A waiter at a hung server gets LockUnavailable after the end of the holder's lease."""
-        client.lock(name, ttl=4, auto_renew=False).acquire()
+        served(other.lock(name).locked)
+        assert is_free(client.lock(name, ttl=4, auto_renew=False))
         waiting = spawn(other.lock(name).acquire)
-        until_someone_waits(client, name)
+        served(until_someone_waits, client, name)
         server.pause()
         with unavailable():
             waiting.result(TEST_TIMEOUT)
         server.resume()
-        assert client.lock(name).acquire(timeout=SOON), "a lock that nobody owns"
+        assert is_free(client.lock(name)), "a lock that nobody owns"
 
     def test_while_held(self, server, new_client, name):
         """A lease that can't be renewed is lost at its end, and on_lost is called."""
         told = threading.Event()
         lock = new_client().lock(name, ttl=0.6, on_lost=lambda _: told.set())
-        lock.acquire()
+        assert is_free(lock)
         server.pause()
         assert told.wait(SOON)
         assert lock.lost
@@ -204,7 +207,7 @@ class TestHung(OwnRedis):
     def test_for_a_moment(self, server, new_client, other, name):
         """A server that hangs for less than the lease does not cost the holder its lock."""
         lock = new_client().lock(name, ttl=6)
-        lock.acquire()
+        assert is_free(lock)
         start = time.monotonic()
         server.pause()
         while time.monotonic() < start + 2.6:  # the first renewal, after 2 s, is in vain
@@ -213,13 +216,13 @@ class TestHung(OwnRedis):
         server.resume()
         assert eventually(lambda: time.monotonic() > start + 6 or lock.lost)
         assert lock.lost is False
-        assert not other.lock(name).acquire(False)
+        assert not served(other.lock(name).acquire, False)
 
 
 class TestUnwilling(OwnRedis):
     """The server replies, and grants no locks."""
 
-    node_timeout = 2
+    node_timeout = 5
 
     def test_read_only(self, server, client, name):
         """A read-only replica raises LockUnavailable, and grants after its promotion."""
@@ -287,7 +290,7 @@ def answers(admin):
 class WithPassword(OwnRedis):
     """A server that requires a password."""
 
-    node_timeout = 2
+    node_timeout = 5
     login = ""
 
     @pytest.fixture

@@ -32,7 +32,7 @@ class TestFullServer(OwnRedis):
     @pytest.fixture(params=[RedisBackend, RedlockBackend], ids=["redis", "redlock"])
     def new_backend(self, request, url):
         where = [url] if request.param is RedlockBackend else url
-        return functools.partial(request.param, where, node_timeout=2, quarantine=False)
+        return functools.partial(request.param, where, node_timeout=10, quarantine=False)
 
     def test_says_that_it_is_full(self, server, client, new_client, name):
         """The error says that the server has too many clients, whether that reply was read or only the closed

@@ -99,7 +99,7 @@ class TestRedis(lock_tests.LockTests):
 
     @pytest.fixture(autouse=True)
     def backend(self, redis_url):
-        backend = started(RedisBackend(redis_url, node_timeout=2))
+        backend = started(RedisBackend(redis_url, node_timeout=10))
         self.locktype = functools.partial(new_lock, backend)
         yield
         backend.close()
@@ -118,7 +118,7 @@ class TestReentrantRedis(lock_tests.RLockTests):
 
     @pytest.fixture(autouse=True)
     def backend(self, redis_url):
-        backend = started(RedisBackend(redis_url, node_timeout=2))
+        backend = started(RedisBackend(redis_url, node_timeout=10))
         self.locktype = functools.partial(new_rlock, backend)
         yield
         backend.close()
@@ -137,7 +137,7 @@ class TestConditionRedis(lock_tests.ConditionTests):
 
     @pytest.fixture(autouse=True)
     def backend(self, redis_url):
-        backend = started(RedisBackend(redis_url, node_timeout=2))
+        backend = started(RedisBackend(redis_url, node_timeout=10))
         self.condtype = functools.partial(new_condition, backend)
         yield
         backend.close()
@@ -148,7 +148,8 @@ def redlock(running):
     """Three nodes, connected."""
     running(RedisServer)  # skips where none is installed
     with Group(RedisServer() for _ in range(3)) as group:
-        backend = RedlockBackend([server.url for server in group.servers], node_timeout=2, quarantine=False)
+        backend = RedlockBackend([server.url for server in group.servers], node_timeout=20, quarantine=False)
+        assert all(row["ok"] for row in backend.health())  # and so connected
         yield started(backend)
         backend.close()
 
@@ -187,7 +188,7 @@ class TestSemaphoreRedis(Semaphores):
 
     @pytest.fixture(autouse=True)
     def backend(self, redis_url):
-        backend = started(RedisBackend(redis_url, node_timeout=2))
+        backend = started(RedisBackend(redis_url, node_timeout=10))
         self.semtype = functools.partial(new_semaphore, backend)
         yield
         backend.close()

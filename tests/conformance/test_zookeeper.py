@@ -16,6 +16,7 @@ def hosts(running):
 
 
 class TestZooKeeper(BackendConformance):
+    short = 0.2
     lacks = ("rlock", "rwlock", "semaphore", "striped", "multilock", "hand_off", "every")
 
     @pytest.fixture

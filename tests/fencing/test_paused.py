@@ -29,7 +29,7 @@ def paused(start, stock, redis_url):
     def sell(way):
         settings = {"DJANGO_SETTINGS_MODULE": "tests.fencing.settings"}
         worker = start(Worker(workers.sell, redis_url, database, stock.pk, way, **settings))
-        assert worker.expect("writing", timeout=30) == {"lost": False}
+        assert worker.expect("writing", timeout=90) == {"lost": False}
         worker.pause()
         return worker
 
@@ -40,7 +40,7 @@ def goes_on(worker):
     """Return the outcome of the write when its process continues."""
     worker.tell("go")
     worker.resume()
-    return worker.result(timeout=30)
+    return worker.result(timeout=60)
 
 
 @pytest.fixture

@@ -95,10 +95,10 @@ def test_some_fields(stock, held):
 def test_lock_that_was_lost(stock, held, backend):
     """A handle that knows of its loss is refused at once with StaleLock."""
     passed = [0.0]
-    own = type(backend)(backend.location, clock=lambda: backend.clock() + passed[0])
-    holder = own.lock("rows", auto_renew=False, ttl=1)
+    own = type(backend)(backend.location, clock=lambda: backend.clock() + passed[0], node_timeout=5)
+    holder = own.lock("rows", auto_renew=False, ttl=60)
     assert holder.acquire(timeout=10)
-    passed[0] = 2.0
+    passed[0] = 61.0
     with pytest.raises(StaleLock, match="lost before the write") as refused:
         stock.save(lock=holder)
     assert isinstance(refused.value, LockLost)

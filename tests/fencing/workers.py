@@ -10,7 +10,7 @@ from django.db import connection, connections
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.errors import LockLost
 
-TTL = 60.0
+TTL = 200.0
 
 WAYS = {
     "save": lambda stock, held: stock.save(lock=held),
@@ -42,11 +42,11 @@ def sell(channel: Any, url: str, database: dict[str, Any], pk: int, way: str) ->
     def send(execute: Any, sql: str, *args: Any) -> Any:
         if sql.startswith("UPDATE"):
             channel.say("writing", lost=held.lost)
-            channel.hear("go", timeout=60)
+            channel.hear("go", timeout=120)
         return execute(sql, *args)
 
-    held = RedisBackend(url, node_timeout=5).lock("rows", ttl=TTL, fencing=True)
-    assert held.acquire(timeout=10)
+    held = RedisBackend(url, node_timeout=20).lock("rows", ttl=TTL, fencing=True)
+    assert held.acquire(timeout=30)
     stock = Stock.objects.get(pk=pk)
     stock.quantity -= 1
     try:

@@ -11,7 +11,7 @@ from typing import Self
 
 from testproject.redis_server import free_port
 
-TIMEOUT = 20  # seconds for any command, all of which are short
+TIMEOUT = 30  # seconds for any command, all of which are short unless the machine is busy
 
 
 class Way(StrEnum):

@@ -163,9 +163,10 @@ class ZooKeeperBackend(StorageBackend):
     def attempt_until(self, claim: Claim, deadline: float, asked: float) -> Lease | Refusal:
         """Queue ``claim``, and return its lease if it is first in the queue, otherwise a refusal.
 
-        A claim that is refused after ``deadline`` leaves the queue. ``asked``: when the caller made the request. Under
-        asyncio the request may have waited for a free thread. While there is no connection, this wait counts towards
-        ``connect_timeout``. Both times are seconds of the backend's clock. Raises ``LockUnavailable``.
+        A claim that is refused leaves the queue if it was its last try, asked for after ``deadline``. ``asked``: when
+        the caller made the request. Under asyncio the request may have waited for a free thread. While there is no
+        connection, this wait counts towards ``connect_timeout``. Both times are seconds of the backend's clock. Raises
+        ``LockUnavailable``.
         """
         now = self.clock()
         until = (now if self._connect().connected else asked) + self.connect_timeout
@@ -178,7 +179,7 @@ class ZooKeeperBackend(StorageBackend):
         except ZooKeeperError as error:
             self.leave(claim)
             raise self._unavailable(claim.name, error) from error
-        if isinstance(outcome, Refusal) and now >= deadline:
+        if isinstance(outcome, Refusal) and asked >= deadline:
             self._recipe.withdraw(claim)
         return outcome
 

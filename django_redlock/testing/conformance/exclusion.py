@@ -14,7 +14,7 @@ from ...errors import LockError, LockNotAcquired, LockNotHeld
 from .harness.clients import TEST_TIMEOUT, AsyncClient, Client
 from .harness.fixtures import Fixtures, NewBackend, NewClient, Spawn, eventually, until_someone_waits
 
-WAKE = 4  # seconds in which a wake-up must arrive, less than the time until a waiter polls without a wake-up
+WAKE = 9  # seconds in which a wake-up must arrive, less than the time until a waiter polls without a wake-up
 
 
 class Counter:

@@ -101,7 +101,7 @@ class InspectionCases(Fixtures):
             assert eventually(lambda: (row := other.describe(name)) and (row.remaining or 0) > 30)
             (renewed,) = other.held(glob_escape(name))
         assert first.ttl == renewed.ttl == pytest.approx(60)
-        assert renewed.since == pytest.approx(first.since, abs=1)  # ZooKeeper computes it from two clocks
+        assert renewed.since == pytest.approx(first.since, abs=10)  # ZooKeeper's includes the time of the request
         assert before - 0.001 <= (first.since or 0) <= time.time()
 
     @pytest.mark.parametrize(("pattern", "found"), PATTERNS)

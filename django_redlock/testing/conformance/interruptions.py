@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from ...errors import LockNotAcquired, LockNotHeld
 from .exclusion import WAKE
 from .harness.clients import TEST_TIMEOUT, Client
 from .harness.fixtures import PROCESSES, Fixtures, NewBackend, Spawn, in_child, needs, until_someone_waits
-from .leases import is_renewed
+from .leases import holds_renewed, is_renewed
 
 
 def _refused(method: Any) -> bool:
@@ -88,10 +89,12 @@ class ForkCases(Fixtures):
     def test_renews_its_own(self, client: Client, name: str) -> None:
         """The child renews the locks that the child acquires."""
         with client.lock(name):  # the parent's renewal thread is running
-            ttl = self.renewable
-            assert in_child(
-                lambda: (lock := client.again().lock(name + "child", ttl=ttl)).acquire() and is_renewed(lock)
-            )
+
+            def child() -> bool:
+                mine = client.again().lock(name + "child", ttl=self.renewable)
+                return holds_renewed(partial(mine.acquire, timeout=TEST_TIMEOUT), partial(is_renewed, mine))
+
+            assert in_child(child)
 
     @needs(PROCESSES)
     def test_waits_for_its_parent(self, client: Client, name: str, spawn: Spawn) -> None:

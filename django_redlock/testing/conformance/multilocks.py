@@ -13,7 +13,7 @@ from ...errors import LockLost, LockNotAcquired, LockNotHeld
 from .exclusion import WAKE, Counter, check_nested
 from .harness.clients import TEST_TIMEOUT, Client
 from .harness.fixtures import Fixtures, Spawn, eventually, until_someone_waits
-from .leases import is_renewed
+from .leases import holds_renewed, is_renewed
 
 
 class MultilockCases(Fixtures):
@@ -121,9 +121,10 @@ class MultilockCases(Fixtures):
     def test_multilock_is_renewed(self, client: Client, names: list[str]) -> None:
         """All names are renewed together. Without renewal all of them end."""
         ttl = self.renewable
-        with client.multilock(names[:2], ttl=ttl) as lasting:
-            assert is_renewed(lasting)
-            assert not any(client.lock(each).acquire(False) for each in names[:2])
+        lasting = client.multilock(names[:2], ttl=ttl)
+        assert holds_renewed(partial(lasting.acquire, timeout=TEST_TIMEOUT), partial(is_renewed, lasting))
+        assert not any(client.lock(each).acquire(False) for each in names[:2])
+        lasting.release()
         dying = client.multilock(names, ttl=self.short, auto_renew=False)
         dying.acquire()
         assert client.multilock(names).acquire(timeout=TEST_TIMEOUT)

@@ -16,7 +16,7 @@ from .exclusion import WAKE
 from .harness.actors import Actor, Actors
 from .harness.clients import TEST_TIMEOUT
 from .harness.fixtures import PROCESSES, NewBackend, eventually, in_child, needs, until_someone_waits
-from .leases import is_renewed
+from .leases import holds_renewed, is_renewed
 from .readwrite_turns import ReadWriteTurnCases
 
 
@@ -124,8 +124,9 @@ class ReadWriteCases(ReadWriteTurnCases):
         """Both sides are renewed automatically while they are held."""
         lock = people.backend.rwlock(name, ttl=self.renewable)
         for side in (lock.read, lock.write):
-            me.do(side, "acquire")
-            assert is_renewed(side, partial(me.see, side))
+            assert holds_renewed(
+                partial(me.do, side, "acquire", True, TEST_TIMEOUT), partial(is_renewed, side, partial(me.see, side))
+            )
             assert not you.do(lock.write, "acquire", False)
             me.do(side, "release")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from ...errors import LockError, LockLost, LockNotHeld
 from .exclusion import WAKE, Counter
 from .harness.clients import TEST_TIMEOUT, Client
 from .harness.fixtures import Fixtures, Spawn, eventually, until_someone_waits
-from .leases import is_renewed
+from .leases import holds_renewed, is_renewed
 
 
 class SemaphoreCases(Fixtures):
@@ -76,11 +77,12 @@ class SemaphoreCases(Fixtures):
     def test_permits_are_renewed(self, client: Client, name: str) -> None:
         """A held permit is renewed automatically."""
         ttl = self.renewable
-        with client.semaphore(name, limit=1, ttl=ttl) as lasting:
-            assert is_renewed(lasting)
-            assert not client.semaphore(name, limit=1).acquire(False)
-            assert eventually(lambda: lasting.extend(20) > 10)  # with a renewal in flight, the earlier end counts
-            lasting.check()
+        lasting = client.semaphore(name, limit=1, ttl=ttl)
+        assert holds_renewed(partial(lasting.acquire, timeout=TEST_TIMEOUT), partial(is_renewed, lasting))
+        assert not client.semaphore(name, limit=1).acquire(False)
+        assert eventually(lambda: lasting.extend(20) > 10)  # with a renewal in flight, the earlier end counts
+        lasting.check()
+        lasting.release()
 
     def test_permits_held(self, client: Client, name: str) -> None:
         """held() lists a semaphore once, with all holders. A force release ends all of their permits."""

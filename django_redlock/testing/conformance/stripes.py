@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from ...errors import LockLost, LockNotAcquired, LockNotHeld
 from .exclusion import WAKE, Counter
 from .harness.clients import TEST_TIMEOUT, Client, SyncClient
 from .harness.fixtures import Fixtures, Spawn, eventually, until_someone_waits
-from .leases import is_renewed
+from .leases import holds_renewed, is_renewed
 
 
 class StripedCases(Fixtures):
@@ -160,15 +161,14 @@ class StripedCases(Fixtures):
 
     def test_stripe_is_renewed(self, client: Client, name: str) -> None:
         """A held stripe is renewed automatically. A stripe without renewal ends."""
-        lasting, dying = (
+        lasting, dying, late = (
             client.striped(name, 2, ttl=self.renewable),
             client.striped(name, 2, ttl=self.short, auto_renew=False),
+            client.striped(name, 2),
         )
-        lasting.acquire()
         dying.acquire()
-        late = client.striped(name, 2)
+        assert holds_renewed(partial(lasting.acquire, timeout=TEST_TIMEOUT), partial(is_renewed, lasting))
         assert late.acquire(timeout=TEST_TIMEOUT)
-        assert is_renewed(lasting)
         assert eventually(lambda: lasting.extend(20) > 10)  # with a renewal in flight, the earlier end counts
         with pytest.raises(LockLost):
             dying.release()

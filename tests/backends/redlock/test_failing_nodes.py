@@ -9,14 +9,14 @@ import pytest
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.errors import LockLost, LockUnavailable
 from testproject.redis_server import RedisServer
-from tests.backends.conftest import SHORT
+from tests.backends.conftest import SHORT, held_by_all
 from tests.support.group import Group
 from tests.support.proxy import Proxy
 from tests.support.service import poll
 
 KEY = "redlock:{stock}"
-LONG = {"ttl": 30, "max_ttl": 30, "node_timeout": 2}  # seconds: within a lease everything happens that has to
-BRIEF = {**SHORT, "key_prefix": "brief"}  # leases and quarantines whose end is waited for
+LONG = {"ttl": 30, "max_ttl": 30, "node_timeout": 3}  # seconds: within a lease everything happens that has to
+BRIEF = {**SHORT, "node_timeout": 1, "key_prefix": "brief"}  # leases and quarantines whose end is waited for
 BRIEF_KEY = "brief:{stock}"
 # The quarantine of the node that is back first must still last when the third node is back.
 RESTARTS = {"ttl": 10, "max_ttl": 10, "node_timeout": 3, "key_prefix": "restarts"}
@@ -253,7 +253,7 @@ def test_split_votes_resolve(five):
         backend = store(five, **CROWD)
         for _ in range(rounds):
             lock = backend.lock("stock")
-            assert lock.acquire(timeout=20)
+            assert lock.acquire(timeout=60)
             lock.release()
         backend.close()
         return rounds
@@ -271,7 +271,7 @@ async def test_split_votes_resolve_in_asyncio(five):
     async def fight(backend):
         for _ in range(3):
             lock = backend.lock("stock")
-            assert await lock.aacquire(timeout=20)
+            assert await lock.aacquire(timeout=60)
             await lock.arelease()
         await backend.aclose()
 
@@ -338,8 +338,7 @@ def test_nodes_of_any_kind(sentinel, redis_server, own_redis, settings, client_o
     backend.arm()
     client, servers = client_of(backend), [sentinel.master, redis_server, third]
     lock = client.lock("stock")
-    assert lock.acquire()
-    poll(lambda: holding(servers) == 3, timeout=15, what="votes of all nodes")
+    held_by_all(lock, lambda: holding(servers) == 3)
     lock.release()
     all_free(servers)
 

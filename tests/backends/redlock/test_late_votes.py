@@ -39,7 +39,7 @@ def three(start):
     return servers, proxies, holding
 
 
-def store(places, node_timeout=1.5):
+def store(places, node_timeout=2.5):
     urls = [place.url for place in places]
     return RedlockBackend(urls, **{**SHORT, "ttl": 30, "max_ttl": 30, "node_timeout": node_timeout})
 
@@ -262,7 +262,7 @@ def test_a_vote_that_comes_byte_by_byte(three, client_of, drips):
     majority.
     """
     _, proxies, _ = three
-    client = client_of(RedlockBackend([proxy.url for proxy in proxies], ttl=30, max_ttl=30, node_timeout=2))
+    client = client_of(RedlockBackend([proxy.url for proxy in proxies], ttl=30, max_ttl=30, node_timeout=4))
     assert all(row["ok"] for row in client.backend.health())  # and so connected
     for proxy in proxies[:drips]:
         proxy.drip(0.5)  # 10 s for a vote

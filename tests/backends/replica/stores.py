@@ -4,7 +4,8 @@ from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockUnavailable
 from tests.backends.conftest import SHORT
 
-OPTIONS = {**SHORT, "lag": 1, "wait_timeout": 1}
+OPTIONS = {**SHORT, "lag": 2, "wait_timeout": 2}
+LASTING = {"ttl": 40, "max_ttl": 40, "key_prefix": "slow"}  # leases whose end is not waited for
 
 
 def store(group, **options):

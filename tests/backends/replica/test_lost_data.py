@@ -14,7 +14,8 @@ KEY = "redlock:{stock}"
 def people(two, client_of):
     """Two connected clients: the holder and another one."""
     clients = client_of(store(two)), client_of(store(two))
-    assert all(map(granted, clients))
+    for client in clients:
+        poll(lambda client=client: granted(client), timeout=20, what="a reply in time")
     return clients
 
 

@@ -24,7 +24,7 @@ def unit(request):
 
 @pytest.fixture
 def backend(redis_url, unit):
-    backend = TimestampBackend(redis_url, unit=unit, key_format="{name}", node_timeout=2)
+    backend = TimestampBackend(redis_url, unit=unit, key_format="{name}", node_timeout=10)
     yield backend
     backend.close()
 

@@ -45,7 +45,7 @@ def test_a_dead_holder_is_replaced(backend, dead, old):
 
 def test_old_code_replaces_us(backend, old, redis):
     """After we died and our lease ended old code acquires, and our late release leaves its lock alone."""
-    lock = backend.lock("stock", ttl=0.1, auto_renew=False)
+    lock = backend.lock("stock", ttl=0.3, auto_renew=False)
     lock.acquire()
     client, deadline = old(), time.monotonic() + PATIENCE
     while not client.take():

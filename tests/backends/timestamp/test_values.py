@@ -39,11 +39,11 @@ def test_it_ends_by_itself_too(backend, redis):
 
 def test_the_value_outlasts_the_lease(redis_url, redis):
     """A client whose clock is ahead by up to clock_skew still reads an end in the future."""
-    for skew in (0, 5):
+    for skew in (0, 100):
         backend = TimestampBackend(redis_url, node_timeout=5, unit="ms", key_format="{name}", clock_skew=skew)
-        with backend.lock("stock", ttl=10):
+        with backend.lock("stock", ttl=60):
             told = int(redis.get("stock")) - time.time() * 1000
-            assert 9_000 + skew * 1000 < told <= 10_001 + skew * 1000
+            assert 30_000 + skew * 1000 < told <= 60_001 + skew * 1000
         backend.close()
 
 

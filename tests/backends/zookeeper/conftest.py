@@ -17,7 +17,7 @@ def connected():
     backends = []
 
     def connect(hosts, **options):
-        options = {"session_timeout": 10, "node_timeout": 5, "connect_timeout": 20} | options
+        options = {"session_timeout": 30, "node_timeout": 5, "connect_timeout": 20} | options
         backends.append(ZooKeeperBackend(hosts, **options))
         return backends[-1]
 
@@ -27,7 +27,7 @@ def connected():
 
 @pytest.fixture
 def backend(connected, zookeeper):
-    return connected(zookeeper.hosts, session_timeout=30)
+    return connected(zookeeper.hosts)
 
 
 @pytest.fixture
@@ -43,8 +43,8 @@ def own(start):
 
 @pytest.fixture
 def witness(zookeeper):
-    client = KazooClient(zookeeper.hosts)
-    client.start()
+    client = KazooClient(zookeeper.hosts, timeout=30)
+    client.start(60)
     yield client
     client.stop()
     client.close()

@@ -45,12 +45,13 @@ def test_everybody_watches_the_one_in_front_only(backend, witness, unique, pool)
         until_in_line(backend, unique, number + 2)
     parent, until = backend._recipe.path(unique), time.monotonic() + PATIENCE
     line = [f"{parent}/{child}" for child in backend._recipe.children(unique, until)]
-    poll(lambda: len(backend._session.client._data_watchers) == 3, timeout=PATIENCE, what="three watches")
-    watched = {
-        path: [watcher.__self__.path for watcher in watchers]
-        for path, watchers in backend._session.client._data_watchers.items()
-    }
-    assert watched == {front: [behind] for front, behind in itertools.pairwise(line)}
+
+    def watched():
+        watchers = dict(backend._session.client._data_watchers)
+        return {path: [watcher.__self__.path for watcher in tuple(each)] for path, each in watchers.items()}
+
+    expected = {front: [behind] for front, behind in itertools.pairwise(line)}
+    poll(lambda: watched() == expected, timeout=PATIENCE, what="three watches")  # a renewal ends one for a moment
     for lock, each in zip(locks, [*waiting, None], strict=True):
         lock.release()
         assert each is None or each.result(PATIENCE)
@@ -87,8 +88,9 @@ def test_a_waiter_that_is_killed(zookeeper, backend, unique, start, pool):
     assert behind.result(PATIENCE) is True
 
 
-def test_who_gave_up_leaves_no_watch(backend, other, unique):
+def test_who_gave_up_leaves_no_watch(backend, other, unique, monkeypatch):
     """A waiter that gave up leaves no watch."""
+    monkeypatch.setattr("django_redlock.backends.zookeeper.backend.FINAL_REQUEST_SECONDS", PATIENCE)
     with other.lock(unique):
         assert not backend.lock(unique).acquire(blocking=False)  # connects
         for _ in range(5):
@@ -166,3 +168,21 @@ def test_another_container(backend, unique):
     backend._recipe.ask("create", f"{backend._recipe.path(unique)}/note", b"", until=until)
     assert backend.describe(unique) is None
     assert backend.lock(unique).acquire(False)
+
+
+def test_a_request_that_begins_after_its_deadline(backend, other, unique, monkeypatch):
+    """The last try of a waiter is granted even if an earlier request was so late that its time was up."""
+    monkeypatch.setattr("django_redlock.backends.zookeeper.backend.FINAL_REQUEST_SECONDS", PATIENCE)
+    held, attempt = other.lock(unique), backend.attempt_until
+    assert held.acquire()
+
+    def late(claim, deadline, asked):
+        if asked >= deadline:
+            return attempt(claim, deadline, asked)
+        poll(lambda: backend.clock() >= deadline, timeout=PATIENCE, what="the deadline")
+        outcome = attempt(claim, deadline, asked)
+        held.release()
+        return outcome
+
+    monkeypatch.setattr(backend, "attempt_until", late)
+    assert backend.lock(unique).acquire(timeout=0.05)

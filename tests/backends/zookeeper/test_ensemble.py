@@ -24,7 +24,7 @@ def ensemble(running):
 @pytest.fixture
 def patient(connected, ensemble):
     """`patient()`: a backend whose session survives an election."""
-    return lambda **options: connected(ensemble.hosts, **{"session_timeout": 20, "node_timeout": 10, **options})
+    return lambda **options: connected(ensemble.hosts, **{"session_timeout": 60, "node_timeout": 10, **options})
 
 
 def test_the_leader_dies_while_the_lock_is_held(ensemble, patient, unique):
@@ -32,7 +32,7 @@ def test_the_leader_dies_while_the_lock_is_held(ensemble, patient, unique):
     the release.
     """
     holder, other = patient(), patient()
-    lock = holder.lock(unique, ttl=10)
+    lock = holder.lock(unique, ttl=30)
     assert lock.acquire()
     first = lock.fencing_token
     ensemble.leader.kill()
@@ -68,7 +68,7 @@ def test_the_leader_dies_while_one_waits(ensemble, patient, unique, pool):
 
 async def test_the_leader_dies_in_asyncio(ensemble, patient, unique):
     """When the leader dies an asyncio holder keeps the lock, and another task gets it after the release."""
-    lock, other = patient().lock(unique, ttl=10), patient().lock(unique)
+    lock, other = patient().lock(unique, ttl=30), patient().lock(unique)
     assert await lock.aacquire()
     ensemble.leader.kill()
     await lock.aextend()

@@ -21,7 +21,7 @@ def test_a_server_that_is_killed(own, connected, unique):
     poll(lambda: _granted(backend, "first"), timeout=PATIENCE, what="the first connection")
     told = threading.Event()
     lock = backend.lock(unique, on_lost=lambda _: told.set())
-    lock.acquire()
+    poll(lambda: _taken(lock), timeout=PATIENCE, what="a reply in time")
     own.kill()
     with pytest.raises(LockUnavailable, match=own.hosts) as caught:
         backend.lock("another").acquire(timeout=5)
@@ -38,8 +38,12 @@ def test_a_server_that_is_killed(own, connected, unique):
 
 
 def _granted(backend, name):
+    return _taken(backend.lock(name))
+
+
+def _taken(lock):
     try:
-        return backend.lock(name).acquire(False)
+        return lock.acquire(False)
     except LockUnavailable:
         return False
 
@@ -164,7 +168,7 @@ def test_a_short_interruption(proxy, connected, unique):
 
 def test_a_network_that_is_silent(proxy, connected, zookeeper, other, unique):
     """When the network drops all packets, the holder's lease ends before another client gets the lock."""
-    backend = connected(proxy.url, session_timeout=4, node_timeout=2)
+    backend = connected(proxy.url, session_timeout=8, node_timeout=5)
     lost_at = []
     lock = backend.lock(unique, on_lost=lambda _: lost_at.append(time.monotonic()))
     lock.acquire()

@@ -20,9 +20,10 @@ def test_the_granted_session_timeout_counts(zookeeper, connected, unique, asked,
     lock = backend.lock(unique, auto_renew=False)
 
     def lasts():
-        assert lock.acquire(timeout=PATIENCE)
-        left = lock.remaining
-        with contextlib.suppress(LockError):  # the short lease may have ended
+        left = 0
+        with contextlib.suppress(LockError):  # the short lease, or the session, may have ended
+            assert lock.acquire(timeout=PATIENCE)
+            left = lock.remaining
             lock.release()
         assert left < granted * 0.5
         return left > granted * 0.3

@@ -128,7 +128,7 @@ def test_a_closed_session_ends_after_the_next_has_begun(zookeeper, start, connec
 
 def test_a_holder_that_is_killed(zookeeper, backend, unique, start):
     """After kill -9 of the holder the servers end its session, and a waiter gets the lock."""
-    worker = start(Worker(hold, zookeeper.hosts, unique, 1))
+    worker = start(Worker(hold, zookeeper.hosts, unique, 4))
     worker.expect("held")
     assert not backend.lock(unique).acquire(False)
     worker.kill()
@@ -137,7 +137,7 @@ def test_a_holder_that_is_killed(zookeeper, backend, unique, start):
 
 def test_a_holder_that_is_paused(zookeeper, backend, unique, start):
     """A holder that was paused beyond its session knows that its lock is lost before it sends a request."""
-    worker = start(Worker(hold, zookeeper.hosts, unique, 1))
+    worker = start(Worker(hold, zookeeper.hosts, unique, 4))
     worker.expect("held")
     worker.pause()
     following = backend.lock(unique)

@@ -29,12 +29,12 @@ def backend(own, connected, unique):
 async def test_timeouts_hold_for_a_crowd(backend, unique):
     """Of more tasks than threads each gives up at its own deadline, and the application's threads stay free."""
     start = time.monotonic()
-    tasks = [asyncio.create_task(backend.lock(f"{unique}:{n}").aacquire(timeout=1.5)) for n in range(CROWD)]
+    tasks = [asyncio.create_task(backend.lock(f"{unique}:{n}").aacquire(timeout=4)) for n in range(CROWD)]
     await asyncio.gather(*(asyncio.to_thread(time.sleep, 0) for _ in range(CROWD)))
     assert not any(task.done() for task in tasks)
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert {type(each) for each in outcomes} == {LockUnavailable}
-    assert time.monotonic() - start < 15  # node_timeout: 20
+    assert time.monotonic() - start < 18  # node_timeout: 20
 
 
 async def test_cancelled_tasks_end_at_once(own, backend, unique):

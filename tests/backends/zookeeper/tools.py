@@ -15,11 +15,14 @@ CONTAINER_OWNER = -(2**63)  # what a container has in place of an ephemeral znod
 def paused(server):
     """Send SIGSTOP to the server, and wait until each of its threads has stopped."""
     server.pause()
-    threads = Path(f"/proc/{server.pid}/task").glob("*/stat")
-    for stat in threads:
-        poll(
-            lambda stat=stat: stat.read_text().rpartition(")")[2].split()[0] == "T", timeout=PATIENCE, what="the pause"
-        )
+    for stat in Path(f"/proc/{server.pid}/task").glob("*/stat"):
+        poll(lambda stat=stat: has_stopped(stat), timeout=PATIENCE, what="the pause")
+
+
+def has_stopped(stat):
+    with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
+        return stat.read_text().rpartition(")")[2].split()[0] == "T"
+    return True
 
 
 def in_line(backend, name):

@@ -130,7 +130,7 @@ class EventLoop:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run the coroutine on the loop. Returns its result."""
-        return self.begin(coroutine).result(TEST_TIMEOUT)
+        return self.begin(coroutine).result(4 * TEST_TIMEOUT)  # coroutines that wait have shorter timeouts
 
     def call(self, function: Any, *args: Any) -> None:
         """Schedule a plain function on the loop."""

@@ -17,6 +17,9 @@ from typing import Any, TypeVar
 import pytest
 
 from ....backends.base import Backend
+from ....core.locks import lock_flows
+from ....core.primitives import base
+from ....core.waiting import local_queue
 from ....errors import LockNotSupported
 from .clients import TEST_TIMEOUT, AsyncClient, Client, SyncClient
 
@@ -55,6 +58,18 @@ class Fixtures:
                 needed = vars(cases).get("features"), getattr(case, "features", None)
                 if name.startswith("test_") and any(each and lacks.issuperset(each) for each in needed):
                     setattr(cls, name, None)
+
+    @pytest.fixture(autouse=True)
+    def busy_machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let waiters poll rarely, so that polling hides no lost wake-up from the cases that wait for one.
+
+        Waiters in fair queues poll more often, but not so often that a slow waiter counts as gone. Leases of `short`
+        seconds are asked for more often than usual, until one is granted before its end.
+        """
+        monkeypatch.setattr(base, "MAX_BLOCK", 11.0)
+        monkeypatch.setattr(base, "MAX_BLOCK_IN_QUEUE", 2.0)
+        monkeypatch.setattr(local_queue, "LEADER_CHECK_SECONDS", 11.0)
+        monkeypatch.setattr(lock_flows, "_LATE_GRANTS", 9)
 
     @pytest.fixture
     def new_backend(self) -> NewBackend:

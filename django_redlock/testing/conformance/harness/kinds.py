@@ -13,7 +13,7 @@ from ..exclusion import WAKE
 from ..shared_handles import MAKE, EachKind
 from .actors import Actors, InTask, InThread
 from .clients import TEST_TIMEOUT
-from .fixtures import NewBackend, eventually, until_someone_waits
+from .fixtures import NewBackend, eventually
 
 # Constructors of locks with a single holder, by kind.
 SINGLE: Mapping[str, Callable[..., Any]] = {
@@ -46,7 +46,7 @@ class KindCases(EachKind):
         rows = users.backend.held(pattern)
         assert {owner.label for row in rows for owner in row.holders} == {"the first"}
         waiting = you.begin(second, "acquire", True, TEST_TIMEOUT)
-        until_someone_waits(users.backend, rows[0].name)
+        assert eventually(lambda: any(row.waiters for row in users.backend.held(pattern)))
         assert me.do(first, "extend", 20) > 10
         before = me.see(first, "fencing_token")
         me.do(first, "release")
