@@ -9,16 +9,19 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.waiting import local_queue
-from django_redlock.testing.conformance.exclusion import WAKE, Counter
+from django_redlock.testing.conformance.exclusion import Counter
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.harness.fixtures import eventually
 from testproject.redis_server import RedisServer
 from tests.support.cluster import Cluster
 
+pytestmark = pytest.mark.usefixtures("woken_only")
+WAKE = TEST_TIMEOUT  # see `woken_only`
+
 
 @pytest.fixture
 def backend(redis_url):
-    backend = RedisBackend(redis_url, node_timeout=2)
+    backend = RedisBackend(redis_url, node_timeout=10)
     yield backend
     backend.close()
 
@@ -65,7 +68,7 @@ def test_the_store_is_told(running, unique, where, monkeypatch):
     monkeypatch.setattr(local_queue, "FRESH_SECONDS", WAKE)  # however slow this machine is now
     server = running(where)
     getattr(server, "heal", lambda: None)()
-    backend = RedisBackend(server.url, node_timeout=2)
+    backend = RedisBackend(server.url, node_timeout=10)
     lanes, holder = backend._local_queue._queues, backend.lock(unique)
     handles = [backend.lock(unique, owner=str(number)) for number in range(2)]
     with futures.ThreadPoolExecutor(2) as pool:
