@@ -107,7 +107,7 @@ def test_a_failed_start_frees_the_record_when_the_store_is_back(tasks, start_wor
     queue = f"q-{seen.name}"
     result = tasks.executed.apply_async((seen.name,), queue=queue)
     store.pause()
-    with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url):
+    with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url, TESTPROJECT_NODE_TIMEOUT="1"):
         with pytest.raises(LockUnavailable):
             result.get(timeout=60)
         store.resume()

@@ -229,10 +229,10 @@ def test_celerys_worker_for_tests(tasks, seen, settings, nothing_left):
     @app.task
     @single_instance_task(key="one:{number}")
     def one(number):
-        goes_on.wait(10)
+        goes_on.wait(30)
         runs.append(number)
 
-    with start_worker(app, perform_ping_check=False, pool="solo"):
+    with start_worker(app, perform_ping_check=False, pool="solo", shutdown_timeout=60):
         first, second = one.delay(1), one.delay(1)
         assert [first.duplicate, second.duplicate] == [False, True]
         goes_on.set()

@@ -1,5 +1,7 @@
 """An extension without a reply: the server may have run it or not."""
 
+import contextlib
+
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
@@ -62,7 +64,8 @@ def test_a_shorter_lease_is_renewed_as_one(cut, way):
     end = lock._lease.valid_until
     poll(lambda: lock._lease.valid_until > end, timeout=60, what="a renewal")
     assert lock.remaining <= 30
-    lock.release()
+    with contextlib.suppress(LockUnavailable):
+        lock.release()
 
 
 def test_a_longer_lease_counts_after_its_answer(cut):
