@@ -61,8 +61,8 @@ def last(name: str, seconds: float) -> None:
 
 def work(self: Any, name: str, seconds: float = 0.0) -> str:
     """Work for some time, and record its start and end."""
-    note(name, "start", id=self.request.id, retries=self.request.retries)
     with believing(RECORDS / f"{name}.beliefs", name, f"{os.getpid()}/{self.request.id}"):
+        note(name, "start", id=self.request.id, retries=self.request.retries)
         last(name, seconds)
     note(name, "end", id=self.request.id)
     return name
@@ -80,12 +80,15 @@ def both(short: str, body: Any, task_options: dict[str, Any] | None = None, **op
         return function
 
     settings = {"bind": True, "typing": False, **(task_options or {})}
-    guarded = app.task(**settings)(single_instance_task(**{"key": f"{short}:{{name}}", "ttl": 3, **options})(named("")))
+    guarded = app.task(**settings)(
+        single_instance_task(**{"key": f"{short}:{{name}}", "ttl": 10, **options})(named(""))
+    )
     plain = app.task(**settings)(named("_plain"))
     globals()[short], globals()[f"{short}_plain"] = guarded, plain
     return guarded, plain
 
 
+# Leases last at least 10 s, which a busy machine does not use up. Those whose end a test waits for are shorter.
 LATE = {"acks_late": True, "reject_on_worker_lost": True}
 
 both("executed", work)
@@ -95,14 +98,19 @@ both("and_while", work, mode="until_and_while_executing")
 both("expired", work, mode="until_expired", ttl=5)
 both("three", work, mode="while_executing", limit=3)
 both("late", work, LATE)
+both("brief", work, ttl=4)
+both("brief_late", work, LATE, ttl=3)
+both("brief_late_running", work, LATE, mode="while_executing", ttl=3)
+both("renewed", work, mode="while_executing", ttl=5)
+both("unhurried", work, ttl=None)
 both("lost_retry", work, {"retry_on_worker_lost": True, "default_retry_delay": 1}, ttl=60)
 both("long", work, ttl=60)
 both("rated", work, {"rate_limit": "1/h"}, ttl=60)
 both("long_late", work, LATE, ttl=60)
-both("less_late", work, LATE, ttl=10)
+both("less_late", work, LATE, ttl=20)
 both("late_running", work, LATE, mode="while_executing")
 both("late_executing", work, LATE, mode="until_executing")
-both("late_expired", work, LATE, mode="until_expired", ttl=4)
+both("late_expired", work, LATE, mode="until_expired", ttl=20)
 both("raising", work, on_conflict="raise")
 
 
@@ -116,8 +124,8 @@ both("undecided", work, mode="until_and_while_executing", on_conflict=("skip", u
 
 def gated(self: Any, name: str, seconds: float = 0.0) -> str:
     """Wait for the test's permission to go on."""
-    note(name, "start", id=self.request.id)
     with believing(RECORDS / f"{name}.beliefs", name, f"{os.getpid()}/{self.request.id}"):
+        note(name, "start", id=self.request.id)
         last(name, UNTIL_GO)
         last(name, float(seconds))
     note(name, "end", id=self.request.id)
@@ -160,27 +168,27 @@ both("limited", ending, {"time_limit": 3}, ttl=60)
 
 def soft(self: Any, name: str) -> str:
     """Exceed the soft time limit."""
-    note(name, "start", id=self.request.id)
     try:
-        time.sleep(10)
+        note(name, "start", id=self.request.id)
+        time.sleep(60)
     except SoftTimeLimitExceeded:
         note(name, "soft")
         raise
     return name
 
 
-both("softly", soft, {"soft_time_limit": 2}, ttl=60)
+both("softly", soft, {"soft_time_limit": 5}, ttl=60)
 
 
 def stubborn(self: Any, name: str, seconds: float) -> str:
     """Work for some time, and ignore the soft time limit."""
     end = time.monotonic() + seconds
-    note(name, "start", id=self.request.id)
-    while time.monotonic() < end:
-        try:
-            time.sleep(0.05)
-        except SoftTimeLimitExceeded:
-            note(name, "soft")
+    try:
+        note(name, "start", id=self.request.id)
+        time.sleep(seconds)
+    except SoftTimeLimitExceeded:
+        note(name, "soft")
+        time.sleep(max(end - time.monotonic(), 0))
     note(name, "end", id=self.request.id)
     return name
 
@@ -249,7 +257,7 @@ def hopeless(self: Any, name: str) -> str:
 
 both("retries", flaky, ttl=60)
 both("retries_running", flaky, mode="while_executing")
-both("retries_on", going_on)
+both("retries_on", going_on, ttl=3)
 both(
     "autoretries",
     autoflaky,
@@ -263,10 +271,11 @@ both("impatient", work, PATIENT | {"max_retries": 1}, mode="while_executing", on
 
 
 def wandering(self: Any, name: str, other: str) -> str:
-    """Retry once with another argument."""
+    """Retry once with another argument, and wait then for the test's permission to end."""
     note(name, "start", id=self.request.id)
     if name != other:
-        raise self.retry(args=(other, other), countdown=3)
+        raise self.retry(args=(other, other), countdown=1)
+    last(name, UNTIL_GO)
     return name
 
 

@@ -162,7 +162,7 @@ def seen(records, unique):
     def count(kind: str) -> int:
         return len(events(kind))
 
-    def wait(kind: str, number: int = 1, timeout: float = 20) -> list[dict]:
+    def wait(kind: str, number: int = 1, timeout: float = 60) -> list[dict]:
         poll(lambda: count(kind) >= number, timeout=timeout, what=f"{number} {kind} in {events()}")
         return events(kind)
 
@@ -183,7 +183,7 @@ def held(broker):
 @pytest.fixture
 def free(held):
     """`free(name)`: wait until the lock is free."""
-    return lambda name, timeout=20: poll(lambda: held(name) is None, timeout=timeout, what=f"{name} is {held(name)}")
+    return lambda name, timeout=30: poll(lambda: held(name) is None, timeout=timeout, what=f"{name} is {held(name)}")
 
 
 @pytest.fixture

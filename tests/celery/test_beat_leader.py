@@ -269,8 +269,14 @@ def test_killed_and_paused(start_beat, held, unique, messages):
     beats = {child.pid: child for child in [start_beat() for _ in range(3)]}
 
     def leader(other_than=None):
-        poll(lambda: (found := held(unique)) and found.owner.pid != other_than, timeout=60, what="a leader")
-        return held(unique).owner.pid
+        found = []  # what was seen, because the lead may end at any moment
+
+        def leads():
+            found[:] = filter(None, [held(unique)])
+            return found and found[0].owner.pid != other_than
+
+        poll(leads, timeout=60, what="a leader")
+        return found[0].owner.pid
 
     def sends():
         before = len(messages())

@@ -24,14 +24,14 @@ def test_chain(tasks, workers, seen, holder):
         tasks.executed.si(seen.name).set(queue=queue),
         tasks.collect.s(name="last").set(queue=queue),
     )
-    assert is_duplicate(steps.apply_async().get(timeout=30))
+    assert is_duplicate(steps.apply_async().get(timeout=60))
     assert seen.count("start") == 1
 
 
 def test_group(tasks, workers, seen, holder):
     """Every duplicate in a group has a result."""
     queue = workers("prefork")
-    results = group(tasks.executed.s(seen.name).set(queue=queue) for _ in range(3)).apply_async().get(timeout=30)
+    results = group(tasks.executed.s(seen.name).set(queue=queue) for _ in range(3)).apply_async().get(timeout=60)
     assert [is_duplicate(result) for result in results] == [True] * 3
 
 
@@ -39,7 +39,7 @@ def test_chord(tasks, workers, seen, holder):
     """The body of a chord runs with the results of the members and the markers of duplicates."""
     queue = workers("prefork")
     header = [tasks.executed.s(seen.name).set(queue=queue), tasks.any_value.s(1).set(queue=queue)]
-    duplicate, other = chord(header)(tasks.collect.s().set(queue=queue)).get(timeout=30)
+    duplicate, other = chord(header)(tasks.collect.s().set(queue=queue)).get(timeout=60)
     assert is_duplicate(duplicate)
     assert other == "1"
 
@@ -47,7 +47,7 @@ def test_chord(tasks, workers, seen, holder):
 def test_group_of_equal_members(tasks, workers, seen):
     """Members of a group that are equal calls run one at a time, and the group completes."""
     queue = workers("prefork")
-    results = group(tasks.executed.s(seen.name, 0.3).set(queue=queue) for _ in range(4)).apply_async().get(timeout=30)
+    results = group(tasks.executed.s(seen.name, 0.3).set(queue=queue) for _ in range(4)).apply_async().get(timeout=60)
     assert len(results) == 4
     assert not all(is_duplicate(result) for result in results)
     assert seen.overlap() == []
@@ -59,7 +59,7 @@ def test_chain_of_the_same_call(tasks, workers, seen, free):
     """
     queue = workers("prefork")
     steps = chain(tasks.executed.si(seen.name).set(queue=queue) for _ in range(3))
-    assert steps.apply_async().get(timeout=30) == seen.name
+    assert steps.apply_async().get(timeout=60) == seen.name
     assert seen.count("start") == 3
     free(f"executed:{seen.name}")
 
@@ -68,7 +68,7 @@ def test_chord_member_that_retries(tasks, workers, seen):
     """A chord waits for a member that on_conflict="retry" postpones."""
     queue = workers("prefork")
     header = [tasks.retrying.s(seen.name, 0.5).set(queue=queue) for _ in range(2)]
-    assert chord(header)(tasks.collect.s().set(queue=queue)).get(timeout=30) == [seen.name] * 2
+    assert chord(header)(tasks.collect.s().set(queue=queue)).get(timeout=60) == [seen.name] * 2
     assert seen.overlap() == []
 
 
@@ -87,7 +87,7 @@ def test_link(tasks, workers, seen, go):
 def test_replace(tasks, workers, seen, free, to):
     """Task.replace() with a protected task runs it under the same id, and both locks are free in the end."""
     result = tasks.gives_way.apply_async((seen.name, to, 0.3), queue=workers("prefork"))
-    assert result.get(timeout=30) == seen.name
+    assert result.get(timeout=60) == seen.name
     assert [event["id"] for event in seen.events("start")] == [result.id] * 2
     free(f"gives_way:{seen.name}")
     free(f"{to}:{seen.name}")
@@ -96,13 +96,16 @@ def test_replace(tasks, workers, seen, free, to):
 def test_replace_by_a_group(tasks, workers, seen, free):
     """Task.replace() with a group: an equal call in the group is not a duplicate of the replaced body."""
     result = tasks.gives_way_to_many.apply_async((seen.name, 1, 0.3), queue=workers("prefork"))
-    assert result.get(timeout=30) == [seen.name]
+    assert result.get(timeout=60) == [seen.name]
     assert seen.count("start") == 2
     free(f"gives_way_to_many:{seen.name}")
 
 
-def test_control_a_plain_group_overlaps(tasks, workers, seen):
+def test_control_a_plain_group_overlaps(tasks, workers, seen, go):
     """Control: without the decorator the members of a group overlap."""
     queue = workers("prefork")
-    group(tasks.executed_plain.s(seen.name, 0.3).set(queue=queue) for _ in range(4)).apply_async().get(timeout=30)
+    members = group(tasks.executed_plain.s(seen.name, tasks.UNTIL_GO).set(queue=queue) for _ in range(4)).apply_async()
+    seen.wait("start", 2)
+    go()
+    members.get(timeout=60)
     assert seen.overlap()

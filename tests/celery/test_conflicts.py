@@ -33,9 +33,9 @@ def test_a_callable_that_raises_in_the_worker(tasks, workers, seen, free, go):
     first = tasks.undecided.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     seen.wait("start")
     with pytest.raises(ArithmeticError, match=name):
-        tasks.undecided.apply_async((seen.name,), queue=queue).get(timeout=30)
+        tasks.undecided.apply_async((seen.name,), queue=queue).get(timeout=60)
     go()
-    first.get(timeout=30)
+    first.get(timeout=60)
     free(name)
 
 
@@ -73,7 +73,7 @@ def test_get_of_a_duplicate_whose_result_is_ignored(tasks, seen):
     for task, args, options in ((ignored, (), {}), (tasks.executed, (seen.name,), {"ignore_result": True})):
         results = [task.apply_async(args, queue="nobody", **options) for _ in range(2)]
         assert [result.duplicate for result in results] == [False, True]
-        assert [result.get(timeout=30) for result in results] == [None, None]
+        assert [result.get(timeout=60) for result in results] == [None, None]
 
 
 def test_raise_at_submit(tasks, seen):
@@ -91,16 +91,16 @@ def test_raise_at_start(tasks, workers, seen, go):
     first = tasks.starting_raises.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     seen.wait("start")
     with pytest.raises(LockNotAcquired):
-        tasks.starting_raises.apply_async((seen.name,), queue=queue).get(timeout=30)
+        tasks.starting_raises.apply_async((seen.name,), queue=queue).get(timeout=60)
     go()
-    assert first.get(timeout=30) == seen.name
+    assert first.get(timeout=60) == seen.name
 
 
 def test_wait_at_start(tasks, workers, seen):
     """on_conflict="wait" runs the duplicate as soon as the holder has ended."""
     queue = workers("prefork")
     results = [tasks.waiting.apply_async((seen.name, 0.3), queue=queue) for _ in range(3)]
-    assert [result.get(timeout=30) for result in results] == [seen.name] * 3
+    assert [result.get(timeout=60) for result in results] == [seen.name] * 3
     assert seen.overlap() == []
 
 
@@ -108,7 +108,7 @@ def test_retry_at_start(tasks, workers, seen):
     """on_conflict="retry" postpones the duplicate until it runs, and does not use up its own retries."""
     queue = workers("prefork")
     results = [tasks.retrying.apply_async((seen.name, 0.4), queue=queue) for _ in range(3)]
-    assert [result.get(timeout=20) for result in results] == [seen.name] * 3
+    assert [result.get(timeout=60) for result in results] == [seen.name] * 3
     assert seen.overlap() == []
     assert {event["retries"] for event in seen.events("start")} == {0}
 
@@ -119,8 +119,8 @@ def test_replace_makes_the_queued_one_give_way(tasks, start_worker, seen, free):
     results = [tasks.replacing.apply_async((seen.name, 0.5), queue=queue) for _ in range(3)]
     assert not any(result.duplicate for result in results)
     with start_worker("prefork", queue):
-        assert results[-1].get(timeout=30) == seen.name
-        assert all(is_duplicate(result.get(timeout=30)) for result in results[:-1])
+        assert results[-1].get(timeout=60) == seen.name
+        assert all(is_duplicate(result.get(timeout=60)) for result in results[:-1])
         assert {event["id"] for event in seen.events("start")} == {results[-1].id}
         free(f"replacing:{seen.name}")
 
@@ -133,7 +133,7 @@ def test_replace_never_touches_a_running_one(tasks, workers, seen, go):
     second = tasks.replacing.apply_async((seen.name,), queue=queue)
     assert (second.duplicate, second.id) == (True, first.id)
     go()
-    assert first.get(timeout=30) == seen.name
+    assert first.get(timeout=60) == seen.name
 
 
 def test_callable_decides(tasks, seen):

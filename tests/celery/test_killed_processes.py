@@ -41,14 +41,14 @@ def test_redelivered_message_of_a_killed_child_runs(tasks, workers, seen, free, 
         what="a second run",
     )
     go()
-    assert result.get(timeout=30) == seen.name
+    assert result.get(timeout=60) == seen.name
     assert all(other.duplicate for other in others)
     assert {event["id"] for event in seen.events("start")} == {result.id}
     assert seen.count("end") == 1
     free(f"long_late:{seen.name}")
 
 
-@pytest.mark.parametrize("kind", ["late", "late_running"])
+@pytest.mark.parametrize("kind", ["brief_late", "brief_late_running"])
 def test_killed_worker(tasks, start_worker, seen, free, go, kind):
     """When a whole worker is killed, its lock is free after the lease, and the redelivered message runs."""
     queue, task = f"q-{seen.name}", getattr(tasks, kind)
@@ -56,10 +56,11 @@ def test_killed_worker(tasks, start_worker, seen, free, go, kind):
         result = task.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
         seen.wait("start")
         first.kill()
+    deliver_again(tasks.app)
     go()
     free(f"{kind}:{seen.name}")
     with start_worker("prefork", queue, CELERY_VISIBILITY="1"):
-        assert result.get(timeout=30) == seen.name
+        assert result.get(timeout=60) == seen.name
     assert seen.count("end") == 1
     assert seen.overlap() == []
 
@@ -83,7 +84,7 @@ def test_redelivered_while_it_runs(tasks, start_worker, seen, go, kind):
         deliver_again(tasks.app)
         poll(lambda: "still runs" in worker.log(100_000), timeout=20, what="a redelivery")
         go()
-        assert result.get(timeout=20) == seen.name
+        assert result.get(timeout=60) == seen.name
         poll(
             lambda: "was delivered again after it had ended" in worker.log(100_000),
             timeout=30,
@@ -95,7 +96,7 @@ def test_redelivered_while_it_runs(tasks, start_worker, seen, go, kind):
 def test_a_copy_of_what_is_killed(tasks, start_worker, seen, free, go):
     """A message that was redelivered while it ran, and whose body is then killed, runs once more.
 
-    By then the broker has one message, the copy that was postponed until the end of the lease, here 10 s.
+    By then the broker has one message, the copy that was postponed for a second.
     """
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue) as worker:
@@ -104,9 +105,9 @@ def test_a_copy_of_what_is_killed(tasks, start_worker, seen, free, go):
         os.kill(process, signal.SIGSTOP)
         go()
         deliver_again(tasks.app)
-        poll(lambda: "still runs" in worker.log(100_000), timeout=10, what="a redelivery")
+        poll(lambda: "still runs" in worker.log(100_000), timeout=20, what="a redelivery")
         os.kill(process, signal.SIGKILL)
-        assert result.get(timeout=40) == seen.name
+        assert result.get(timeout=60) == seen.name
         free(f"less_late:{seen.name}")
     assert seen.count("end") == 1
 
@@ -130,7 +131,7 @@ def test_connections_to_the_broker_are_lost(tasks, start_worker, seen, free, go,
         else:
             poll(lambda: "still runs" in worker.log(100_000), timeout=30, what="a redelivery")
         go()
-        assert result.get(timeout=40) == seen.name
+        assert result.get(timeout=60) == seen.name
         free(f"long_late:{seen.name}")
     assert seen.count("start") == 1 + cancel
     assert seen.count("end") == 1
@@ -153,7 +154,7 @@ def test_control_a_plain_task_runs_twice_at_once(tasks, start_worker, seen, go):
 def test_reject_with_requeue_keeps_the_lock_for_the_owner(tasks, workers, seen, free):
     """After Reject with requeue the lock is kept for the message that comes back."""
     result = tasks.requeues.apply_async((seen.name,), queue=workers("prefork"))
-    assert result.get(timeout=30) == seen.name
+    assert result.get(timeout=60) == seen.name
     assert seen.count("start") == 2
     free(f"requeues:{seen.name}")
 
@@ -196,7 +197,7 @@ def test_redelivered_message_of_a_body_that_exits(tasks, workers, seen, free, go
         what="a second run",
     )
     go()
-    assert result.get(timeout=30) == seen.name
+    assert result.get(timeout=60) == seen.name
     assert all(other.duplicate for other in others)
     free(f"exits:{seen.name}")
 
@@ -204,37 +205,38 @@ def test_redelivered_message_of_a_body_that_exits(tasks, workers, seen, free, go
 def test_eta_longer_than_the_ttl(tasks, workers, seen, free, go):
     """The record of a call with an ETA lasts beyond the ETA, so that later submits are duplicates."""
     queue = workers("prefork")
-    first = tasks.executed.apply_async((seen.name, tasks.UNTIL_GO), queue=queue, countdown=5)
+    first = tasks.brief.apply_async((seen.name, tasks.UNTIL_GO), queue=queue, countdown=5)
     others = []
     poll(
-        lambda: others.append(tasks.executed.apply_async((seen.name,), queue=queue)) or seen.count("start"),
+        lambda: others.append(tasks.brief.apply_async((seen.name,), queue=queue)) or seen.count("start"),
         timeout=30,
         what="the first run",
     )
     go()
-    assert first.get(timeout=30) == seen.name
+    assert first.get(timeout=60) == seen.name
     assert all(other.duplicate for other in others)
     assert seen.count("start") == 1
-    free(f"executed:{seen.name}")
+    free(f"brief:{seen.name}")
 
 
-def test_copies_of_a_message_that_waits_for_its_eta(tasks, start_worker, seen, free):
+def test_copies_of_a_message_that_waits_for_its_eta(tasks, start_worker, seen, go):
     """Of the copies that a Redis broker delivers until the ETA one runs, and the others are postponed and discarded."""
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue) as worker:
-        result = tasks.late.apply_async((seen.name, 1), queue=queue, countdown=5)
-        poll(lambda: worker.log(100_000).count(f"{result.id}] received") == 1, timeout=30, what="the message")
+        result = tasks.late.apply_async((seen.name, tasks.UNTIL_GO), queue=queue, countdown=5)
+        poll(lambda: worker.log(100_000).count(f"{result.id}] received") >= 1, timeout=30, what="the message")
         for copies in (2, 3):
             deliver_again(tasks.app)
             poll(
-                lambda copies=copies: worker.log(100_000).count(f"{result.id}] received") == copies,
+                lambda copies=copies: worker.log(100_000).count(f"{result.id}] received") >= copies,
                 timeout=30,
                 what=f"{copies} copies",
             )
-        assert result.get(timeout=20) == seen.name
+        go()  # not before: on a busy machine the ETA may have passed
+        assert result.get(timeout=60) == seen.name
         poll(
-            lambda: worker.log(100_000).count("was delivered again after it had ended") == 2,
-            timeout=20,
+            lambda: worker.log(100_000).count("was delivered again after it had ended") >= 2,
+            timeout=60,
             what="two lines",
         )
     assert seen.count("start") == 1
@@ -246,5 +248,5 @@ def test_backlog(tasks, start_worker, seen, held):
     results = [tasks.executed.apply_async((seen.name,), queue=queue) for _ in range(500)]
     assert [result.duplicate for result in results].count(False) == 1
     with start_worker("solo", queue):
-        assert results[-1].get(timeout=30) == seen.name
+        assert results[-1].get(timeout=60) == seen.name
     assert seen.count("start") == 1

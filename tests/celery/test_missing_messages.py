@@ -10,6 +10,7 @@ import pytest
 from celery import Celery
 from django.core.management import call_command
 
+from django_redlock import locks
 from django_redlock.celery import missing_messages as module
 from django_redlock.celery import single_instance_task
 from django_redlock.celery.missing_messages import BrokerUnreadable, cancel_lost, lost_calls
@@ -55,13 +56,14 @@ def test_messages_of_workers(tasks, workers, seen, lost):
     """A message that a worker holds until its ETA is not lost."""
     result = tasks.long.apply_async((seen.name,), queue=workers("prefork"), countdown=60)
     seen_by_worker = tasks.executed.apply_async((seen.name, 0), queue=workers("prefork"))
-    assert seen_by_worker.get(timeout=20) == seen.name  # it comes after the other
+    assert seen_by_worker.get(timeout=60) == seen.name  # it comes after the other
     assert lost() == []
     result.revoke()
 
 
-def test_command(tasks, seen, broker, held):
+def test_command(tasks, seen, broker, settings):
     """redlock_check --tasks warns about lost calls, and with --fix it releases them."""
+    settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "KEY_PREFIX": seen.name}}  # the calls of this test
     result = tasks.long.apply_async((seen.name,), queue=f"q-{seen.name}")
     with broker.client() as client:
         client.delete(f"q-{seen.name}")
@@ -80,7 +82,7 @@ def test_command(tasks, seen, broker, held):
     assert result.id in [each["task_id"] for each in row["lost"]]
     assert "no message in the broker" in row["warnings"][0]
     assert check("--fix")["warnings"] == []
-    assert held(f"long:{seen.name}") is None
+    assert locks["default"].describe(f"long:{seen.name}") is None
 
 
 def test_rabbitmq(rabbitmq, unique):

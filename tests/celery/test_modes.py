@@ -20,7 +20,7 @@ def burst(task, queue, name, number=50, seconds=0.3):
 
 def finish(results):
     """Return the results of tasks. A task that appears several times is waited for once."""
-    values = {result.id: result.get(timeout=30) for result in {result.id: result for result in results}.values()}
+    values = {result.id: result.get(timeout=60) for result in {result.id: result for result in results}.values()}
     return [values[result.id] for result in results]
 
 
@@ -46,9 +46,12 @@ def test_while_executing_never_runs_two(tasks, workers, seen, free, pool):
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
-def test_control_without_the_decorator_they_overlap(tasks, workers, seen, pool):
+def test_control_without_the_decorator_they_overlap(tasks, workers, seen, go, pool):
     """Control: without the decorator every call runs, and runs overlap."""
-    finish(burst(tasks.executed_plain, workers(pool), seen.name, 8))
+    results = burst(tasks.executed_plain, workers(pool), seen.name, 8, tasks.UNTIL_GO)
+    seen.wait("start", 2)
+    go()
+    finish(results)
     assert seen.count("start") == 8
     assert seen.overlap()
 
@@ -67,32 +70,33 @@ def test_until_and_while_executing_runs_one_more(tasks, workers, seen, free, go)
     free(f"and_while:{seen.name}")
 
 
-def test_until_executing_is_free_when_the_body_starts(tasks, workers, seen, free, go):
+def test_until_executing_is_free_when_the_body_starts(tasks, start_worker, seen, free, go):
     """until_executing: a queued call makes others duplicates; when its body starts the next may be sent, and may
     overlap.
     """
-    queue = workers("prefork")
-    call = (seen.name, tasks.UNTIL_GO)
-    delayed = tasks.executing.apply_async(call, queue=queue, countdown=3)
-    assert tasks.executing.apply_async(call, queue=queue).id == delayed.id
-    seen.wait("start")
-    again = tasks.executing.apply_async(call, queue=queue)
-    assert not again.duplicate
-    go()
-    finish([delayed, again])
-    assert seen.count("start") == 2
-    free(f"executing:{seen.name}")
+    queue, call = f"q-{seen.name}", (seen.name, tasks.UNTIL_GO)
+    queued = tasks.executing.apply_async(call, queue=queue)
+    assert tasks.executing.apply_async(call, queue=queue).id == queued.id
+    with start_worker("prefork", queue):
+        seen.wait("start")
+        again = tasks.executing.apply_async(call, queue=queue)
+        assert not again.duplicate
+        go()
+        finish([queued, again])
+        assert seen.count("start") == 2
+        free(f"executing:{seen.name}")
 
 
 def test_until_expired_runs_once_a_period(tasks, workers, seen, free):
     """until_expired: after the run the lock stays until the end of the period."""
     queue = workers("prefork")
-    first = tasks.expired.apply_async((seen.name,), queue=queue)
-    finish([first])
-    assert tasks.expired.apply_async((seen.name,), queue=queue).duplicate
+    begun = time.monotonic()
+    finish([tasks.expired.apply_async((seen.name,), queue=queue)])
+    second = tasks.expired.apply_async((seen.name,), queue=queue)
+    assert second.duplicate or time.monotonic() - begun > 5  # the period may be over on a busy machine
     free(f"expired:{seen.name}")
     finish([tasks.expired.apply_async((seen.name,), queue=queue)])
-    assert seen.count("start") == 2
+    assert seen.count("start") == 2 + (not second.duplicate)
 
 
 def test_limit_lets_so_many_run(tasks, workers, seen, records, go):
@@ -101,7 +105,7 @@ def test_limit_lets_so_many_run(tasks, workers, seen, records, go):
 
     results = burst(tasks.three, workers("prefork"), seen.name, 12, tasks.UNTIL_GO)
     poll(lambda: sum(result.ready() for result in results) == 9, timeout=60, what="nine duplicates")
-    assert seen.count("start") == 3
+    assert len(seen.wait("start", 3)) == 3
     go()
     finish(results)
     beliefs = read(records / f"{seen.name}.beliefs")
@@ -109,19 +113,22 @@ def test_limit_lets_so_many_run(tasks, workers, seen, records, go):
     assert overlaps(beliefs, 2)
 
 
-def test_body_longer_than_the_lease_is_renewed(tasks, workers, seen):
+def test_body_longer_than_the_lease_is_renewed(tasks, workers, seen, go):
     """A body that runs for longer than its ttl is renewed."""
     queue = workers("prefork")
-    first = tasks.running.apply_async((seen.name, 4.5), queue=queue)
+    first = tasks.renewed.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     seen.wait("start")
     begun = time.monotonic()
-    poll(lambda: time.monotonic() > begun + 3.2, timeout=20, what="more than its ttl")
-    others = [tasks.running.apply_async((seen.name, 0), queue=queue) for _ in range(3)]
-    finish([first, *others])
+    poll(lambda: time.monotonic() > begun + 5.2, timeout=20, what="more than its ttl")
+    others = [tasks.renewed.apply_async((seen.name, 0), queue=queue) for _ in range(3)]
+    finish(others)
+    go()
+    finish([first])
     assert seen.overlap() == []
+    assert seen.count("start") == 1
 
 
-def test_gevent(tasks, start_worker, seen, free, go):
+def test_gevent(tasks, start_worker, seen, free, records, go):
     """On gevent one of many calls runs, and a body that yields is renewed."""
     pytest.importorskip("gevent")
     queue = f"q-{seen.name}"
@@ -129,24 +136,28 @@ def test_gevent(tasks, start_worker, seen, free, go):
         results = burst(tasks.executed, queue, seen.name, 20, tasks.UNTIL_GO)
         go()
         assert finish(results) == [seen.name] * 20
-        first = tasks.running.apply_async((seen.name, 8), queue=queue)
+        (records / f"{seen.name}.go").unlink()
+        first = tasks.renewed.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
         seen.wait("start", 2)
-        assert is_duplicate(tasks.running.apply_async((seen.name, 0), queue=queue, countdown=3.3).get(timeout=30))
+        assert is_duplicate(tasks.renewed.apply_async((seen.name, 0), queue=queue, countdown=5.3).get(timeout=60))
+        go()
         assert finish([first]) == [seen.name]
-        free(f"running:{seen.name}")
+        free(f"renewed:{seen.name}")
 
 
 def test_the_record_says_who(tasks, workers, seen, held, go):
     """The owner of a queued and of a running task shows task, id, state and process."""
     queue = workers("prefork")
-    result = tasks.executed.apply_async((seen.name, tasks.UNTIL_GO), queue=queue, countdown=3)
-    queued = held(f"executed:{seen.name}")
+    waiting = tasks.executed.apply_async((f"{seen.name}-queued",), queue="nobody")
+    queued = held(f"executed:{seen.name}-queued")
     assert (queued.kind, queued.owner.label) == ("task", tasks.executed.name)
-    assert queued.owner.extra == {"state": "queued", "task_id": result.id}
+    assert queued.owner.extra == {"state": "queued", "task_id": waiting.id}
+    result = tasks.executed.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     pid = seen.wait("start")[0]["pid"]
     running = held(f"executed:{seen.name}")
-    assert (running.owner.extra["state"], running.owner.pid) == ("running", pid)
-    assert running.remaining <= 3 < queued.remaining
+    assert running.owner.extra == {"state": "running", "task_id": result.id}
+    assert running.owner.pid == pid
+    assert running.remaining <= 10 < queued.remaining
     go()
     finish([result])
 

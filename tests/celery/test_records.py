@@ -271,6 +271,7 @@ def test_a_period_outlives_lease_and_end(store, submitted):
     player.play("start", "a", "1")
     assert player.play("start", "a", "1") == "granted"  # asked again: the same answer, and nothing is lost
     poll(lambda: player.play("submit", "b", "1") == "queued", timeout=20, what="the end of the lease")
+    player.lease = 60.0
     assert player.play("start", "a", "1", run=1) == "granted"
     assert player.play("end", "a", "1", run=1) == 1
     assert player.play("submit", "b", "1") == "queued"

@@ -9,6 +9,7 @@ import signal
 import celery
 import pytest
 
+from tests.celery.test_killed_processes import deliver_again
 from tests.support.service import poll
 
 
@@ -31,10 +32,10 @@ def test_warm_shutdown(tasks, start_worker, seen, free):
         waiting = tasks.executed.apply_async((seen.name,), queue=queue, countdown=3)
         worker.signal(signal.SIGTERM)
         worker.process.wait(60)
-    assert running.get(timeout=30) == seen.name
+    assert running.get(timeout=60) == seen.name
     free(f"long:{seen.name}")
     with start_worker("prefork", queue):
-        assert waiting.get(timeout=30) == seen.name
+        assert waiting.get(timeout=60) == seen.name
         free(f"executed:{seen.name}")
 
 
@@ -52,17 +53,19 @@ def test_cold_shutdown(tasks, start_worker, seen, free, grace):
 
 
 @pytest.mark.parametrize("grace", [0, 1])
-def test_cold_shutdown_of_what_comes_back(tasks, start_worker, seen, free, grace):
+def test_cold_shutdown_of_what_comes_back(tasks, start_worker, seen, free, go, grace):
     """On SIGQUIT with acks_late the message comes back to its owner and runs in the next worker."""
     queue, conf = f"q-{seen.name}", json.dumps({"worker_soft_shutdown_timeout": grace})
     with start_worker("prefork", queue, CELERY_CONF=conf, CELERY_VISIBILITY="1") as worker:
-        result = tasks.long_late.apply_async((seen.name, 3), queue=queue)
+        result = tasks.long_late.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
         seen.wait("start")
         known_as_active(tasks.app, result)
         worker.signal(signal.SIGQUIT)
         worker.process.wait(60)
+    go()
+    deliver_again(tasks.app)
     with start_worker("prefork", queue, CELERY_VISIBILITY="1"):
-        assert result.get(timeout=30) == seen.name
+        assert result.get(timeout=60) == seen.name
         free(f"long_late:{seen.name}")
     assert seen.count("end") == 1
     assert seen.overlap() == []
@@ -73,9 +76,9 @@ def test_processes_that_run_one_task_each(tasks, start_worker, seen, free):
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue, "--max-tasks-per-child", "1"):
         for _ in range(3):
-            assert tasks.long.apply_async((seen.name,), queue=queue).get(timeout=30) == seen.name
+            assert tasks.long.apply_async((seen.name,), queue=queue).get(timeout=60) == seen.name
             free(f"long:{seen.name}")
-        assert tasks.retries.apply_async((seen.name,), queue=queue).get(timeout=20) == seen.name
+        assert tasks.retries.apply_async((seen.name,), queue=queue).get(timeout=60) == seen.name
         free(f"retries:{seen.name}")
     assert len({event["pid"] for event in seen.events("start")}) == 6
 
@@ -89,6 +92,6 @@ def test_retry_of_a_lost_process(tasks, workers, seen, free, go):
     seen.wait("start", 2)
     assert tasks.lost_retry.apply_async((seen.name,), queue=queue).duplicate
     go()
-    assert result.get(timeout=30) == seen.name
+    assert result.get(timeout=60) == seen.name
     assert {event["id"] for event in seen.events("start")} == {result.id}
     free(f"lost_retry:{seen.name}")

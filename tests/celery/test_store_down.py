@@ -15,9 +15,13 @@ from tests.support.service import poll
 def store(own_redis, settings) -> RedisServer:
     """A lock store apart from the broker."""
     server = own_redis()
-    redis = {"BACKEND": "django_redlock.backends.redis.RedisBackend", "OPTIONS": {"node_timeout": 2}}
-    settings.REDLOCK = {"default": {**redis, "LOCATION": server.url}}
+    use(settings, server, 5)
     return server
+
+
+def use(settings, server, node_timeout):
+    redis = {"BACKEND": "django_redlock.backends.redis.RedisBackend", "OPTIONS": {"node_timeout": node_timeout}}
+    settings.REDLOCK = {"default": {**redis, "LOCATION": server.url}}
 
 
 @pytest.fixture
@@ -29,8 +33,9 @@ def worker(start_worker, store, seen):
 
 
 @pytest.mark.parametrize("how", ["kill", "pause"])
-def test_submit_fails_closed(tasks, seen, store, how):
+def test_submit_fails_closed(tasks, seen, store, settings, how):
     """If the store is down or hangs, apply_async() raises LockUnavailable and sends nothing."""
+    use(settings, store, 1)
     getattr(store, how)()
     with pytest.raises(LockUnavailable, match=f"executed:{seen.name}"):
         tasks.executed.apply_async((seen.name,), queue=f"q-{seen.name}")
@@ -51,20 +56,22 @@ def test_start_fails_closed(tasks, seen, store, worker):
     """If the store is down in the worker, the task fails with LockUnavailable and its body does not run."""
     store.kill()
     with pytest.raises(LockUnavailable):
-        tasks.running.apply_async((seen.name,), queue=worker).get(timeout=30)
+        tasks.running.apply_async((seen.name,), queue=worker).get(timeout=60)
     assert seen.count("start") == 0
 
 
 @pytest.mark.parametrize("kind", ["patient", "patient_running"])
-def test_autoretry_until_the_store_is_back(tasks, seen, store, worker, free, kind):
+def test_autoretry_until_the_store_is_back(tasks, start_worker, seen, store, free, kind):
     """With autoretry_for LockUnavailable the task is retried until the store is back."""
-    result = getattr(tasks, kind).apply_async((seen.name,), queue=worker, countdown=3)
+    queue = f"q-{seen.name}"
+    result = getattr(tasks, kind).apply_async((seen.name,), queue=queue)
     store.kill()
-    poll(lambda: result.state == "RETRY", timeout=30, what="a retry")
-    assert seen.count("start") == 0
-    store.start()
-    assert result.get(timeout=20) == seen.name
-    free(f"{kind}:{seen.name}")
+    with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url):
+        poll(lambda: result.state == "RETRY", timeout=30, what="a retry")
+        assert seen.count("start") == 0
+        store.start()
+        assert result.get(timeout=60) == seen.name
+        free(f"{kind}:{seen.name}")
 
 
 def test_retry_while_the_store_is_down(tasks, seen, store, worker, go):
@@ -76,7 +83,7 @@ def test_retry_while_the_store_is_down(tasks, seen, store, worker, go):
     go()
     seen.wait("end")
     store.start()
-    assert result.get(timeout=40) == seen.name
+    assert result.get(timeout=60) == seen.name
     assert seen.count("start") == 2
 
 
@@ -91,24 +98,26 @@ def test_next_step_of_a_chain_while_the_store_is_down(tasks, seen, store, worker
     store.kill()
     go()
     with pytest.raises(LockUnavailable):
-        result.get(timeout=30)
-    assert result.parent.get(timeout=30) == seen.name
+        result.get(timeout=60)
+    assert result.parent.get(timeout=60) == seen.name
 
 
-def test_a_failed_start_frees_the_record_when_the_store_is_back(tasks, seen, store, worker, free):
+def test_a_failed_start_frees_the_record_when_the_store_is_back(tasks, start_worker, seen, store, free):
     """The queued record of a task that could not start is removed when the store is back."""
-    result = tasks.executed.apply_async((seen.name,), queue=worker, countdown=3)
+    queue = f"q-{seen.name}"
+    result = tasks.executed.apply_async((seen.name,), queue=queue)
     store.pause()
-    with pytest.raises(LockUnavailable):
-        result.get(timeout=30)
-    store.resume()
-    free(f"executed:{seen.name}")
+    with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url, TESTPROJECT_NODE_TIMEOUT="1"):
+        with pytest.raises(LockUnavailable):
+            result.get(timeout=60)
+        store.resume()
+        free(f"executed:{seen.name}")
 
 
 def test_start_runs_unprotected_on_request(tasks, seen, store, worker):
     """With on_store_error="run" the body runs while the store is down."""
     store.kill()
-    assert tasks.open_running.apply_async((seen.name,), queue=worker).get(timeout=30) == seen.name
+    assert tasks.open_running.apply_async((seen.name,), queue=worker).get(timeout=60) == seen.name
 
 
 def test_a_release_that_fails_changes_no_outcome(tasks, seen, store, worker, go):
@@ -117,13 +126,13 @@ def test_a_release_that_fails_changes_no_outcome(tasks, seen, store, worker, go)
     seen.wait("start")
     store.kill()
     go()
-    assert result.get(timeout=30) == seen.name
+    assert result.get(timeout=60) == seen.name
 
 
 def test_control_a_plain_task_needs_no_store(tasks, seen, store, worker):
     """Control: without the decorator the task runs without a store."""
     store.kill()
-    assert tasks.running_plain.apply_async((seen.name,), queue=worker).get(timeout=30) == seen.name
+    assert tasks.running_plain.apply_async((seen.name,), queue=worker).get(timeout=60) == seen.name
 
 
 def test_force_release_of_a_running_task_is_said_loudly(tasks, start_worker, seen, store, go):
@@ -137,5 +146,5 @@ def test_force_release_of_a_running_task_is_said_loudly(tasks, start_worker, see
         assert not second.duplicate
         poll(lambda: "was lost" in worker.log(100_000), timeout=30, what="the warning")
         go()
-        assert first.get(timeout=30) == seen.name
+        assert first.get(timeout=60) == seen.name
     assert locks["default"].describe(f"executed:{seen.name}").owner.extra["task_id"] == second.id

@@ -39,7 +39,14 @@ def primary(start, settings):
 
 
 def use_primary(settings, server):
-    use(settings, "replica.ReplicaBackend", server.url, node_timeout=2, ttl=3, max_ttl=4)
+    use(settings, "replica.ReplicaBackend", server.url, node_timeout=5, ttl=3, max_ttl=4)
+
+
+def arm_anew(server):
+    """Take the server into service with the present settings."""
+    with server.client() as client:
+        client.delete("redlock:marker")
+    locks["default"].arm()
 
 
 def body(task, name, task_id):
@@ -54,10 +61,10 @@ def begin(lock):
 
 def test_a_submit_counts_when_the_replicas_have_it(tasks, primary, seen, settings):
     """After a failover the promoted replica has the record of a submit."""
-    first = tasks.executed.apply_async((seen.name,), queue="nobody")
+    first = tasks.unhurried.apply_async((seen.name,), queue="nobody")
     for replica in primary.replicas:
         with replica.client() as client:
-            read = partial(client.hkeys, f"redlock:{{executed:{seen.name}}}")
+            read = partial(client.hkeys, f"redlock:{{unhurried:{seen.name}}}")
             poll(lambda: read() == [first.id.encode()], timeout=20, what="the record on each replica")  # noqa: B023
     chosen, other = primary.replicas
     primary.promote(chosen)
@@ -67,7 +74,7 @@ def test_a_submit_counts_when_the_replicas_have_it(tasks, primary, seen, setting
 
     def answered():
         try:
-            later.append(tasks.executed.apply_async((seen.name,), queue="nobody"))
+            later.append(tasks.unhurried.apply_async((seen.name,), queue="nobody"))
         except LockUnavailable:  # in quarantine
             return False
         return True
@@ -80,21 +87,23 @@ def test_a_submit_that_no_replica_has_is_taken_back(tasks, primary, seen, held):
     """A submit that no replica confirms is not sent and leaves no record."""
     primary.cut_off(*primary.replicas)
     with pytest.raises(LockUnavailable):
-        tasks.executed.apply_async((seen.name,), queue="nobody")
+        tasks.unhurried.apply_async((seen.name,), queue="nobody")
     primary.rejoin(*primary.replicas)
-    assert held(f"executed:{seen.name}") is None
-    assert not tasks.executed.apply_async((seen.name,), queue="nobody").duplicate
+    assert held(f"unhurried:{seen.name}") is None
+    assert not tasks.unhurried.apply_async((seen.name,), queue="nobody").duplicate
 
 
-def test_a_body_on_a_primary_with_replicas(tasks, primary, seen, held):
+def test_a_body_on_a_primary_with_replicas(tasks, primary, seen, settings):
     """On a primary with replicas a body begins, is renewed and ends, and a rival is refused."""
+    use(settings, "replica.ReplicaBackend", primary.primary.url, node_timeout=5, max_ttl=60)
+    arm_anew(primary.primary)
     lock, other = body(tasks.executed, seen.name, "a"), body(tasks.executed, seen.name, "b")
     assert isinstance(begin(lock), Lease)
-    assert lock.extend(3) > 0
+    assert lock.extend(30) > 0
     assert isinstance(begin(other), Refusal)
     call = lock.call
     drive(end_flow(lock, "ended"), lock.store.perform)
-    assert held(call.name) is None
+    assert locks["default"].describe(call.name) is None
     again = begin(tasks.executed.redlock.body_lock(call))
     assert "ended" in again.holder
 
@@ -103,9 +112,7 @@ def test_a_worker_with_a_primary_and_replicas(tasks, primary, start_worker, seen
     """On a primary with replicas a real worker handles submit, duplicate, body and postponed call."""
     url = primary.primary.url
     use(settings, "replica.ReplicaBackend", url, node_timeout=5)
-    with primary.primary.client() as client:
-        client.delete("redlock:marker")
-    locks["default"].arm()
+    arm_anew(primary.primary)
     environment = {"TESTPROJECT_PRIMARY": url, "DJANGO_SETTINGS_MODULE": "tests.celery.replica_settings"}
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue, **environment):
@@ -113,7 +120,7 @@ def test_a_worker_with_a_primary_and_replicas(tasks, primary, start_worker, seen
         seen.wait("start")
         second, third = (tasks.next_one.apply_async((seen.name,), queue=queue) for _ in range(2))
         go()
-        assert first.get(timeout=20) == second.get(timeout=20) == seen.name
+        assert first.get(timeout=60) == second.get(timeout=60) == seen.name
     assert (is_duplicate(second), is_duplicate(third), seen.count("start")) == (False, True, 2)
 
 

@@ -87,7 +87,7 @@ def test_one_shared_task_in_two_apps(tasks, seen):
 
 def test_hooks_and_call_of_a_base_are_called(tasks, workers, seen):
     """The hooks and the `__call__` of a base class are called in the usual order."""
-    tasks.hooked.apply_async((seen.name,), queue=workers("prefork")).get(timeout=30)
+    tasks.hooked.apply_async((seen.name,), queue=workers("prefork")).get(timeout=60)
     seen.wait("after_return")
     order = [event["event"] for event in seen.events()]
     assert order == ["before_start", "call", "start", "end", "on_success", "after_return"]
@@ -102,7 +102,7 @@ def test_a_class_with_a_call_of_its_own(tasks, workers, seen, held, free, go, ki
     assert held(name).owner.extra["state"] == "running"
     assert tasks.by_class.apply_async((seen.name,), queue=queue).duplicate
     go()
-    assert result.get(timeout=30) == seen.name
+    assert result.get(timeout=60) == seen.name
     free(name)
     assert seen.count("call") == 1
 
@@ -171,7 +171,7 @@ def test_sent_by_name(tasks, workers, seen, free):
     """A task that is sent by send_task() is protected in the worker, with the same key."""
     queue = workers("prefork")
     sent = [tasks.app.send_task(tasks.executed.name, (seen.name, 0.5), queue=queue) for _ in range(3)]
-    results = [result.get(timeout=30) for result in sent]
+    results = [result.get(timeout=60) for result in sent]
     assert seen.overlap() == []
     assert seen.count("start") == sum(not is_duplicate(result) for result in results) >= 1
     free(f"executed:{seen.name}")
@@ -229,29 +229,30 @@ def test_celerys_worker_for_tests(tasks, seen, settings, nothing_left):
     @app.task
     @single_instance_task(key="one:{number}")
     def one(number):
-        goes_on.wait(10)
+        goes_on.wait(30)
         runs.append(number)
 
-    with start_worker(app, perform_ping_check=False, pool="solo"):
+    with start_worker(app, perform_ping_check=False, pool="solo", shutdown_timeout=60):
         first, second = one.delay(1), one.delay(1)
         assert [first.duplicate, second.duplicate] == [False, True]
         goes_on.set()
-        second.get(timeout=30)
+        second.get(timeout=60)
         assert not one.delay(1).duplicate
         poll(lambda: runs == [1, 1], timeout=60, what="the second run")
 
 
-def test_message_protocol_1(tasks, workers, seen, free):
+def test_message_protocol_1(tasks, workers, seen, free, go):
     """With message protocol 1 duplicates, retries and revoked tasks are handled as usual."""
     queue, amqp = workers("prefork"), tasks.app.amqp
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(amqp, "create_task_message", amqp.as_task_v1)
-        first = tasks.retries.apply_async((seen.name,), queue=queue)
+        first = tasks.retries.apply_async((seen.name,), {"seconds": tasks.UNTIL_GO}, queue=queue)
         assert tasks.retries.apply_async((seen.name,), queue=queue).duplicate
         revoked = tasks.long.apply_async((seen.name,), queue=queue, countdown=0.5)
         revoked.revoke()
         tasks.unready.apply_async((seen.name,), queue=queue)
-    assert first.get(timeout=30) == seen.name
+    go()
+    assert first.get(timeout=60) == seen.name
     for name in ("retries", "long", "unready"):
         free(f"{name}:{seen.name}")
 
@@ -263,7 +264,7 @@ def test_worker_with_prefetched_backlog(tasks, workers, seen, free):
     queue = workers("prefork")
     result = tasks.executed.apply_async((seen.name,), queue=queue, countdown=3)
     assert locks["default"].force_release(f"executed:{seen.name}")
-    assert result.get(timeout=30) == seen.name
+    assert result.get(timeout=60) == seen.name
     free(f"executed:{seen.name}")
 
 
@@ -309,10 +310,10 @@ def test_backend_that_keeps_no_records(tasks, seen, settings, monkeypatch):
 def test_copied_headers(tasks, workers, seen, free, to):
     """A task that is sent with another task's headers is not a duplicate of it."""
     queue = workers("prefork")
-    sent = tasks.forwards.apply_async((seen.name, to), queue=queue).get(timeout=30)
+    sent = tasks.forwards.apply_async((seen.name, to), queue=queue).get(timeout=60)
     [start] = seen.wait("start")
     assert start["id"] == sent
-    assert tasks.app.AsyncResult(sent).get(timeout=30) == seen.name
+    assert tasks.app.AsyncResult(sent).get(timeout=60) == seen.name
     free(f"forwards:{seen.name}")
     free(f"{to}:{seen.name}")
 
@@ -322,4 +323,4 @@ def test_a_header_of_that_name(tasks, workers, seen, header):
     """A foreign header with the name of ours has no effect."""
     name = tasks.executed.name
     result = tasks.app.send_task(name, (seen.name,), headers={"redlock": header}, queue=workers("prefork"))
-    assert result.get(timeout=30) == seen.name
+    assert result.get(timeout=60) == seen.name

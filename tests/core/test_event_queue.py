@@ -45,16 +45,17 @@ def test_one_thread_for_all(pulse, seen, monkeypatch):
     event.
     """
     monkeypatch.setattr(module, "INTERVAL", 0.01)
-    monkeypatch.setattr(module, "IDLE_ROUNDS", 100)
     started = []
     run = pulse._run
     monkeypatch.setattr(pulse, "_run", lambda running: (started.append(1), run(running)))
     for round_ in (1, 2):
+        monkeypatch.setattr(module, "IDLE_ROUNDS", 100_000)  # however late some of the threads are
         threads = [threading.Thread(target=pulse.record, args=(moment(),)) for _ in range(20)]
         for each in threads:
             each.start()
         for each in threads:
             each.join()
+        monkeypatch.setattr(module, "IDLE_ROUNDS", 1)
         poll(lambda: not pulse._running.locked(), timeout=20, what="the thread's end")
         assert (len(started), len(seen)) == (round_, 20 * round_)
 

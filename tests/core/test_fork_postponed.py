@@ -62,7 +62,7 @@ class Slow(LocMemBackend):
 def renews(work, unique):
     backend = Slow(unique)
     backend.work = work
-    return backend.lock("stock", ttl=0.5)
+    return backend.lock("stock", ttl=60)
 
 
 def frees(work, unique):
@@ -93,11 +93,14 @@ def quickly(monkeypatch):
 
 @pytest.mark.usefixtures("quickly")
 @pytest.mark.parametrize("begin", [renews, frees, tells_of_a_loss, watches])
-def test_a_fork_waits_for(begin, work, unique):
+def test_a_fork_waits_for(begin, work, unique, monkeypatch):
     """A fork waits until a background thread has finished its current step."""
+    monkeypatch.setattr(fork, "FORK_TIMEOUT", WAIT)
     lock = begin(work, unique)
     if begin is renews:
         lock.acquire()
+        token = lock._lease.claim.token
+        renewal.schedule(token, renewal.entries[token][1], 0.0)
     assert work.begun.wait(WAIT)
     assert in_child(work.mutex.locked) is False
 

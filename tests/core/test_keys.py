@@ -43,7 +43,8 @@ def test_as_redis_does(redis_server):
     with redis_server.client(decode_responses=True) as redis:
         redis.mset(dict.fromkeys(names, 1))
         for pattern in patterns:
-            assert set(redis.scan_iter(match=pattern, count=1000)) == set(filter(glob_matcher(pattern), names)), pattern
+            found = set(redis.scan_iter(match=pattern, count=1000)) & set(names)  # others may write here, too
+            assert found == set(filter(glob_matcher(pattern), names)), pattern
 
 
 @however_long

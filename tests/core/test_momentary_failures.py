@@ -39,7 +39,7 @@ def backend(unique):
 
 def test_a_defect_ends_no_renewal(backend, caplog):
     """An unexpected error in a renewal is logged, and all locks that were due with it are renewed in time."""
-    with backend.lock("one", ttl=2) as one, backend.lock("other", ttl=2) as other:
+    with backend.lock("one", ttl=6) as one, backend.lock("other", ttl=6) as other:
         backend.stumbles_at = "prolong"
         assert is_renewed(one)
         assert is_renewed(other)

@@ -6,7 +6,7 @@ import time
 from django_redlock.backends.redis import RedisBackend
 
 loaded = os.getpid()
-backend = RedisBackend(os.environ["REDLOCK_URL"], ttl=1)
+backend = RedisBackend(os.environ["REDLOCK_URL"], ttl=4, node_timeout=5)
 with backend.lock("loaded"):
     pass
 
@@ -14,7 +14,7 @@ with backend.lock("loaded"):
 def application(environ, start_response):
     """Reply whether a forked worker keeps its lock for longer than the ttl."""
     with backend.lock(f"worker:{os.getpid()}", on_lost="warn") as lock:
-        time.sleep(1.5)
+        time.sleep(5)
         answer = f"forked {os.getpid() != loaded} lost {lock.lost}"
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [answer.encode()]

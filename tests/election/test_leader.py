@@ -59,11 +59,11 @@ def test_on_lost_before_the_lease_ends(candidate, own_redis, unique):
     leads again.
     """
     server = own_redis()
-    one = candidate(RedisBackend(server.url, node_timeout=0.5), unique, ttl=6, stop_before=3)
+    one = candidate(RedisBackend(server.url, node_timeout=0.5), unique, ttl=10, stop_before=5)
     one.expect("elected")
     server.pause()
     one.expect("lost")
-    assert 0 < one.remaining[0] <= 3
+    assert 0 < one.remaining[0] <= 5
     with pytest.raises(LockLost):
         one.leader.check()
     server.resume()

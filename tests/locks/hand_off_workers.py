@@ -6,7 +6,7 @@ from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from tests.support.processes import Channel
 
-TTL = 4.0  # seconds
+TTL = 6.0  # seconds
 
 
 def backend_on(places: list[str]) -> RedisBackend | RedlockBackend:

@@ -17,7 +17,7 @@ def take_some(channel: Channel, url: str, names: list[str], rounds: int) -> dict
     client = RedisCluster.from_url(f"redis://{where}") if cluster else Redis.from_url(url)
     backend = RedisBackend(url, node_timeout=10)
     channel.say("ready")
-    channel.hear("go", 60)
+    channel.hear("go", 120)
     told = {"alone": 0, "not alone": 0}
     for _ in range(rounds):
         mine = random.sample(names, random.randint(2, 4))

@@ -10,8 +10,8 @@ from tests.support.group import Group
 from tests.support.processes import Worker
 from tests.support.service import poll
 
-PATIENCE = 20
-SOON = 5  # seconds: less than any lease, and more than any wait for a silent waiter
+PATIENCE = 60
+SOON = 15  # seconds: less than any lease, and more than any wait for a silent waiter
 
 
 @pytest.fixture
@@ -44,10 +44,10 @@ def holds(worker, unique):
 
 @pytest.fixture
 def waits(holds, unique):
-    """`waits(places, side, waiters)`: such a process, once it is the last of so many waiters."""
+    """`waits(places, side, waiters, **options)`: such a process, once it is the last of so many waiters."""
 
-    def begin(places, side, waiters):
-        process, store = holds(places, side), fair_queue_workers.backend(places)
+    def begin(places, side, waiters, **options):
+        process, store = holds(places, side, **options), fair_queue_workers.backend(places)
         process.expect("asks", PATIENCE)
         poll(lambda: store.describe(unique).waiters == waiters, timeout=PATIENCE, what=f"{waiters} in line")
         return process
@@ -59,7 +59,7 @@ def test_processes_in_order(one, holds, waits):
     """Processes get a fair lock in the order in which they came."""
     first = holds(one, "fair")
     first.expect("holds", PATIENCE)
-    others = [waits(one, "fair", number) for number in range(1, 5)]
+    others = [waits(one, "fair", number, block=10) for number in range(1, 5)]
     tokens = []
     for process in [first, *others]:
         process.tell("release")
@@ -83,7 +83,7 @@ def test_one_in_line_stands_still(one, holds, waits, unique):
     """A stopped waiter in a fair queue is passed over, and keeps its place before later waiters when it continues."""
     first = holds(one, "fair")
     first.expect("holds", PATIENCE)
-    stopped, second, third = (waits(one, "fair", number) for number in (1, 2, 3))
+    stopped, second, third = (waits(one, "fair", number, block=4) for number in (1, 2, 3))
     stopped.pause()
     first.tell("release")
     second.expect("holds", SOON)

@@ -23,7 +23,7 @@ def no_collection():
 
 
 def taken_and_dropped(backend, name):
-    lock = backend.lock(name, ttl=10)
+    lock = backend.lock(name, ttl=60)
     assert lock.acquire(False)
     assert lock.extend()
     return weakref.ref(lock)
@@ -32,7 +32,7 @@ def taken_and_dropped(backend, name):
 def test_a_node_is_gone(start, unique):
     """A handle is collected at once, although a node was not reachable."""
     group = start(Group([RedisServer() for _ in range(3)]))
-    backend = start(contextlib.closing(RedlockBackend([server.url for server in group.servers], node_timeout=2)))
+    backend = start(contextlib.closing(RedlockBackend([server.url for server in group.servers], node_timeout=10)))
     backend.arm()
     with backend.lock(unique):
         pass
@@ -43,7 +43,7 @@ def test_a_node_is_gone(start, unique):
 def test_the_connection_was_closed(start, redis_server, unique):
     """A handle is collected at once, although its connection was closed and its request repeated."""
     proxy = start(Proxy(redis_server.url))
-    backend = start(contextlib.closing(RedisBackend(proxy.url, node_timeout=2)))
+    backend = start(contextlib.closing(RedisBackend(proxy.url, node_timeout=10)))
     with backend.lock(unique):
         pass
     proxy.cut()

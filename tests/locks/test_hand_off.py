@@ -119,7 +119,7 @@ def test_no_answer(proxy, redis_url, client_of, unique, way):
     direct = backend_on([redis_url])
     lock = direct.lock(unique)
     assert lock.acquire()
-    client = client_of(type(direct)(proxy.url, node_timeout=3))
+    client = client_of(type(direct)(proxy.url, node_timeout=4))
     client.describe(unique)
     text = lock.hand_off(ttl=10)
     proxy.drop(way)

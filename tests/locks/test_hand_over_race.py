@@ -105,7 +105,7 @@ def test_a_waiter_of_an_interrupted_hand_over_gives_up_in_time(backend, unique, 
     holder.acquire()
     with ThreadPoolExecutor(2) as pool:
         outcomes = []
-        for timeout in (TEST_TIMEOUT, 3):
+        for timeout in (TEST_TIMEOUT, 5):
             outcomes.append(pool.submit(backend.lock(unique).acquire, timeout=timeout))
             until_queued(backend, len(outcomes))
         with pytest.raises(KeyboardInterrupt):

@@ -8,14 +8,15 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.core.flow.requests import Batch, Fault, SendToAll
+from django_redlock.core.renewal.registry import renewal
 from django_redlock.errors import LockLost
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from tests.support.service import poll
 
-TTL, LONGER = 3, 40
+TTL, LONGER = 12, 40
 BACKENDS = {
-    "redis": lambda url: RedisBackend(url, ttl=TTL, max_ttl=60, node_timeout=0.9),
-    "quorum": lambda url: RedlockBackend([url], ttl=TTL, max_ttl=60, node_timeout=0.9, quarantine=False),
+    "redis": lambda url: RedisBackend(url, ttl=TTL, max_ttl=60, node_timeout=3.5),
+    "quorum": lambda url: RedlockBackend([url], ttl=TTL, max_ttl=60, node_timeout=3.5, quarantine=False),
 }
 
 
@@ -38,6 +39,13 @@ def backend(request, redis_url, unique):
     backend.close()
 
 
+def until_renewed(backend, lock):
+    """Let a renewal begin, which is intercepted."""
+    token = lock._lease.claim.token
+    renewal.schedule(token, renewal.entries[token][1], 0.0)
+    poll(lambda: backend.caught, timeout=20, what="a renewal")
+
+
 @pytest.fixture
 def left(redis_server, unique):
     """A function that returns the seconds for which the server keeps the lock."""
@@ -52,11 +60,12 @@ def test_given_up(backend, left, unique):
         [fault] * len(request.requests if type(request) is SendToAll else request.script_calls)
     )
     with backend.lock(unique) as lock:
-        poll(lambda: backend.caught, timeout=20, what="a renewal")
+        until_renewed(backend, lock)
         lock.extend(LONGER)
         assert left() > TTL
         backend.caught[0]()
-        assert lock.remaining <= left() <= TTL
+        kept = left()
+        assert lock.remaining <= kept <= TTL
         poll(lambda: left() > TTL, timeout=20, what="a renewal that brings back what was asked for")
         assert 0 < lock.remaining <= TTL  # there may be more of them
 
@@ -66,12 +75,14 @@ def test_one_at_a_time(backend, left, unique):
     send = threading.Event()
     backend.answered = lambda _: send.wait(TEST_TIMEOUT) and backend.caught[0]()
     with backend.lock(unique) as lock, ThreadPoolExecutor(1) as pool:
-        poll(lambda: backend.caught, timeout=20, what="a renewal")
+        until_renewed(backend, lock)
         extending = pool.submit(lock.extend, LONGER)
         poll(lambda: lock._extension._wake_events, timeout=20, what="a thread that waits")
         assert left() <= TTL
         send.set()
-        assert TTL < extending.result(TEST_TIMEOUT) <= left()
+        assert extending.result(TEST_TIMEOUT) > TTL
+        kept = left()
+        assert TTL < lock.remaining <= kept
 
 
 def test_not_renewed_meanwhile(backend, left, unique):
@@ -93,9 +104,9 @@ def test_extension_that_is_never_answered(backend, unique):
     """extend() waits for a renewal no longer than the lease lasts."""
     send = threading.Event()
     backend.answered = lambda _: send.wait(TEST_TIMEOUT) and backend.caught[0]()
-    lock = backend.lock(unique, ttl=3, on_lost="warn")
+    lock = backend.lock(unique, ttl=5, on_lost="warn")
     with lock:
-        poll(lambda: backend.caught, timeout=20, what="a renewal")
+        until_renewed(backend, lock)
         with pytest.raises(LockLost):
             lock.extend(LONGER)
         send.set()

@@ -8,17 +8,23 @@ from concurrent import futures
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.renewal.registry import renewal
+from django_redlock.core.renewal.work import Orphan
 from django_redlock.core.waiting import local_queue
-from django_redlock.testing.conformance.exclusion import WAKE, Counter
+from django_redlock.core.waiting.wait_queue import WaitQueue
+from django_redlock.testing.conformance.exclusion import Counter
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.harness.fixtures import eventually
 from testproject.redis_server import RedisServer
 from tests.support.cluster import Cluster
 
+pytestmark = pytest.mark.usefixtures("woken_only")
+WAKE = TEST_TIMEOUT  # see `woken_only`
+
 
 @pytest.fixture
 def backend(redis_url):
-    backend = RedisBackend(redis_url, node_timeout=2)
+    backend = RedisBackend(redis_url, node_timeout=10)
     yield backend
     backend.close()
 
@@ -65,7 +71,7 @@ def test_the_store_is_told(running, unique, where, monkeypatch):
     monkeypatch.setattr(local_queue, "FRESH_SECONDS", WAKE)  # however slow this machine is now
     server = running(where)
     getattr(server, "heal", lambda: None)()
-    backend = RedisBackend(server.url, node_timeout=2)
+    backend = RedisBackend(server.url, node_timeout=10)
     lanes, holder = backend._local_queue._queues, backend.lock(unique)
     handles = [backend.lock(unique, owner=str(number)) for number in range(2)]
     with futures.ThreadPoolExecutor(2) as pool:
@@ -149,3 +155,31 @@ def test_ctrl_c(backend, unique, place):
         assert backend._local_queue._queues == {}
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_at_the_end_of_the_queue(backend, unique, monkeypatch):
+    """KeyboardInterrupt in the moment in which a waiter joins the queue leaves no waiter that would get the lock."""
+    holder, got, add = backend.lock(unique), threading.Event(), WaitQueue.add
+    holder.acquire()
+
+    def wait():
+        with backend.lock(unique):
+            got.set()
+
+    def interrupted(*args):
+        add(*args)
+        raise KeyboardInterrupt
+
+    other = threading.Thread(target=wait)
+    other.start()
+    assert eventually(lambda: backend._local_queue._queues)
+    with monkeypatch.context() as patch:
+        patch.setattr(WaitQueue, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            backend.lock(unique).acquire(timeout=TEST_TIMEOUT)
+    # Its claim is cancelled, which is not done again.
+    assert eventually(lambda: not any(isinstance(each, Orphan) for _, each in list(renewal.entries.values())))
+    holder.release()
+    assert got.wait(TEST_TIMEOUT)
+    other.join(TEST_TIMEOUT)
+    assert backend._local_queue._queues == {}

@@ -6,11 +6,13 @@ from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.keys import stripe_name
 from django_redlock.core.waiting import local_queue, wait_queue
 from django_redlock.errors import LockNotHeld
-from django_redlock.testing.conformance.exclusion import WAKE
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.harness.fixtures import Fixtures, eventually
 
+WAKE = TEST_TIMEOUT  # see `woken_only`
 
+
+@pytest.mark.usefixtures("woken_only")
 class TestStripesQueue(Fixtures):
     """Threads with a blocking client, and tasks with an asyncio client."""
 

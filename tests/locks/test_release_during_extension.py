@@ -17,7 +17,7 @@ from testproject.redis_server import RedisServer
 from tests.support.group import Group
 from tests.support.service import poll
 
-OPTIONS = {"ttl": 30, "max_ttl": 60, "node_timeout": 2}
+OPTIONS = {"ttl": 30, "max_ttl": 60, "node_timeout": 5}
 KINDS = {
     "mutex": lambda client: client.lock("stock", auto_renew=False),
     "semaphore": lambda client: client.semaphore("stock", limit=1, auto_renew=False),
@@ -68,7 +68,7 @@ def test_on_a_few_nodes(servers, client_of, kind):
     about_to, send = held_up(client.backend)
     lock = KINDS[kind](client)
     assert lock.acquire()
-    poll(lambda: holding(servers) == 3, timeout=10, what="votes of all nodes")
+    poll(lambda: holding(servers) == 3, timeout=20, what="votes of all nodes")
     lease = (lock.own_handle() if kind == "semaphore" else lock)._lease
     with servers[lease.nodes[0]].client() as direct:
         direct.flushall()
@@ -79,7 +79,7 @@ def test_on_a_few_nodes(servers, client_of, kind):
         lock.release()
         send.set()
         assert extending.exception(TEST_TIMEOUT) is not None
-    poll(lambda: not holding(servers), timeout=10, what="nodes on which nothing is left")
+    poll(lambda: not holding(servers), timeout=20, what="nodes on which nothing is left")
 
 
 def test_on_one_server(servers, client_of):
@@ -99,14 +99,14 @@ def test_on_one_server(servers, client_of):
             lock.release()
         send.set()
         assert extending.exception(TEST_TIMEOUT) is not None
-    poll(lambda: not holding(servers[:1]), timeout=10, what="a server on which nothing is left")
+    poll(lambda: not holding(servers[:1]), timeout=20, what="a server on which nothing is left")
 
 
 def test_a_lock_that_is_kept(servers, client_of):
     """min_hold keeps a lock for its time and no longer, even if the lock is extended meanwhile."""
     client = client_of(RedisBackend(servers[0].url, **OPTIONS))
     about_to, send = held_up(client.backend, "_extend")
-    lock = client.lock("stock", min_hold=3, auto_renew=False)
+    lock = client.lock("stock", min_hold=6, auto_renew=False)
     began = time.monotonic()
     assert lock.acquire()
     about_to.armed = True
@@ -118,8 +118,8 @@ def test_a_lock_that_is_kept(servers, client_of):
         assert extending.exception(TEST_TIMEOUT) is not None
     with servers[0].client() as direct:
         assert direct.pttl("redlock:{stock}") > 20_000
-        poll(lambda: not direct.exists("redlock:{stock}"), timeout=10, what="the end of the time that it is kept")
-    assert time.monotonic() - began >= 3
+        poll(lambda: not direct.exists("redlock:{stock}"), timeout=20, what="the end of the time that it is kept")
+    assert time.monotonic() - began >= 6
 
 
 def test_none_is_freed_too_soon(servers):
@@ -131,5 +131,5 @@ def test_none_is_freed_too_soon(servers):
         assert lock.acquire()
         renewal.release_later(backend, lock.primitive, lock._require_lease().claim, after=after)
     with servers[0].client() as direct:
-        poll(lambda: not direct.exists("redlock:{b}"), timeout=10, what="the end of the time that it is kept")
+        poll(lambda: not direct.exists("redlock:{b}"), timeout=20, what="the end of the time that it is kept")
     assert time.monotonic() - began >= 0.53

@@ -8,7 +8,7 @@ from django_redlock.backends.redlock import RedlockBackend
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
 
-WAKE = 3
+WAKE = 20
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def servers(start):
 @pytest.fixture
 def backend(servers):
     """A backend on a majority of them."""
-    backend = RedlockBackend([server.url for server in servers], node_timeout=2)
+    backend = RedlockBackend([server.url for server in servers], node_timeout=5)
     assert set(backend.arm().values()) == {"armed"}
     yield backend
     backend.close()
@@ -42,7 +42,7 @@ def test_waiters_are_woken(backend, servers):
         assert (
             scripts_run(servers[0]) - before < 100
         )  # at random intervals of 5 to 50 ms it would be 4 * 2 / 0.0275 * 2
-        waiting = [pool.submit(backend.semaphore("exports", limit=2).acquire, True, 10) for _ in range(2)]
+        waiting = [pool.submit(backend.semaphore("exports", limit=2).acquire, True, 60) for _ in range(2)]
         while backend.describe("exports").waiters < 2:
             assert not any(each.done() for each in waiting)
         for permit in held:

@@ -1,5 +1,7 @@
 """An extension without a reply: the server may have run it or not."""
 
+import contextlib
+
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
@@ -22,12 +24,24 @@ def cut(request, start, redis_server, client_of):
     return client, proxy
 
 
+def acquire(lock):
+    """Acquire the lock, although the machine may be too busy for the short timeout."""
+
+    def acquired():
+        try:
+            return lock.acquire()
+        except LockUnavailable:
+            return False
+
+    poll(acquired, timeout=20, what="the lock")
+
+
 @pytest.mark.parametrize("way", ["requests", "replies"])
 def test_a_shorter_lease_counts_before_its_answer(cut, way):
     """After an unanswered extension to a shorter ttl the holder relies on the shorter lease only."""
     client, proxy = cut
     lock = client.lock("stock", auto_renew=False)
-    assert lock.acquire()
+    acquire(lock)
     assert lock.remaining > 30
     proxy.drop(way)
     with pytest.raises(LockUnavailable):
@@ -42,22 +56,23 @@ def test_a_shorter_lease_is_renewed_as_one(cut, way):
     """
     client, proxy = cut
     lock = client.lock("stock", auto_renew=True)
-    assert lock.acquire()
+    acquire(lock)
     proxy.drop(way)
     with pytest.raises(LockUnavailable):
         lock.extend(30)
     proxy.restore()
     end = lock._lease.valid_until
-    poll(lambda: lock._lease.valid_until > end, timeout=20, what="a renewal")
+    poll(lambda: lock._lease.valid_until > end, timeout=60, what="a renewal")
     assert lock.remaining <= 30
-    lock.release()
+    with contextlib.suppress(LockUnavailable):
+        lock.release()
 
 
 def test_a_longer_lease_counts_after_its_answer(cut):
     """After an unanswered extension to a longer ttl the holder relies on the earlier lease."""
     client, proxy = cut
     lock = client.lock("stock", ttl=20, auto_renew=False)
-    assert lock.acquire()
+    acquire(lock)
     proxy.drop()
     with pytest.raises(LockUnavailable):
         lock.extend(60)

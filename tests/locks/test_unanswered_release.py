@@ -25,12 +25,13 @@ class Clock:
 def test_a_lease_that_was_extended(start, redis_server):
     """The release of a lease that was extended beyond its ttl is repeated for as long as the lease may last."""
     proxy, clock = start(Proxy(redis_server.url)), Clock()
-    backend = RedisBackend(proxy.url, node_timeout=0.5, clock=clock)
+    backend = RedisBackend(proxy.url, node_timeout=10, clock=clock)
     lock = backend.lock("stock", ttl=20, auto_renew=False)
     assert lock.acquire(timeout=20)
     lock.extend(200)
     token = lock.token.encode()
-    proxy.drop()
+    proxy.refuse()
+    proxy.cut()
     with pytest.raises(LockUnavailable):
         lock.release()
     clock.ahead = 30

@@ -58,13 +58,16 @@ class LocalQueue:
         A waiting caller gets the lease of a releasing holder, or becomes the leader, or asks the store at ``deadline``.
         Arguments, result and errors are those of `Algorithm.acquire`.
         """
-        key, me, token, waiter = _queue_key(claim), caller(), LeaderToken(), None
+        key, me, token = _queue_key(claim), caller(), LeaderToken()
         new = WaitQueue(me, token)
-        if (queue := self._queues.setdefault(key, new)) is not new:  # atomic: the first caller needs no mutex
-            with self._mutex:
-                queue = self._queues.setdefault(key, new)
-                waiter = queue.add(me, claim)
+        queue = self._queues.setdefault(key, new)  # atomic: the first caller needs no mutex
+        waiter = None if queue is new else Waiter(me, claim)
         try:
+            if waiter is not None:
+                with self._mutex:
+                    queue = self._queues.setdefault(key, new)
+                    if not queue.add(waiter):  # an interrupt after this leaves the queue, too
+                        waiter = None
             if waiter is not None:
                 yield from self._wait_for_turn(queue, waiter, deadline)
                 if waiter.lease is not None:
@@ -84,7 +87,7 @@ class LocalQueue:
                     queue.promote_all()  # so that the waiters get the error at once, not one after another
             raise
         finally:
-            self._leave(key, queue, token if waiter is None else waiter)
+            self._leave(key, queue, token if waiter is None or queue is new else waiter)
             if waiter is not None and waiter.lease is not None:  # interrupted after the grant
                 renewal.release_later(self._store, primitive, waiter.lease.claim)
 

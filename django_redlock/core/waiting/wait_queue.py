@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 
-from ..values import Claim, Refusal
+from ..values import Refusal
 from .waiters import Waiter, WaiterState, WakeEvent
 
 HAND_OVER_SECONDS = 0.01  # seconds of hand-overs in a row, after which the lock is released to other processes
@@ -53,16 +53,16 @@ class WaitQueue:
         self.leader = leader
         self.leader_token = weakref.ref(leader_token)
 
-    def add(self, caller: int, claim: Claim) -> Waiter | None:
-        """Add a waiter for the thread or task ``caller`` (a number), and return the waiter.
+    def add(self, waiter: Waiter) -> bool:
+        """Add ``waiter`` to the queue. Returns whether the waiter was added.
 
-        Returns ``None`` if the caller already leads or waits, for example in a signal handler. The handler runs in the
+        It is not added if its caller already leads or waits, for example in a signal handler. The handler runs in the
         waiting thread, so it must not wait for that thread.
         """
-        if caller == self.leader or caller in self.waiters:
-            return None
-        waiter = self.waiters[caller] = Waiter(caller, claim)
-        return waiter
+        if waiter.caller == self.leader or waiter.caller in self.waiters:
+            return False
+        self.waiters[waiter.caller] = waiter
+        return True
 
     def remove(self, waiter: Waiter) -> bool:
         """Remove ``waiter`` from the queue. Returns whether the waiter was in the queue."""
