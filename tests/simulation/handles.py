@@ -21,7 +21,7 @@ from django_redlock.core.primitives.base import Primitive
 from django_redlock.core.primitives.multi import ADOPT
 from django_redlock.core.renewal import work as renewal
 from django_redlock.core.values import Claim, Lease
-from django_redlock.core.waiting import local_queue, pending_extension, wait_queue
+from django_redlock.core.waiting import local_queue, pending_extension
 from django_redlock.core.waiting.pending_extension import Extension
 from django_redlock.core.waiting.waiters import Waiter, WakeEvent
 
@@ -338,7 +338,7 @@ def virtual(world: World) -> Iterator[None]:
             ends.enter_context(mock.patch.object(module, "renewal", background))
         ends.enter_context(mock.patch.object(lease_state, "threading", SimpleNamespace(Thread=begin)))
         ends.enter_context(mock.patch.object(lease_state, "logger", SimpleNamespace(warning=_nothing)))
-        ends.enter_context(mock.patch.object(wait_queue, "Waiter", VirtualTicket))
+        ends.enter_context(mock.patch.object(local_queue, "Waiter", VirtualTicket))
         for module in (pending_extension, local_queue):
             ends.enter_context(mock.patch.object(module, "WakeEvent", Virtual))
         ends.enter_context(mock.patch.object(striped, "_first_stripes", itertools.count()))
