@@ -61,7 +61,7 @@ class FileBackend(StorageBackend):
                     file.write(json.dumps(entries))
                     file.flush()
             finally:
-                fcntl.flock(file, fcntl.LOCK_UN)  # close() does not unlock a file that a child of a fork has, too
+                fcntl.flock(file, fcntl.LOCK_UN)  # close() would not unlock it while a forked child has it open, too
 
     def _is_held(self, entries: Entries, claim: Claim) -> bool:
         return entries.get(claim.keys.lock.decode(), ("",))[0] == claim.token.decode()

@@ -116,7 +116,7 @@ def test_retry_outlives_the_worker_that_sent_it(tasks, start_worker, seen, held,
                 seen.name in message and '"retries": 1' in message for message in map(str, client.hvals("unacked"))
             )
 
-        tasks.retries_on.apply_async((seen.name,), queue=queue)
+        tasks.retries_on.apply_async((seen.name,), {"countdown": 5}, queue=queue)
         seen.wait("retried")
         # kombu loses a message if the receiver dies between BRPOP and the entry in this hash.
         poll(is_received, timeout=20, what="the retry in the first worker")

@@ -55,6 +55,7 @@ def test_one_thread_for_all(pulse, seen, monkeypatch):
             each.start()
         for each in threads:
             each.join()
+        poll(lambda: len(seen) == 20 * round_, timeout=20, what="all events")  # noqa: B023
         monkeypatch.setattr(module, "IDLE_ROUNDS", 1)
         poll(lambda: not pulse._running.locked(), timeout=20, what="the thread's end")
         assert (len(started), len(seen)) == (round_, 20 * round_)

@@ -19,9 +19,10 @@ TTL = 6
 def are_renewed(*locks):
     """Return whether the locks are renewed, which are due now."""
     leases = [lock._lease for lock in locks]
-    for lease in leases:
-        token = lease.claim.token
-        renewal.schedule(token, renewal.entries[token][1], 0.0)
+    with renewal._mutex:  # so that the renewal finds all of them
+        for lease in leases:
+            token = lease.claim.token
+            renewal.schedule(token, renewal.entries[token][1], 0.0)
     poll(
         lambda: all(lock.lost or lock._lease is not lease for lock, lease in zip(locks, leases, strict=True)),
         timeout=WAIT,

@@ -8,6 +8,7 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.owner import Owner
+from django_redlock.core.primitives import base
 from django_redlock.core.waiting import local_queue, wait_queue
 from django_redlock.errors import LockLost, LockNotAcquired, LockNotHeld, LockUnavailable
 from django_redlock.testing.conformance.exclusion import Counter
@@ -343,11 +344,12 @@ class TestTurnstile(Fixtures):
         other.force_release(name)
         assert eventually(lambda: handle.lost)
 
-    def test_store_down(self, new_client, server, name, spawn):
+    def test_store_down(self, new_client, server, name, spawn, monkeypatch):
         """When the store is not reachable all local waiters get the error at once."""
+        monkeypatch.setattr(base, "MAX_BLOCK", 1.0)  # the leader notices soon
         user = new_client(node_timeout=3.5)
         lanes = user.backend._local_queue._queues
-        assert user.lock(name, ttl=6).acquire()
+        assert user.lock(name, ttl=60).acquire()
         waiting = [spawn(user.lock(name).acquire, True, TEST_TIMEOUT) for _ in range(15)]
         assert eventually(lambda: sum(len(lane.waiters) for lane in list(lanes.values())) == 14)
         server.pause()

@@ -32,7 +32,7 @@ def scripts_run(server) -> int:
         return sum(stats["calls"] for name, stats in client.info("commandstats").items() if "eval" in name)
 
 
-def test_waiters_are_woken(backend, servers):
+def test_waiters_are_woken(backend, servers, woken_only):
     """A waiter for a permit sends few requests, however long it waits, and is woken by a release."""
     held = [backend.semaphore("exports", limit=2) for _ in range(2)]
     assert all(permit.acquire(timeout=WAKE) for permit in held)
