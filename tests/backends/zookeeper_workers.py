@@ -25,7 +25,7 @@ def hold(channel: Any, hosts: str, name: str, session_timeout: float) -> None:
 
 def wait(channel: Any, hosts: str, name: str) -> None:
     """Wait for the lock without a timeout."""
-    lock = ZooKeeperBackend(hosts, session_timeout=10, connect_timeout=20, node_timeout=10).lock(name)
+    lock = ZooKeeperBackend(hosts, session_timeout=6, connect_timeout=20, node_timeout=10).lock(name)
     channel.say("waiting")
     lock.acquire()
     channel.say("held")

@@ -161,7 +161,7 @@ class TestCutOff(OwnRedis):
         if lock.token is None:
             assert is_free(other.lock(name)), "a lock that nobody owns"
         else:
-            assert lock.owned()
+            assert served(lock.owned)
 
 
 class TestHung(OwnRedis):

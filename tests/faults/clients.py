@@ -6,6 +6,7 @@ and no connections. It ends with this process, and the clients end with it.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -83,7 +84,8 @@ class Clients:
     def end(self) -> Told:
         """Stop the fight. Returns the reports of the clients."""
         for client in self.members:
-            client.channel.say("stop")
+            with contextlib.suppress(BrokenPipeError):  # it has failed: hear() raises its error
+                client.channel.say("stop")
         told = [client.channel.hear("stopped", 120) for client in self.members]
         counts = sum((each["counts"] for each in told), Counter[str]())
         return Told(counts, [failure for each in told for failure in each["failures"]])
