@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Self
@@ -133,32 +134,36 @@ class Sentinel(Group):
         return [server for server in self.servers if server is not master]
 
     def failover(self, timeout: float = 100) -> RedisServer:
-        """Order the Sentinels to promote a replica while the master is healthy. Returns the new master."""
-        former, first = self.master, self.sentinels[0]
+        """Order the Sentinels to promote a replica while the master is healthy. Returns the new master.
 
-        def ordered() -> bool:
-            if first.named() not in (former.port, None):  # an order without a reply was carried out
-                return True
-            # A failover is under way, or no replica is ready; or there was no reply in time.
-            with contextlib.suppress(redis.ResponseError, redis.ConnectionError, redis.TimeoutError):
-                return bool(first.client.execute_command("SENTINEL", "FAILOVER", SERVICE))
-            return False
+        Orders again after a while, because Sentinels give up a failover in which a server replies late.
+        """
+        former, first, again_at = self.master, self.sentinels[0], 0.0
 
-        poll(ordered, timeout=timeout, what="a failover that can begin")
-        return self.wait_for_new_master(former, timeout)
+        def promoted() -> bool:
+            nonlocal again_at
+            if time.monotonic() >= again_at and first.named() == former.port:
+                # A failover is under way, or no replica is ready; or there was no reply in time.
+                with contextlib.suppress(redis.ResponseError, redis.ConnectionError, redis.TimeoutError):
+                    first.client.execute_command("SENTINEL", "FAILOVER", SERVICE)
+                    again_at = time.monotonic() + 15
+            return self._follow_another(former)
+
+        poll(promoted, timeout=timeout, what=f"another master than {former.port}")
+        return self.master
 
     def wait_for_new_master(self, former: RedisServer, timeout: float = 100) -> RedisServer:
         """Wait until all Sentinels name a new master, and the new master has the role. Use it after `former.kill()`.
 
         A Sentinel that is late with its answer may still name the former master afterwards.
         """
-
-        def agreed() -> bool:
-            names = {sentinel.named() for sentinel in self.sentinels}
-            return len(names) == 1 and names.isdisjoint({former.port, None}) and role(self.master) == "master"
-
-        poll(agreed, timeout=timeout, what=f"another master than {former.port}")
+        poll(lambda: self._follow_another(former), timeout=timeout, what=f"another master than {former.port}")
         return self.master
+
+    def _follow_another(self, former: RedisServer) -> bool:
+        """Whether all Sentinels name one master, which is another than ``former`` and has the role."""
+        names = {sentinel.named() for sentinel in self.sentinels}
+        return len(names) == 1 and names.isdisjoint({former.port, None}) and role(self.master) == "master"
 
     def heal(self, timeout: float = 100) -> None:
         """Restart or resume all processes, and wait until the replicas follow the master that all Sentinels name."""
