@@ -6,7 +6,6 @@ import inspect
 import json
 import os
 import time
-from pathlib import Path
 from typing import Any
 
 import django
@@ -16,12 +15,12 @@ from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 
 from django_redlock.celery import single_instance_task
 from django_redlock.errors import LockError
+from tests.celery.records import RECORDS, UNTIL_GO, last, note
 from tests.support.overlap import believing
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")
 django.setup()
 
-RECORDS = Path(os.environ["CELERY_RECORDS"])
 BROKER = os.environ["CELERY_BROKER"]
 
 app = Celery("tests")
@@ -40,23 +39,6 @@ app.conf.update(
     worker_hijack_root_logger=False,
     **json.loads(os.environ.get("CELERY_CONF", "{}")),
 )
-
-
-def note(name: str, event: str, **facts: Any) -> None:
-    """Write one line to the record of a test."""
-    with (RECORDS / f"{name}.events").open("a") as log:
-        log.write(json.dumps({"event": event, "pid": os.getpid(), "at": time.monotonic(), **facts}) + "\n")
-
-
-UNTIL_GO = -1.0  # seconds of a body that lasts until the test calls go()
-
-
-def last(name: str, seconds: float) -> None:
-    """Sleep for `seconds`, or until the test calls go(), for a minute at most."""
-    end = time.monotonic() + 60
-    while seconds == UNTIL_GO and time.monotonic() < end and not (RECORDS / f"{name}.go").exists():
-        time.sleep(0.01)
-    time.sleep(max(seconds, 0))
 
 
 def work(self: Any, name: str, seconds: float = 0.0) -> str:
@@ -80,10 +62,8 @@ def both(short: str, body: Any, task_options: dict[str, Any] | None = None, **op
         return function
 
     settings = {"bind": True, "typing": False, **(task_options or {})}
-    guarded = app.task(**settings)(
-        single_instance_task(**{"key": f"{short}:{{name}}", "ttl": 10, **options})(named(""))
-    )
-    plain = app.task(**settings)(named("_plain"))
+    protect = single_instance_task(**{"key": f"{short}:{{name}}", "ttl": 10, **options})
+    guarded, plain = app.task(**settings)(protect(named(""))), app.task(**settings)(named("_plain"))
     globals()[short], globals()[f"{short}_plain"] = guarded, plain
     return guarded, plain
 

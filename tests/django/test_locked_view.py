@@ -9,7 +9,6 @@ import pytest
 from asgiref.sync import iscoroutinefunction
 from django.http import HttpResponse, JsonResponse, StreamingHttpResponse
 from django.test import AsyncRequestFactory, RequestFactory, override_settings
-from django.urls import path as route
 from django.utils.decorators import classonlymethod, method_decorator
 from django.views import View
 from redis import Redis
@@ -294,69 +293,6 @@ def test_stream(ended):
     else:
         assert list(rows) == [b"second"]
     assert not lock("stream").locked()
-
-
-def test_names_from_the_request():
-    """The request is a field of the name under any argument name, and positional arguments are found by name."""
-
-    @locked_view("cart:{request.method}:{req.path}:{sku}")
-    def view(req, sku):
-        return HttpResponse(req.lock.name)
-
-    assert view(get("/shop/"), "pear").content == b"cart:GET:/shop/:pear"
-
-
-def test_request_in_the_client(client, settings):
-    """Views work with URL arguments and middleware through Django's client."""
-    settings.ROOT_URLCONF = "tests.django.sale"
-    assert client.get("/stock/pear/").json() == {"lock": "stock:pear", "held": True}
-    assert client.get("/class/pear/").json() == {"lock": "stock:pear", "held": True}
-    with lock("stock:pear"):
-        assert client.get("/stock/pear/").status_code == 409
-        assert client.get("/class/pear/").status_code == 409
-
-
-async def test_request_in_the_async_client(async_client, settings):
-    """Async and sync views work under ASGI."""
-    settings.ROOT_URLCONF = "tests.django.sale"
-    for path in ("/async/pear/", "/stock/pear/", "/class/pear/"):
-        assert (await async_client.get(path)).json() == {"lock": "stock:pear", "held": True}
-    async with lock("stock:pear"):
-        for path in ("/async/pear/", "/stock/pear/", "/class/pear/"):
-            assert (await async_client.get(path)).status_code == 409
-    await locks["default"].aclose()
-
-
-def test_async_view_in_the_client(client, settings):
-    """An async view works under WSGI."""
-    settings.ROOT_URLCONF = "tests.django.sale"
-    assert client.get("/async/pear/").json() == {"lock": "stock:pear", "held": True}
-
-
-def test_name_that_cannot_be_one(client, settings):
-    """A URL that makes a name too long gives 400."""
-    settings.ROOT_URLCONF = "tests.django.sale"
-    assert client.get(f"/stock/{'x' * 600}/").status_code == 400
-
-
-@pytest.mark.parametrize("field", ["{request.headers[X-Shop]}", "{request.GET[shop]}", "{request.COOKIES[shop]}"])
-@pytest.mark.parametrize("colour", ["sync", "async"])
-def test_name_from_what_the_request_lacks(client, settings, field, colour, caplog):
-    """A request without the header that the name needs gives 400, and the log says which."""
-
-    @locked_view(f"stock:{field}")
-    def view(request):
-        return HttpResponse(request.lock.name)
-
-    @locked_view(f"stock:{field}")
-    async def aview(request):
-        return HttpResponse(request.lock.name)
-
-    settings.ROOT_URLCONF = type("urls", (), {"urlpatterns": [route("", view if colour == "sync" else aview)]})
-    assert client.get("/").status_code == 400
-    assert "has no 'shop'" in caplog.text.lower() or "x-shop" in caplog.text.lower()
-    client.cookies["shop"] = "1"
-    assert client.get("/?shop=1", headers={"X-Shop": "1"}).content == b"stock:1"
 
 
 def test_unknown_name_at_decoration():

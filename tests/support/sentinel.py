@@ -161,7 +161,7 @@ class Sentinel(Group):
         return self.master
 
     def _follow_another(self, former: RedisServer) -> bool:
-        """Whether all Sentinels name one master, which is another than ``former`` and has the role."""
+        """Return whether all Sentinels name one master, which is not ``former`` and has the role."""
         names = {sentinel.named() for sentinel in self.sentinels}
         return len(names) == 1 and names.isdisjoint({former.port, None}) and role(self.master) == "master"
 
