@@ -6,11 +6,12 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 import redis
 
-from testproject.redis_server import RedisServer, find_redis_server
+from testproject.redis_server import RedisServer, find_redis_server, free_port
 
 
 @pytest.fixture
@@ -76,6 +77,12 @@ def test_its_port_is_nobody_elses_while_it_is_down(server):
     for port in (server.port, server.port + 10_000):
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(("127.0.0.1", port))
+
+
+def test_a_port_is_not_given_again_soon():
+    """Ports are given in turn, because clients of a server that has ended may still try to connect to its port."""
+    given = [free_port(threading.Event()) for _ in range(400)]  # the holders are gone at once
+    assert len(set(given)) == len(given)
 
 
 def test_pause_and_resume(server):
