@@ -26,6 +26,7 @@ from .uncancelled import run_to_end
 from .view_wrapping import (
     AFTER_VIEW,
     IDEMPOTENT,
+    NOT_RUN,
     EveryAlias,
     check_place,
     check_view,
@@ -83,8 +84,9 @@ def idempotent(
     ``headers``: the response headers to store. ``max_answer``: the largest body to store, in bytes. ``methods``: the
     HTTP methods to protect.
 
-    Exceptions, statuses of 500 and above, 408, 425 and 429, and errors with ``Retry-After`` are not stored, so a repeat
-    runs the view again. A streaming or too large response raises ``AnswerNotStorable``.
+    Exceptions, statuses of 500 and above, 408, 425 and 429, errors with ``Retry-After``, and the response of a locked
+    view that did not get its lock are not stored, so a repeat runs the view again. A streaming or too large response
+    raises ``AnswerNotStorable``.
 
     The decorator raises ``TypeError`` and ``ValueError`` for bad options and for an object that is not a view.
     """
@@ -168,8 +170,11 @@ class _Terms(NamedTuple):
         return Entry(record_name(scope, key), mark, label, self.keep, self.in_doubt)
 
     def answer_of(self, response: Any) -> Answer | None:
-        """Return the answer to store; ``None`` if ``response`` is not to be stored. Renders ``response`` if needed."""
-        return Answer.of(response, self.headers, self.max_answer)
+        """Return the answer to store; ``None`` if ``response`` is not to be stored. Renders ``response`` if needed.
+
+        The response of a locked view that did not get its lock is not stored: a repeat of the request runs the view.
+        """
+        return None if hasattr(response, NOT_RUN) else Answer.of(response, self.headers, self.max_answer)
 
 
 class _Query(NamedTuple):

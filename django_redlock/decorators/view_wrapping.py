@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial, wraps
 from inspect import signature
-from typing import Any
+from typing import Any, Self
 
 from asgiref.sync import iscoroutinefunction
 from django.core.handlers.base import BaseHandler
@@ -20,6 +20,7 @@ _RIGHT_PLACE = (
 )
 IDEMPOTENT = "_redlock_idempotent"  # the attribute of a view with `idempotent`
 AFTER_VIEW = "_redlock_after_view"  # the attribute of an error that was raised after the view
+NOT_RUN = "_redlock_not_run"  # the attribute of a response to a request for which the view did not run
 
 
 def right_place(decorator: str) -> str:
@@ -68,25 +69,33 @@ def in_transactions(work: Any, opted_out: EveryAlias, inner: bool) -> Any:
     work._non_atomic_requests = opted_out if inner else set(opted_out)
     if iscoroutinefunction(work):
         return BaseHandler().make_view_atomic(work)
-    returned = False
+    late = LateErrors()
 
     @wraps(work)
     def noted() -> Any:
-        nonlocal returned
         result = work()
-        returned = True
+        late.view_returned = True
         return result
 
     def run() -> Any:
-        try:
+        with late:
             return atomic()
-        except BaseException as error:
-            if returned:
-                setattr(error, AFTER_VIEW, True)
-            raise
 
     atomic = BaseHandler().make_view_atomic(noted)
     return run
+
+
+class LateErrors:
+    """Context manager that gives an error the attribute `AFTER_VIEW` if ``view_returned`` was set before the error."""
+
+    view_returned = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if self.view_returned and error is not None:
+            setattr(error, AFTER_VIEW, True)
 
 
 def is_async(view: Any) -> bool:

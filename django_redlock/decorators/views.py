@@ -24,6 +24,8 @@ from ..name_templates import namer
 from .uncancelled import run_to_end
 from .view_wrapping import (
     IDEMPOTENT,
+    NOT_RUN,
+    LateErrors,
     check_place,
     check_view,
     decorate_class,
@@ -177,7 +179,7 @@ def _wrap(view: Callable[..., Any], guard: ViewLock) -> Callable[..., Any]:
 
     @wraps(view)
     def call(request: Any, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        with ExitStack() as stack:
+        with LateErrors() as late, ExitStack() as stack:
             lock, held = guard.lock_for(request, args, kwargs, set(opted_out)), None
 
             def work() -> HttpResponseBase:
@@ -188,10 +190,11 @@ def _wrap(view: Callable[..., Any], guard: ViewLock) -> Callable[..., Any]:
             try:
                 held = request.lock = stack.enter_context(lock)
                 response: HttpResponseBase = in_transactions(work, opted_out, inner)()
+                late.view_returned = True
             except (LockNotAcquired, LockUnavailable) as error:
                 if not guard.is_missed(held, error):
                     raise
-                response = guard.answer(request, error)
+                response = _not_run(guard.answer(request, error))
             return response
 
     @wraps(view)
@@ -201,6 +204,7 @@ def _wrap(view: Callable[..., Any], guard: ViewLock) -> Callable[..., Any]:
         async def respond() -> HttpResponseBase:
             nonlocal held
             async with AsyncExitStack() as stack:
+                late = stack.enter_context(LateErrors())
                 lock = guard.lock_for(request, args, kwargs, set(opted_out))
 
                 async def work() -> HttpResponseBase:
@@ -211,11 +215,12 @@ def _wrap(view: Callable[..., Any], guard: ViewLock) -> Callable[..., Any]:
                 try:
                     held = request.lock = await stack.enter_async_context(lock)
                     response: HttpResponseBase = await in_transactions(work, opted_out, inner)()
+                    late.view_returned = True
                 except (LockNotAcquired, LockUnavailable) as error:
                     if not guard.is_missed(held, error):
                         raise
                     answer = guard.answer(request, error)
-                    response = await answer if isawaitable(answer) else answer
+                    response = _not_run(await answer if isawaitable(answer) else answer)
                 return response
 
         # A client that disconnects cancels this coroutine, but not the view's threads, which still need the lock.
@@ -224,6 +229,13 @@ def _wrap(view: Callable[..., Any], guard: ViewLock) -> Callable[..., Any]:
     wrapper: Any = acall if is_async(view) else call
     wrapper._non_atomic_requests = opted_out
     return wrapper  # type: ignore[no-any-return]
+
+
+def _not_run(response: Any) -> Any:
+    """Mark ``response`` for `idempotent`: the view did not run, so a repeat of the request must run it."""
+    if isinstance(response, HttpResponseBase):
+        setattr(response, NOT_RUN, True)
+    return response
 
 
 def _check(lock: Lock) -> None:

@@ -2,12 +2,14 @@
 
 import io
 import itertools
+from types import SimpleNamespace
 
 import pytest
 from django.contrib.auth.models import User
 from django.http import FileResponse, HttpResponse, HttpResponseRedirect, JsonResponse, StreamingHttpResponse
 from django.template.response import TemplateResponse
 from django.test import RequestFactory
+from django.utils.functional import SimpleLazyObject
 
 from django_redlock.decorators import idempotent
 from django_redlock.idempotency.answers import AnswerNotStorable
@@ -252,6 +254,18 @@ def test_users_without_a_number(pay):
     for name in ("ann", "ben"):
         user = User(username=name)
         assert code(ask(view, user=user)) == (400, "idempotency-user-missing")
+
+
+def test_users_of_two_models(pay):
+    """Users of different models don't share answers, although their primary keys and idempotency keys are equal."""
+
+    class Merchant(SimpleNamespace):
+        """Another kind of user."""
+
+    view = pay()
+    for user in User(pk=1), Merchant(is_authenticated=True, pk=1):
+        assert not replayed(ask(view, user=user))
+        assert replayed(ask(view, user=SimpleLazyObject(lambda user=user: user)))  # as in Django's request.user
 
 
 def test_answers_expire(pay):

@@ -7,7 +7,8 @@ from django.http import HttpResponse
 from django.utils.decorators import method_decorator
 from django.views import View
 
-from django_redlock.decorators import idempotent
+from django_redlock.decorators import idempotent, locked_view
+from django_redlock.errors import LockLost
 from tests.idempotency.conftest import aask, code, replayed
 
 
@@ -116,4 +117,34 @@ async def test_exceptions_are_not_stored(using):
     view = function(using, respond)
     with pytest.raises(ZeroDivisionError):
         await aask(view)
+    assert (await aask(view)).content == b"done"
+
+
+async def test_a_lock_that_is_lost_before_its_release(stores):
+    """An error of the release comes after the view: a repeat is refused."""
+
+    @idempotent()
+    @locked_view("stock")
+    async def view(_request):
+        assert await stores["default"].aforce_release("stock")  # the view has not heard of it when it returns
+        return HttpResponse()
+
+    with pytest.raises(LockLost):
+        await aask(view)
+    assert code(await aask(view)) == (409, "idempotency-key-in-use")
+
+
+async def test_a_refused_lock_is_not_stored(stores):
+    """The response of ``on_conflict`` is not stored, because the view did not run."""
+
+    async def busy(_request, _error):
+        return HttpResponse(b"busy")
+
+    @idempotent()
+    @locked_view("stock", on_conflict=busy)
+    async def view(_request):
+        return HttpResponse(b"done")
+
+    async with stores["default"].lock("stock"):
+        assert (await aask(view)).content == b"busy"
     assert (await aask(view)).content == b"done"

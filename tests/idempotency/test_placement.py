@@ -12,6 +12,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from django_redlock import locks
 from django_redlock.decorators import idempotent, locked_view
+from django_redlock.errors import LockLost
 from tests.idempotency.conftest import ALICE, ask, code, replayed
 from tests.idempotency.models import Charge
 
@@ -22,6 +23,10 @@ def plain(_request):
 
 async def coroutine(_request):
     return HttpResponse(b"done")
+
+
+def busy(_request, _error):
+    return HttpResponse(b"busy", status=200)
 
 
 @pytest.mark.parametrize("place", ["class", "dispatch", "post", "url"])
@@ -119,6 +124,15 @@ def test_a_refused_lock_is_not_stored(new_store):
     assert ask(view).content == b"done"
 
 
+@pytest.mark.parametrize("status", [303, busy])
+def test_a_refused_lock_with_another_answer(new_store, status):
+    """The response of ``on_conflict`` is not stored, with any status, because the view did not run."""
+    view = idempotent(**new_store("default"))(locked_view("stock", on_conflict=status)(plain))
+    with locks["default"].lock("stock"):
+        assert ask(view).status_code == 200 if callable(status) else status
+    assert ask(view).content == b"done"
+
+
 def test_app_is_missing(stores, settings):
     """Without its app in INSTALLED_APPS the database store raises an error that names the app."""
     settings.INSTALLED_APPS = [each for each in settings.INSTALLED_APPS if each != "django_redlock.idempotency"]
@@ -171,6 +185,22 @@ def test_a_failing_commit_is_in_doubt(atomic_requests, decorate):
 
     view = as_django(idempotent()(decorate(view)))
     with pytest.raises(ZeroDivisionError):
+        ask(view)
+    assert code(ask(view)) == (409, "idempotency-key-in-use")
+    assert Charge.objects.using(atomic_requests).count() == 1
+
+
+def test_a_lock_that_is_lost_before_its_release(atomic_requests):
+    """An error of the release comes after the commit: a repeat is refused and there is one charge."""
+
+    @idempotent()
+    @locked_view("stock")
+    def view(request):
+        assert locks["default"].force_release("stock")  # the view has not heard of it when it returns
+        return paying(atomic_requests)(request)
+
+    view = as_django(view)
+    with pytest.raises(LockLost):
         ask(view)
     assert code(ask(view)) == (409, "idempotency-key-in-use")
     assert Charge.objects.using(atomic_requests).count() == 1
