@@ -50,11 +50,14 @@ class HeldLock(models.Model):
 
 
 def make_pk(alias: str, name: str) -> str:
-    """Return the primary key of a lock: the store's alias, URL-quoted, a colon and the lock's name."""
-    return f"{quote(alias, safe='')}:{name}"
+    """Return the primary key of a lock: the store's alias, a colon and the lock's name, both URL-quoted.
+
+    Quoted, every name survives a form (browsers change line breaks) and a database (PostgreSQL stores no NUL).
+    """
+    return f"{quote(alias, safe='')}:{quote(name, safe=':/')}"
 
 
 def parse_pk(pk: str) -> tuple[str, str]:
     """Return both parts of a primary key that `make_pk` made: the store's alias and the lock's name."""
     alias, _, name = pk.partition(":")
-    return unquote(alias), name
+    return unquote(alias), unquote(name)

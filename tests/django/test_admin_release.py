@@ -21,6 +21,11 @@ def holdings(page):
     return [html.unescape(value) for value in re.findall(r'name="holding" value="([^"]*)"', page.content.decode())]
 
 
+def sent(values):
+    """Return the values of a form as a browser sends them: the HTML standard turns each line break into CR LF."""
+    return [re.sub("\r\n|\r|\n", "\r\n", value) for value in values]
+
+
 def said(response):
     return [str(message) for message in response.context["messages"]]
 
@@ -74,6 +79,18 @@ def test_several_at_once(client, stores, operator):
     assert [lock.locked() for lock in (one, two, three)] == [False, False, True]
     assert LogEntry.objects.count() == 2
     three.release()
+
+
+@pytest.mark.parametrize("name", ["line\nbreak", "line\rbreak", "a%0Ab", "_0A", "snow ☃", '"&<>'])
+def test_any_name(client, stores, operator, name):
+    """A lock with any name can be released by force from the list."""
+    lock = stores["default"].lock(name, on_lost="warn")
+    lock.acquire()
+    boxes = re.findall(r'name="_selected_action" value="([^"]*)"', client.get(LIST).content.decode())
+    page = asked(client, *sent(map(html.unescape, boxes)))
+    done = client.post(f"{LIST}release/", {"holding": sent(holdings(page))}, follow=True)
+    assert any("was released" in message for message in said(done))
+    assert not lock.locked()
 
 
 def test_changed_hands_meanwhile(client, stores, operator):
