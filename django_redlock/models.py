@@ -11,6 +11,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy
 
 from .core.lock_info import LockInfo
+from .core.owner import clean
 from .fencing import FencedModel
 
 __all__ = ["FencedModel", "HeldLock", "make_pk", "parse_pk"]
@@ -35,7 +36,7 @@ class HeldLock(models.Model):
         verbose_name_plural = gettext_lazy("held locks")
 
     def __str__(self) -> str:
-        return self.name
+        return str(clean(self.name))  # the database stores it in a LogEntry
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Raise ``TypeError``: a lock is acquired, not saved."""
