@@ -103,13 +103,16 @@ class NodeView(NamedTuple):
 def node_views(pk: str) -> list[NodeView]:
     """Ask each node of a store about the lock with the primary key ``pk``.
 
-    Returns ``[]`` for a store with a single node.
+    Returns ``[]`` for a store with a single node or a bad entry in the settings, and for an invalid name.
     """
     alias, name = parse_pk(pk)
-    backend = locks[alias]
-    if len(getattr(backend, "nodes", ())) < 2:
+    try:
+        backend = locks[alias]
+        if len(getattr(backend, "nodes", ())) < 2:
+            return []
+        seen = backend.drive(describe_on_each_node(name, backend))
+    except (ValueError, LockError, ImproperlyConfigured):  # `find_lock` reports it
         return []
-    seen = backend.drive(describe_on_each_node(name, backend))
     return [NodeView(node, held, trip, explain(error) if error else "") for node, held, trip, error in seen]
 
 

@@ -11,6 +11,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy
 
 from .core.lock_info import LockInfo
+from .core.owner import clean
 from .fencing import FencedModel
 
 __all__ = ["FencedModel", "HeldLock", "make_pk", "parse_pk"]
@@ -35,7 +36,7 @@ class HeldLock(models.Model):
         verbose_name_plural = gettext_lazy("held locks")
 
     def __str__(self) -> str:
-        return self.name
+        return str(clean(self.name))  # the database stores it in a LogEntry
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Raise ``TypeError``: a lock is acquired, not saved."""
@@ -50,11 +51,14 @@ class HeldLock(models.Model):
 
 
 def make_pk(alias: str, name: str) -> str:
-    """Return the primary key of a lock: the store's alias, URL-quoted, a colon and the lock's name."""
-    return f"{quote(alias, safe='')}:{name}"
+    """Return the primary key of a lock: the store's alias, a colon and the lock's name, both URL-quoted.
+
+    Quoted, every name survives a form (browsers change line breaks) and a database (PostgreSQL stores no NUL).
+    """
+    return f"{quote(alias, safe='')}:{quote(name, safe=':/')}"
 
 
 def parse_pk(pk: str) -> tuple[str, str]:
     """Return both parts of a primary key that `make_pk` made: the store's alias and the lock's name."""
     alias, _, name = pk.partition(":")
-    return unquote(alias), name
+    return unquote(alias), unquote(name)

@@ -190,8 +190,8 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         """Show the page of one lock, held or free."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        pk = unquote(object_id)
-        alias, name = parse_pk(pk)
+        alias, name = parse_pk(unquote(object_id))
+        pk = make_pk(alias, name)  # the address may have the name unquoted
         if alias not in locks or not name:
             raise Http404
         row, error = None, ""
@@ -201,7 +201,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             error = explain(failure)
         minutes, _ = ([], "") if error else last_hour(alias, name)
         people = owners(row.held) if row else ()
-        counted = [each for each in people if state_of(each) != "queued"] if locks[alias].history else []
+        counted = [each for each in people if state_of(each) != "queued" and locks[alias].history]
         history = LogEntry.objects.filter(content_type=ContentType.objects.get_for_model(HeldLock), object_id=pk)
         context = {
             "title": name,

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote as urlquote
 from urllib.parse import urlencode
 
-from django.apps import apps
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.core.exceptions import ImproperlyConfigured
-from django.urls import reverse
+from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, gettext_lazy
@@ -84,13 +83,18 @@ def nodes_of(alias: str) -> int:
         return 1
 
 
-def result_page(task_id: Any) -> str:
-    """Return the URL of a task's result, in Flower or in the admin of django-celery-results; ``""`` without either."""
+def result_page(task_id: Any, site: str) -> str:
+    """Return the URL of a task's result, in Flower or in the admin ``site``; ``""`` without either.
+
+    The admin has results if django-celery-results is installed and its model is registered with this admin.
+    """
     if flower := getattr(settings, "REDLOCK_FLOWER_URL", ""):
         return f"{flower.rstrip('/')}/task/{urlquote(str(task_id), safe='')}"
-    if apps.is_installed("django_celery_results"):
-        return f"{reverse('admin:django_celery_results_taskresult_changelist')}?{urlencode({'task_id': task_id})}"
-    return ""
+    try:
+        results = reverse("admin:django_celery_results_taskresult_changelist", current_app=site)
+    except NoReverseMatch:
+        return ""
+    return f"{results}?{urlencode({'task_id': task_id})}"
 
 
 def _unknown() -> str:
@@ -213,7 +217,7 @@ class Columns:
         """Return the value of a field of the owner. The id of a task links to its `result_page`, if there is a page."""
         if key == "max_hold" and isinstance(value, int | float):
             return duration(value)
-        url = result_page(value) if key == "task_id" else ""
+        url = result_page(value, self.admin_site.name) if key == "task_id" else ""
         link = '<a href="{}">{}</a> <a class="button" href="{}">{}</a>'
         return format_html(link, url, value, url, gettext("Show task")) if url else value
 

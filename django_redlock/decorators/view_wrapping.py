@@ -52,9 +52,20 @@ class EveryAlias(set[str]):
 def opted_out_aliases(view: Any) -> EveryAlias:
     """Return the database aliases that ``view`` excludes from ``ATOMIC_REQUESTS``.
 
-    Decorators that stand above ours may still add aliases to the returned set.
+    Decorators that stand above ours may still add aliases to the returned set. Above ``method_decorator()`` they add
+    them to a set that all views with this method share. This raises ``TypeError``, because the views that have not
+    opted out would run without their transactions.
     """
     own = getattr(view, "_non_atomic_requests", ())
+    owner, method = getattr(getattr(view, "func", None), "__self__", None), getattr(view, "__name__", "")
+    shared = getattr(getattr(type(owner), method, None), "_non_atomic_requests", None)
+    if isinstance(shared, EveryAlias) and any(
+        settings["ATOMIC_REQUESTS"] for alias, settings in connections.settings.items() if alias in set(shared)
+    ):
+        raise TypeError(
+            f"transaction.non_atomic_requests is above the decorators of {type(owner).__qualname__}.{method}, "
+            "where it would count for every view that shares this method: put it below them"
+        )
     return own if isinstance(own, EveryAlias) else EveryAlias(own)
 
 

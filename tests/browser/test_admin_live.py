@@ -140,18 +140,19 @@ def test_store_goes_down_and_comes_back(page, stores, redis_server):
         page.until(lambda: not page.all(".redlock-seen li"))
 
 
-def test_force_release(page, stores):
-    """A lock can be selected, and released by force after a confirmation."""
-    lock = stores["default"].lock("stock", on_lost="warn")
+@pytest.mark.parametrize("name", ["stock", "line\nbreak\r\0"])
+def test_force_release(page, stores, name):
+    """A lock with any name can be selected, and released by force after a confirmation."""
+    lock = stores["default"].lock(name, on_lost="warn")
     lock.acquire()
-    page.until(lambda: page.names() == ["stock"])
+    page.until(lambda: len(page.names()) == 1)
     page.one("input.action-select").click()
     page.one("select[name=action] option[value=force_release]").click()
     page.one("button[name=index]").click()
     page.arrive(".redlock-confirm")
     assert lock.owned()
     page.one(".redlock-danger").click()
-    page.until(lambda: "Lock stock was released" in page.one(".messagelist .success").text)
+    page.until(lambda: "was released" in page.one(".messagelist .success").text)
     assert not lock.locked()
 
 

@@ -1,12 +1,19 @@
 """Each kind of lock in the admin's list."""
 
 import re
+from types import ModuleType
 
 import pytest
+from django.apps.registry import Apps
+from django.contrib.admin import AdminSite
 from django.contrib.admin.utils import quote
+from django.db import models
+from django.urls import path
 
-from django_redlock.models import make_pk
+from django_redlock.admin import HeldLockAdmin
+from django_redlock.models import HeldLock, make_pk
 from django_redlock.testing.conformance.shared_handles import MAKE
+from tests.django import urls
 from tests.django.test_admin_list import LIST, names_in
 
 NAMES = {"striped": ["{x}#0", "{x}#1", "{x}#2"], "multilock": ["x", "x:2"]}
@@ -51,6 +58,26 @@ def test_mode_of_waiters(client, stores, operator, own_thread):
     known, page = pages[-1]
     assert known["Kind"] == "rwlock read"
     assert "mode=write" in page.split("1 waiter")[1]
+
+
+@pytest.mark.parametrize("shown", [True, False], ids=["with results", "without"])
+def test_task_links_to_its_result_in_the_same_admin(client, stores, operator, settings, shown):
+    """With the results of django-celery-results in the same admin a task id is a link, and otherwise text."""
+
+    class TaskResult(models.Model):  # noqa: DJ008
+        class Meta:
+            app_label, apps = "django_celery_results", Apps()
+
+    site = AdminSite("back_office")
+    site.register(HeldLock, HeldLockAdmin)
+    if shown:
+        site.register(TaskResult)
+    settings.ROOT_URLCONF = ModuleType("urls_with_another_admin")
+    settings.ROOT_URLCONF.urlpatterns = [path("back/", site.urls), *urls.urlpatterns]
+    with stores["default"].lock("settle", owner={"task_id": "c0ffee"}):
+        page = client.get("/back/django_redlock/heldlock/default_3Asettle/change/").content.decode()
+    assert "c0ffee" in page
+    assert ('href="/back/django_celery_results/taskresult/?task_id=c0ffee"' in page) is shown
 
 
 @pytest.mark.parametrize("kind", sorted(MAKE))

@@ -213,6 +213,15 @@ def test_detail_of_a_store_that_is_down(client, one_down, operator):
     assert "Nobody holds" not in page
 
 
+def test_detail_in_a_store_with_a_bad_entry(client, stores, operator, settings):
+    """The page of a lock in a store whose settings are wrong says what is wrong."""
+    settings.REDLOCK = {**settings.REDLOCK, "wrong": {**settings.REDLOCK["default"], "OPTIONS": {"node_timeou": 5}}}
+    page = client.get(f"{LIST}wrong_3Ax/change/")
+    assert page.status_code == 200
+    assert "node_timeou" in page.content.decode()
+    assert "Nobody holds" not in page.content.decode()
+
+
 def test_detail_of_an_unknown_store(client, stores, operator):
     """The page of an unknown store is a 404."""
     assert client.get(f"{LIST}nowhere_3Ax/change/").status_code == 404

@@ -2,12 +2,16 @@
 
 import html
 import re
+from types import SimpleNamespace
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.core.management import call_command
 from django.test import Client
 
 from django_redlock.core.primitives import base
+from tests.support.databases import postgres_database
 
 LIST = "/admin/django_redlock/heldlock/"
 
@@ -19,6 +23,11 @@ def asked(client, *pks):
 
 def holdings(page):
     return [html.unescape(value) for value in re.findall(r'name="holding" value="([^"]*)"', page.content.decode())]
+
+
+def sent(values):
+    """Return the values of a form as a browser sends them: the HTML standard turns each line break into CR LF."""
+    return [re.sub("\r\n|\r|\n", "\r\n", value) for value in values]
 
 
 def said(response):
@@ -74,6 +83,41 @@ def test_several_at_once(client, stores, operator):
     assert [lock.locked() for lock in (one, two, three)] == [False, False, True]
     assert LogEntry.objects.count() == 2
     three.release()
+
+
+@pytest.mark.parametrize("name", ["line\nbreak", "line\rbreak", "a%0Ab", "_0A", "snow ☃", '"&<>'])
+def test_any_name(client, stores, operator, name):
+    """A lock with any name can be released by force from the list."""
+    lock = stores["default"].lock(name, on_lost="warn")
+    lock.acquire()
+    boxes = re.findall(r'name="_selected_action" value="([^"]*)"', client.get(LIST).content.decode())
+    page = asked(client, *sent(map(html.unescape, boxes)))
+    done = client.post(f"{LIST}release/", {"holding": sent(holdings(page))}, follow=True)
+    assert any("was released" in message for message in said(done))
+    assert not lock.locked()
+
+
+@pytest.fixture
+def postgres_alone(settings, request, unique, django_db_blocker):
+    """All models are in a new PostgreSQL database."""
+    with django_db_blocker.unblock(), postgres_database(unique, request.getfixturevalue("postgres"), unique) as alias:
+        settings.DATABASE_ROUTERS = [
+            SimpleNamespace(db_for_read=lambda *_, **__: alias, db_for_write=lambda *_, **__: alias)
+        ]
+        call_command("migrate", database=alias, verbosity=0)
+        yield
+
+
+def test_nul_on_postgresql(client, stores, postgres_alone):
+    """A lock with NUL in its name can be looked at and released, and is logged, on PostgreSQL, which stores no NUL."""
+    client.force_login(User.objects.create_user("operator", is_staff=True, is_superuser=True))
+    lock = stores["default"].lock("a\0b", on_lost="warn")
+    lock.acquire()
+    boxes = re.findall(r'name="_selected_action" value="([^"]*)"', client.get(LIST).content.decode())
+    client.post(f"{LIST}release/", {"holding": holdings(asked(client, *boxes))})
+    assert not lock.locked()
+    assert LogEntry.objects.get().object_repr == r"a\x00b"
+    assert "Released by force" in client.get(f"{LIST}default_3Aa%00b/change/").content.decode()
 
 
 def test_changed_hands_meanwhile(client, stores, operator):

@@ -18,7 +18,7 @@ from django.utils.decorators import method_decorator
 from django.views import View
 
 from django_redlock import lock, locks
-from django_redlock.decorators import locked_view
+from django_redlock.decorators import idempotent, locked_view
 from django_redlock.errors import LockLost
 from django_redlock.signals import lock_released
 from tests.django import sale
@@ -188,6 +188,34 @@ def test_non_atomic_requests(database, order):
     for decorate in decorators if order == "above" else reversed(decorators):
         view = decorate(view)
     assert respond(view).content == b""
+
+
+@pytest.mark.parametrize("decorator", [locked_view("stock"), idempotent(required=False)], ids=["locked", "idempotent"])
+@pytest.mark.parametrize("place", ["list", "below", "above", "around as_view"])
+def test_non_atomic_requests_beside_method_decorator(database, decorator, place):
+    """Below a decorator of dispatch non_atomic_requests counts. Above it, where other classes share it, is an error."""
+    opt_out = transaction.non_atomic_requests(using="write")
+    on_dispatch, opted_out = (method_decorator(each, name="dispatch") for each in (decorator, opt_out))
+    fresh = lambda: type("Page", (OnDispatch,), {})  # noqa: E731
+    if place in ("list", "below"):
+        both = method_decorator([decorator, opt_out], name="dispatch")
+        page = both(fresh()) if place == "list" else on_dispatch(opted_out(fresh()))
+        assert respond(page.as_view()).content == b""
+        return
+    base = on_dispatch(fresh())
+    other = type("Other", (base,), {}).as_view()
+    page = type("Page", (base,), {})
+    view = opted_out(page).as_view() if place == "above" else opt_out(page.as_view())
+    with pytest.raises(TypeError, match=r"above the decorators of Page\.dispatch.*put it below them"):
+        respond(view)
+    with pytest.raises(TypeError, match=r"above the decorators of Other\.dispatch"):
+        respond(other)
+
+
+def test_non_atomic_requests_without_effect(database):
+    """On a database without ATOMIC_REQUESTS it may stand anywhere."""
+    page = method_decorator(locked_view("stock"), name="dispatch")(type("Page", (OnDispatch,), {}))
+    assert respond(transaction.non_atomic_requests(using="read")(page.as_view())).content == b"write"
 
 
 def test_rollback(database):
