@@ -6,7 +6,6 @@ from typing import Any
 
 from django.apps import apps
 from django.contrib.auth import get_user_model
-from django.db import Error
 
 from .core.events import logger
 from .formatting import age, duration, owners
@@ -38,5 +37,5 @@ def log_force_release(row: HeldLock, username: str, user: Any = None, where: str
         LogEntry.objects.log_actions(user.pk, [row], DELETION, message)
     except get_user_model().DoesNotExist:
         logger.info("no LogEntry for lock %r: there is no user %r", row.name, username)
-    except (Error, RuntimeError) as error:
+    except Exception as error:  # noqa: BLE001  (also of a user model whose names are no text)
         logger.warning("no LogEntry for the release of lock %r: %s", row.name, error)

@@ -16,7 +16,7 @@ from typing import Any
 FORWARDED = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGCONT")
 ASKS_FOR_TERMINAL = {signal.SIGTTIN, signal.SIGTTOU}  # stop a background process group that uses the terminal
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-ENDING = {signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}  # ask a command to end
+ENDING = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}  # ask a command to end; SIGHUP often means "reload"
 POLL = 0.02  # seconds between two checks whether the group is empty
 REAP_SECONDS = 1.0  # longest wait for the end of a command after SIGKILL
 
@@ -36,13 +36,14 @@ class ProcessGroup:
         self._terminated = False
         self._asked_to_end = False
         self._begun = False
+        self._ended_by_itself = False
         self._lost = threading.Event()
         self._ended = threading.Event()
 
     @property
     def ended_by_loss(self) -> bool:
         """True if the loss of the lock ended the command, and no signal to this process asked for its end."""
-        return self._lost.is_set() and not self._asked_to_end
+        return self._lost.is_set() and not (self._ended_by_itself or self._asked_to_end)
 
     def run(self, environment: Mapping[str, str]) -> int:
         """Run the command to its end, and forward the signals of this process to its group.
@@ -73,6 +74,7 @@ class ProcessGroup:
             if self._lost.is_set():  # the lock was lost before the process had started
                 threading.Thread(target=self.stop, daemon=True).start()
             code = process.returncode = self._wait(wake_up)
+            self._ended_by_itself = not self._lost.is_set()
             self._end_rest()
         finally:
             self._ended.set()

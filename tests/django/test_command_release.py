@@ -5,7 +5,7 @@ import socket
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import User
+from django.contrib.auth.models import User, UserManager
 from django.core.management import CommandError, call_command
 
 from tests.django.commands import Done
@@ -66,7 +66,7 @@ def test_release_by_kind_and_state(stores, held):
     assert side.acquire()
     assert "Nothing to release" in Done("redlock_release", "prices", "--state", "read", "--yes").out
     assert "Nothing to release" in Done("redlock_release", "*", "--kind", "semaphore", "--yes").out
-    [row] = Done("redlock_release", "--state", "write", "--yes", "--format", "json").json
+    [row] = Done("redlock_release", "--state", "write", "--exact", "--yes", "--format", "json").json
     assert (row["name"], row["state"]) == ("prices", "write")
     assert held() == ["invoice", "stock:1", "stock:2"]
 
@@ -94,6 +94,14 @@ def test_release_is_logged(held, caplog, monkeypatch):
     entry = LogEntry.objects.get()
     assert (entry.user, entry.object_id) == (user, "default:stock:2")
     assert f"Released by force by ada on {socket.gethostname()}. Held by" in entry.change_message
+
+
+@pytest.mark.django_db
+def test_release_goes_on_without_a_user(held, monkeypatch):
+    """A user model whose names are no text does not stop a release half-way."""
+    monkeypatch.setattr(UserManager, "get_by_natural_key", lambda _self, name: int(name))
+    Done("redlock_release", "stock:*", "--yes")
+    assert held() == ["invoice"]
 
 
 def test_release_needs_no_database(held):

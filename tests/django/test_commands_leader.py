@@ -20,6 +20,7 @@ def end(number, frame):
     os.write(1, b"got SIGTERM\\n")
     STUBBORN or os._exit(7)
 signal.signal(signal.SIGTERM, end)
+signal.signal(signal.SIGHUP, lambda number, frame: os.write(1, b"reloads\\n"))
 os.write(1, f"begins {token} {time.monotonic()}\\n".encode())
 while True:
     time.sleep(0.02)
@@ -107,6 +108,29 @@ def test_lost(launch, backend):
     backend.force_release("job")
     assert process.stdout.readline() == "got SIGTERM\n"
     assert begins(process)[0] > token
+
+
+def test_lost_after_a_reload(launch, backend):
+    """A SIGHUP that the command survives does not end the candidacy."""
+    process = launch("--ttl", "6", "job", "--", *work())
+    token, _ = begins(process)
+    process.send_signal(signal.SIGHUP)
+    assert process.stdout.readline() == "reloads\n"
+    backend.force_release("job")
+    assert process.stdout.readline() == "got SIGTERM\n"
+    assert begins(process)[0] > token
+
+
+def test_lost_after_the_end(launch, backend):
+    """A command that has ended by itself is not started again, although the lead is lost before its children end."""
+    stubborn = "(trap : USR1; trap 'echo got SIGTERM' TERM; echo ready; while :; do sleep 0.1; done) &"
+    command = f"trap 'exit 3' USR1; {stubborn} while :; do sleep 0.1; done"
+    process = launch("--ttl", "12", "--grace", "4.8", "job", "--", "sh", "-c", command)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGUSR1)
+    assert process.stdout.readline() == "got SIGTERM\n"
+    backend.force_release("job")  # which the next renewal finds, within 4 s
+    assert process.wait(120) == 3
 
 
 def test_stubborn_command(launch, redis_server):

@@ -120,7 +120,7 @@ class Command(StoreCommand):
 def _named(alias: str, name: str, options: dict[str, Any]) -> Iterator[LockInfo]:
     """Yield the held locks of one store that a NAME selects: the lock, or its stripes, or all that match a glob."""
     backend = locks[alias]
-    if not options["exact"] and GLOB & set(name):
+    if not options["names"] or (not options["exact"] and GLOB & set(name)):
         yield from backend.held(name)
         return
     if held := backend.describe(name):
