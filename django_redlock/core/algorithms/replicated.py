@@ -215,6 +215,10 @@ class Replicated:
                         outcome = None if late else _outcome(lease, ttl, seeded, start, unseen)
                     outcomes[lease.claim.token] = outcome
         except LockError as error:
+            if not isinstance(error, LockUnavailable) and len(leases) > 1:  # one key has another type: find its lease
+                half = len(leases) // 2
+                first = yield from self.extend_many(primitive, leases[:half])
+                return first + (yield from self.extend_many(primitive, leases[half:]))
             outcomes = {token: outcomes.get(token, Fault(error)) for token in due}
         return [outcomes.get(lease.claim.token) for lease, _ in leases]
 
