@@ -1,10 +1,13 @@
 """The flow for a quorum, driven by hand: split votes, and nodes that do not reply."""
 
+import pytest
+
 from django_redlock.core.algorithms.redlock import BACKOFF_SECONDS, Redlock
+from django_redlock.core.flow.drivers import drive
 from django_redlock.core.flow.requests import Block, Fault, Sleep
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MUTEX
-from django_redlock.core.values import Claim, new_token
+from django_redlock.core.values import Claim, Lease, new_token
 
 SERVER = 5_000_000_000  # µs on the servers' clocks
 
@@ -47,3 +50,24 @@ def test_a_node_is_down():
     waits = flow.send([None] * 3)
     assert type(waits) is Block
     assert (waits.node, waits.seconds) == (1, 0.02)
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_many_votes_of_one_node(hangs):
+    """A node that has lost many locks gets them back one by one; if it then hangs, the renewal waits for it once."""
+    rule = Redlock(3, lambda: 100.0, None, lambda *_: 0.02)
+    claims = [Claim(name, keys_for(b"redlock", name.encode()), new_token(), b"{}", 10.0) for name in "abc"]
+    leases = [Lease.granted(claim, 99.0, SERVER)._replace(nodes=(0, 1, 2)) for claim in claims]
+    asked = []
+
+    def perform(request):
+        asked.append(request)
+        if len(asked) == 1:
+            return [[1] * 3, [1] * 3, [0] * 3]
+        return [Fault(TimeoutError()) if hangs else [SERVER]]
+
+    outcomes = drive(rule.extend_many(MUTEX, [(lease, 10.0) for lease in leases]), perform)
+    assert all(type(outcome) is Lease for outcome in outcomes)
+    restored = [request for (request,) in (each.requests for each in asked[1:])]
+    expected = claims[:1] if hangs else claims
+    assert [(batch.node, batch.script_calls[0].args[0]) for batch in restored] == [(2, each.token) for each in expected]

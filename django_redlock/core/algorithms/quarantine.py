@@ -81,6 +81,14 @@ def unwrap_reply(reply: Any) -> Any:
     return Fault(error, transient=reply[0] in (2, 4), retry_after=reply[1] / 1000 if ends else 0.0)
 
 
+def required_replicas(reply: Any) -> int | None:
+    """Return how many replicas must confirm, if a primary names the number in its ``reply``; otherwise ``None``."""
+    match reply:
+        case [5, int(needed), *_] | [4, _, _, int(needed), *_]:
+            return needed
+    return None
+
+
 def in_service(reply: Any) -> bool:
     """Return whether a server grants locks, judged by its ``reply`` to a `Quarantine.noop_request`.
 

@@ -194,24 +194,34 @@ class Redlock(NamedTuple):
         asks = [Batch([run.at(node) for run in runs], node) for node in everyone]
         answers = (yield SendToAll(asks, _all_answered, b"")) if due else []
         outcomes: dict[bytes, Lease | Fault | None] = {}
+        silent: set[int] = set()
         for index, (lease, ttl) in enumerate(due):
             replies = [answer if isinstance(answer, Fault) else answer[index] for answer in answers]
-            outcomes[lease.claim.token] = yield from self._count_extensions(primitive, lease, ttl, start, replies)
+            outcome = yield from self._count_extensions(primitive, lease, ttl, start, replies, silent)
+            outcomes[lease.claim.token] = outcome
         return [outcomes.get(lease.claim.token) for lease, _ in leases]
 
     def _count_extensions(
-        self, primitive: Primitive, lease: Lease, ttl: float, start: float, replies: list[Any]
+        self, primitive: Primitive, lease: Lease, ttl: float, start: float, replies: list[Any], silent: set[int]
     ) -> Flow[Lease | Fault | None]:
+        """Return the outcome of an extension from the ``replies`` of all nodes, and restore the lock where it is gone.
+
+        ``start``: when the extension was sent, in monotonic seconds. ``silent``: nodes that have not replied to another
+        restore of this renewal. They are not waited for again if a majority has confirmed the lease.
+        """
         need = votes_needed(self.nodes, primitive.limit)
         absent = [node for node in lease.nodes if replies[node] == 0]
         kept = sum(is_confirmed(reply) for reply in replies)
-        if absent and kept >= need:  # a node refused the acquire, or has restarted since: get its vote
+        if kept < need and absent and self.quarantine:
+            kept += yield from self._restore(primitive, lease, ttl, self.quarantine, absent)
+        elif kept >= need and (absent := [node for node in absent if node not in silent]):
+            # These nodes refused the acquire, or have restarted since: get their votes.
             votes = [
                 [*self._noop_requests(node), restore_request(primitive, lease.claim, ttl, node)] for node in absent
             ]
-            yield SendToAll([Batch(runs, runs[0].node) for runs in votes], _all_answered, lease.claim.acquisition_id)
-        elif absent and self.quarantine:
-            kept += yield from self._restore(primitive, lease, ttl, self.quarantine, absent)
+            asks = [Batch(runs, runs[0].node) for runs in votes]
+            answers = yield SendToAll(asks, _all_answered, lease.claim.acquisition_id)
+            silent.update(node for node, answer in zip(absent, answers, strict=True) if isinstance(answer, Fault))
         if kept >= need:
             return lease.extended(start, ttl)
         faults = {node: reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}

@@ -16,7 +16,7 @@ from ..keys import Keys
 from ..lock_info import LockInfo
 from ..primitives.base import Primitive
 from ..values import Claim, Lease, Refusal
-from .quarantine import Quarantine, replica_quarantine, unwrap_reply
+from .quarantine import Quarantine, replica_quarantine, required_replicas, unwrap_reply
 from .single_node import (
     LAST_TRY,
     SingleNode,
@@ -162,10 +162,20 @@ class Replicated:
         return replies, LockUnavailable(name, f"{count} of {expected} replicas confirmed within {self._wait:g} s")
 
     def _run_confirmed(self, name: str, *runs: EvalScript) -> Flow[tuple[list[Any], LockError | None]]:
-        answer = yield from self._confirmed(name, self._expected[0], *runs)
-        if isinstance(answer, Fault):
-            raise fault_error(name, answer)
-        return answer
+        """Run scripts as `_confirmed` does, for the number of replicas that the primary names.
+
+        The primary names the number if the last script is `Quarantine.noop_request`. Raises ``LockUnavailable``.
+        """
+        for _ in range(_ADJUSTMENTS):
+            expected = self._expected[0]
+            answer = yield from self._confirmed(name, expected, *runs)
+            if isinstance(answer, Fault):
+                raise fault_error(name, answer)
+            needed = required_replicas(answer[0][-1])
+            if needed in (None, expected):
+                return answer
+            self._expect(needed)
+        raise LockUnavailable(name, "the number of replicas keeps changing")
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
         """Extend ``lease`` to ``ttl`` seconds from now. Returns the extended lease; ``None`` if the lease is lost.
@@ -205,6 +215,10 @@ class Replicated:
                         outcome = None if late else _outcome(lease, ttl, seeded, start, unseen)
                     outcomes[lease.claim.token] = outcome
         except LockError as error:
+            if not isinstance(error, LockUnavailable) and len(leases) > 1:  # one key has another type: find its lease
+                half = len(leases) // 2
+                first = yield from self.extend_many(primitive, leases[:half])
+                return first + (yield from self.extend_many(primitive, leases[half:]))
             outcomes = {token: outcomes.get(token, Fault(error)) for token in due}
         return [outcomes.get(lease.claim.token) for lease, _ in leases]
 

@@ -1,8 +1,11 @@
 """Stores and helpers for the tests of ReplicaLock."""
 
+import contextlib
+
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockUnavailable
 from tests.backends.conftest import SHORT
+from tests.support.service import poll
 
 OPTIONS = {**SHORT, "lag": 2, "wait_timeout": 2}
 LASTING = {"ttl": 40, "max_ttl": 40, "key_prefix": "slow"}  # leases whose end is not waited for
@@ -27,3 +30,22 @@ def granted(client, name="stock"):
     if taken:
         lock.release()
     return taken
+
+
+def extended(lock):
+    """Return whether the lock can be extended."""
+    with contextlib.suppress(LockUnavailable):
+        return lock.extend() > 0
+    return False
+
+
+def lag_out(group, replicas):
+    """Wait until the primary has had no reply from so many replicas for longer than `lag`."""
+    with group.primary.client() as client:
+
+        def silent():
+            info = client.info("replication")
+            lags = [value["lag"] for key, value in info.items() if key.startswith("slave") and "lag" in value]
+            return sum(lag > OPTIONS["lag"] for lag in lags) >= replicas
+
+        poll(silent, timeout=20, what="replicas that are given up")

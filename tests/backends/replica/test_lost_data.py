@@ -1,10 +1,12 @@
-"""ReplicaLock after its scripts, its data or the key of a held lock are deleted."""
+"""ReplicaLock after its scripts, its data or the key of a held lock are deleted or replaced."""
 
 import pytest
 
-from django_redlock.errors import LockLost, LockUnavailable
+from django_redlock.core.flow.requests import Fault
+from django_redlock.core.values import Lease
+from django_redlock.errors import LockError, LockLost, LockUnavailable
 from tests.backends.conftest import SHORT
-from tests.backends.replica.stores import granted, has, store
+from tests.backends.replica.stores import LASTING, granted, has, store
 from tests.support.service import poll
 
 KEY = "redlock:{stock}"
@@ -116,3 +118,21 @@ def test_a_deleted_lock_is_not_put_back(two, people, admin):
     assert granted(other)
     with pytest.raises(LockLost):
         lock.release()
+
+
+@pytest.mark.parametrize("taken", range(3))
+def test_a_key_of_another_type(two, client_of, admin, taken):
+    """A lock whose key has another type now is not extended. The locks that are renewed together with it are."""
+    backend = store(two, node_timeout=10, wait_timeout=10, **LASTING)
+    client = client_of(backend)
+    backend.arm()
+    locks = [client.lock(name, auto_renew=False) for name in "abc"]
+    assert all(lock.acquire() for lock in locks)
+    key = locks[taken].keys.lock
+    admin.delete(key)
+    admin.hset(key, "another", "kind")
+    leases = [(lock._lease, LASTING["ttl"]) for lock in locks]
+    outcomes = backend.drive(backend.algorithm.extend_many(locks[0].primitive, leases))
+    assert [type(outcome) for outcome in outcomes] == [Fault if each == taken else Lease for each in range(3)]
+    with pytest.raises(LockError, match=f"lock '{'abc'[taken]}': its key has a value that no lock"):
+        raise outcomes[taken].error

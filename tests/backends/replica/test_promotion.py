@@ -13,22 +13,10 @@ from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.harness.clients import AsyncClient, SyncClient
 from tests.backends.conftest import SHORT
-from tests.backends.replica.stores import LASTING, OPTIONS, granted, has, store
+from tests.backends.replica.stores import LASTING, OPTIONS, extended, granted, has, lag_out, store
 from tests.support.proxy import Proxy
 from tests.support.replicas import wait_in_sync
 from tests.support.service import poll
-
-
-def lag_out(group, replicas):
-    """Wait until the primary has had no reply from so many replicas for longer than `lag`."""
-    with group.primary.client() as client:
-
-        def silent():
-            info = client.info("replication")
-            lags = [value["lag"] for key, value in info.items() if key.startswith("slave") and "lag" in value]
-            return sum(lag > OPTIONS["lag"] for lag in lags) >= replicas
-
-        poll(silent, timeout=20, what="replicas that are given up")
 
 
 def test_a_grant_is_confirmed(two, client_of):
@@ -290,12 +278,6 @@ def test_a_holder_survives_a_failover(two, start, client_of):
     poll(lambda: extended(lock), timeout=20, what="the lock back in its place")
     assert has(two.primary, "slow:{stock}")
     lock.release()
-
-
-def extended(lock):
-    with contextlib.suppress(LockUnavailable):
-        return lock.extend() > 0
-    return False
 
 
 def test_follows_sentinels(sentinel):

@@ -1,4 +1,4 @@
-"""ReplicaLock's requests: a confirmation costs no round trip, and a new replica may not confirm yet."""
+"""ReplicaLock's requests: a confirmation costs no round trip, and new replicas change who must confirm."""
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
@@ -8,10 +8,10 @@ import pytest
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer
-from tests.backends.replica.stores import OPTIONS, has
+from tests.backends.replica.stores import OPTIONS, extended, granted, has, lag_out
 from tests.support.group import Group
 from tests.support.proxy import Proxy
-from tests.support.replicas import replicate
+from tests.support.replicas import REPLICATION, replicate
 from tests.support.service import poll
 
 PATIENT = {**OPTIONS, "wait_timeout": 5, "ttl": 20, "max_ttl": 20, "node_timeout": 8, "key_prefix": "wire"}
@@ -100,4 +100,39 @@ def test_a_new_replica(start, client_of):
     assert has(replica)
     assert all("0 of 1 replicas confirmed within 0.2 s" in each for each in refusals)
     assert refusals
+    lock.release()
+
+
+@pytest.mark.parametrize("renewed", [True, False])
+def test_replicas_that_are_added(start, two, client_of, renewed):
+    """Renewals wait for as many replicas as the primary names, also for replicas that are added later.
+
+    Otherwise a primary that keeps one replica of four would confirm a lock that the promoted primary grants again.
+    """
+    options = {**PATIENT, "ttl": 60, "max_ttl": 60, "node_timeout": 10}
+    holder, other = (client_of(ReplicaBackend(two.primary.url, **options)) for _ in range(2))
+    holder.backend.arm()
+    lock = holder.lock("stock", auto_renew=False)
+    assert lock.acquire()
+    for server in start(Group(RedisServer(*REPLICATION) for _ in range(2))).servers:
+        two.follow(server)
+    with two.primary.client() as direct:
+        poll(
+            lambda: granted(other, "else") and direct.get("wire:marker").endswith(b"|4"),
+            timeout=20,
+            what="a primary that has seen four replicas",
+        )
+    lost = two.replicas[1:]
+    if renewed:
+        lock.extend()
+        two.cut_off(*lost)
+    else:
+        two.cut_off(*lost)
+        lag_out(two, len(lost))
+    before = lock._lease.valid_until
+    with pytest.raises(LockUnavailable, match="1 of 2 replicas confirmed"):
+        lock.extend()
+    assert lock._lease.valid_until == before
+    two.rejoin(*lost)
+    poll(lambda: extended(lock), timeout=20, what="a confirmed extension")
     lock.release()
