@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
@@ -153,9 +154,9 @@ class FirstAnswer(Generic[T]):
                 self._pending.update(unasked)
                 question = self._question = Question(servers, self._seconds, self._use)
             while unasked:
-                work = self._ask_server, unasked[0]
+                work = partial(fork.run, self._ask_server, unasked[0], caller=threading.get_ident())
                 try:
-                    threading.Thread(target=fork.run, args=work, name="redlock-discover", daemon=True).start()
+                    threading.Thread(target=work, name="redlock-discover", daemon=True).start()
                 except RuntimeError:  # no more threads may be started, or the interpreter is shutting down
                     self._ask_server(unasked[0])
                 del unasked[0]

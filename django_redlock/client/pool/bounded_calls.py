@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from functools import partial
 from typing import Any, TypeVar
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -39,10 +40,11 @@ class BoundedCalls:
         if sum(limit < now for limit in list(self._limits.values())) >= MAX_OVERDUE:
             raise TimeoutError("no reply in time, nor to earlier requests")
         future: Future[T] = Future()
-        work = self._call, future, now + seconds, call, late
+        args = future, now + seconds, call, late
+        work = partial(fork.run, self._call, *args, caller=threading.get_ident())
         try:
             try:
-                threading.Thread(target=fork.run, args=work, name="redlock-connect", daemon=True).start()
+                threading.Thread(target=work, name="redlock-connect", daemon=True).start()
             except RuntimeError as error:  # no more threads may be started
                 raise RedisConnectionError(str(error)) from error
             wait([future], seconds)
