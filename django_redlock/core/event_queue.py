@@ -67,7 +67,8 @@ class EventQueue:
         self._work: deque[Work] = deque()
         self._seeing = threading.Lock()
         self._doing = threading.RLock()
-        self._running = threading.Lock()  # held while the background thread runs or is being started
+        self._mutex = threading.RLock()  # reentrant: a signal handler may record an event, too
+        self._thread: threading.Thread | None = None  # runs or is being started
 
     def subscribe(self, name: str, listener: Listener) -> None:
         """Call ``listener`` with each batch of records. Replaces an earlier listener with this ``name``.
@@ -100,34 +101,39 @@ class EventQueue:
             self.dropped += 1
         elif self.listeners:
             self._queue.append(record)
-            if not self._running.locked() and self._running.acquire(blocking=False):
+            if self._thread is None:
                 self._start()
 
     def _start(self) -> None:
         if sys.is_finalizing():  # up to Python 3.11, start() would hang
             return
-        thread = threading.Thread(target=self._run, args=(self._running,), name="redlock-pulse", daemon=True)
+        thread = threading.Thread(target=self._run, name="redlock-pulse", daemon=True)
         try:
+            with self._mutex:
+                if self._thread is not None:
+                    return
+                self._thread = thread
             thread.start()
         except BaseException as error:  # also what a signal handler raises
-            if not thread.is_alive():
-                self._running.release()
+            if self._thread is thread and not thread.is_alive():
+                self._thread = None
             if not isinstance(error, RuntimeError):  # the interpreter shuts down; `atexit` flushes
                 raise
 
     # ── in the background thread ─────────────────────────────────────────────────────────────
 
-    def _run(self, running: threading.Lock) -> None:
-        idle = 0
-        while True:
+    def _run(self) -> None:
+        me, idle = threading.current_thread(), 0
+        while self._thread is me:  # otherwise its start was interrupted: another thread may run
             time.sleep(INTERVAL)
             idle = 0 if self._queue else idle + 1
             with fork.postponed:
                 self.flush()
             if idle >= IDLE_ROUNDS:
-                running.release()
-                if not (self._queue and running.acquire(blocking=False)):
-                    return
+                self._thread = None
+                with self._mutex:
+                    if self._queue and self._thread is None:
+                        self._thread = me
 
     def flush(self) -> None:
         """Hand all records to the listeners, and call the functions that the listeners return.

@@ -38,9 +38,17 @@ class ForkGuard:
         self._forks = 0
 
     def __enter__(self) -> None:
+        self.enter()
+
+    def enter(self, caller: int = 0) -> None:
+        """Enter the guard.
+
+        ``caller``: the id of a thread that waits for this thread. While ``caller`` is inside, a fork waits for
+        ``caller``, so this thread does not wait for the fork.
+        """
         me = threading.get_ident()
         with self._mutex:
-            if self._forks and not self._working[me]:
+            if self._forks and not (self._working[me] or self._working[caller]):
                 self._changed.wait_for(lambda: not self._forks, FORK_TIMEOUT)
             self._working[me] += 1
 
@@ -73,10 +81,16 @@ class ForkGuard:
 postponed = ForkGuard()
 
 
-def run(work: Callable[..., object], *args: object) -> None:
-    """Call ``work(*args)`` so that forks wait for its end. Background threads use this function as their target."""
-    with postponed:
+def run(work: Callable[..., object], *args: object, caller: int = 0) -> None:
+    """Call ``work(*args)`` so that forks wait for its end. Background threads use this function as their target.
+
+    ``caller``: the id of a thread that waits for ``work``, see `ForkGuard.enter`.
+    """
+    postponed.enter(caller)
+    try:
         work(*args)
+    finally:
+        postponed.__exit__()
 
 
 _functions: list[Callable[[], object]] = []

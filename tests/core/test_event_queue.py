@@ -47,7 +47,7 @@ def test_one_thread_for_all(pulse, seen, monkeypatch):
     monkeypatch.setattr(module, "INTERVAL", 0.01)
     started = []
     run = pulse._run
-    monkeypatch.setattr(pulse, "_run", lambda running: (started.append(1), run(running)))
+    monkeypatch.setattr(pulse, "_run", lambda: (started.append(1), run()))
     for round_ in (1, 2):
         monkeypatch.setattr(module, "IDLE_ROUNDS", 100_000)  # however late some of the threads are
         threads = [threading.Thread(target=pulse.record, args=(moment(),)) for _ in range(20)]
@@ -57,7 +57,7 @@ def test_one_thread_for_all(pulse, seen, monkeypatch):
             each.join()
         poll(lambda: len(seen) == 20 * round_, timeout=20, what="all events")  # noqa: B023
         monkeypatch.setattr(module, "IDLE_ROUNDS", 1)
-        poll(lambda: not pulse._running.locked(), timeout=20, what="the thread's end")
+        poll(lambda: pulse._thread is None, timeout=20, what="the thread's end")
         assert (len(started), len(seen)) == (round_, 20 * round_)
 
 
@@ -85,7 +85,7 @@ def test_what_another_thread_does(pulse, seen):
         seen.append("returned")
 
     pulse.listeners = {"worker": lambda _moments: work}
-    pulse._running.acquire()  # no thread of its own
+    pulse._thread = threading.current_thread()  # no thread of its own
     pulse.record(moment())
     first, second = threading.Thread(target=pulse.flush), threading.Thread(target=beat)
     first.start()
@@ -127,7 +127,7 @@ def test_nobody_watches():
     pulse = EventQueue()
     pulse.record(moment())
     assert not pulse._queue
-    assert not pulse._running.locked()
+    assert pulse._thread is None
 
 
 def test_forgotten(pulse, seen):

@@ -7,12 +7,18 @@ import threading
 import time
 
 import pytest
+from redis.connection import Connection
 
 from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.client.discovery.first_answer import FirstAnswer
+from django_redlock.client.fanout.background_connector import Connector
+from django_redlock.client.pool import AllInUse, ServerPool
+from django_redlock.client.pool.bounded_calls import BoundedCalls
 from django_redlock.core import fork
 from django_redlock.core.event_queue import EventRecord, event_queue
 from django_redlock.core.renewal.registry import renewal
 from django_redlock.testing.conformance.harness.fixtures import in_child
+from tests.support.service import poll
 
 WAIT = 20
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -115,6 +121,48 @@ def test_a_fork_does_not_wait_for_ever(monkeypatch):
     assert in_child(lambda: "born") == "born"
     assert thread.is_alive()
     go_on.set()
+    thread.join(WAIT)
+
+
+def calls():
+    return BoundedCalls().run(lambda: "found", 10, id)
+
+
+def asks():
+    return FirstAnswer(lambda _: "found", id, 10).get([ServerPool(Connection, {}, 10)])
+
+
+def connects():
+    connector = Connector([Unconnected()], 10)
+    connector.connect(0)
+    poll(lambda: not connector.is_connecting(0), timeout=10, what="a connection")
+    return "found"
+
+
+class Unconnected:
+    """A node whose connections are all in use."""
+
+    label = "unconnected"
+
+    def find_pool(self, _key):
+        raise AllInUse
+
+
+@pytest.mark.parametrize("work", [calls, asks, connects])
+def test_a_fork_and_a_thread_that_is_waited_for(work, monkeypatch):
+    """While a fork waits for a background thread, a second thread for which the first one waits can work."""
+    monkeypatch.setattr(fork, "FORK_TIMEOUT", WAIT)
+    inside, answers = threading.Event(), []
+
+    def wait_for_a_thread():
+        inside.set()
+        poll(lambda: fork.postponed._forks, timeout=WAIT, what="a fork")
+        answers.append(work())
+
+    thread = threading.Thread(target=fork.run, args=(wait_for_a_thread,))
+    thread.start()
+    assert inside.wait(WAIT)
+    assert in_child(lambda: list(answers)) == ["found"]
     thread.join(WAIT)
 
 

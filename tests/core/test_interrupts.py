@@ -3,6 +3,7 @@
 import gc
 import inspect
 import itertools
+import re
 import sys
 import threading
 
@@ -10,14 +11,19 @@ from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 
 
-def interrupted(function, step):
-    """Return whether ``function()`` was interrupted at the ``step``-th begin or end of a function within it."""
+def interrupted(function, step, within=""):
+    """Return whether ``function()`` was interrupted at the ``step``-th begin or end of a function within it.
+
+    Only functions count whose file and name match the pattern ``within``.
+    """
     steps = itertools.count()
 
     def strike(frame, event, _):
         frame.f_trace_lines = False  # handlers of signals are not run between any two lines
         if event == "return" and frame.f_code.co_flags & inspect.CO_GENERATOR:
             return strike  # nor at a `yield`
+        if not re.search(within, f"{frame.f_code.co_filename}:{frame.f_code.co_name}"):
+            return strike
         if next(steps) == step:
             raise KeyboardInterrupt
         return strike

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
@@ -143,25 +144,32 @@ class FirstAnswer(Generic[T]):
         return question.result()
 
     def _open_question(self, servers: Sequence[ServerPool]) -> Question[T]:
-        with self._mutex:
-            question = self._question
-            if not question.over and time.monotonic() < question.until:
-                return question
-            question = self._question = Question(servers, self._seconds, self._use)
-            new = [server for server in servers if server not in self._pending]
-            self._pending.update(new)
-        for server in new:
-            work = self._ask_server, server
-            try:
-                threading.Thread(target=fork.run, args=work, name="redlock-discover", daemon=True).start()
-            except RuntimeError:  # no more threads may be started, or the interpreter is shutting down
-                self._ask_server(server)
+        unasked: list[ServerPool] = []
+        try:
+            with self._mutex:
+                question = self._question
+                if not question.over and time.monotonic() < question.until:
+                    return question
+                unasked = [server for server in servers if server not in self._pending]
+                self._pending.update(unasked)
+                question = self._question = Question(servers, self._seconds, self._use)
+            while unasked:
+                work = partial(fork.run, self._ask_server, unasked[0], caller=threading.get_ident())
+                try:
+                    threading.Thread(target=work, name="redlock-discover", daemon=True).start()
+                except RuntimeError:  # no more threads may be started, or the interpreter is shutting down
+                    self._ask_server(unasked[0])
+                del unasked[0]
+        except BaseException:  # interrupted: the next question is put to these servers, too
+            for server in unasked:
+                self._question_for(server).failed(server, RedisConnectionError("interrupted before it was asked"))
+            raise
         return question
 
     def _ask_server(self, server: ServerPool) -> None:
         try:
             answer = self._ask(server)
-        except (RedisError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  (any error, also of a credential provider)
             self._question_for(server).failed(server, error)
         else:
             self._question_for(server).answered(answer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from redis.exceptions import RedisError, ResponseError
 
@@ -69,11 +70,10 @@ class Connector:
 
     def connect(self, index: int) -> None:
         """Open a connection to the node in the background. Does nothing if a connection is being opened."""
-        if (
-            index not in self._connecting
-            and (error := self._start(self._connect_in_background, index, self._connecting, None)) is not None
-        ):
-            self.mark_down(index, error)
+        if index not in self._connecting:
+            connect = partial(self._connect_in_background, caller=threading.get_ident())
+            if (error := self._start(connect, index, self._connecting, None)) is not None:
+                self.mark_down(index, error)
 
     def close(self) -> None:
         """Stop probing, and close connections that are being opened. The next request that fails starts probing again.
@@ -101,9 +101,8 @@ class Connector:
             running.add(index)
         return None
 
-    def _connect_in_background(self, index: int, closed: threading.Event) -> None:
-        with fork.postponed:
-            self._connect_now(index, closed)
+    def _connect_in_background(self, index: int, closed: threading.Event, caller: int = 0) -> None:
+        fork.run(self._connect_now, index, closed, caller=caller)
 
     def _connect_now(self, index: int, closed: threading.Event) -> None:
         try:

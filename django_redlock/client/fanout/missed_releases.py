@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 
 from ...core import fork
 from ...core.flow.requests import EvalScript, Fault
@@ -27,7 +28,8 @@ class MissedReleases:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
         self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock, too
-        self._missed: dict[int, deque[tuple[float, EvalScript]]] = {}  # by node; an entry exists while its thread runs
+        self._missed: dict[int, deque[tuple[float, EvalScript]]] = {}  # by node
+        self._delivering: set[int] = set()  # nodes whose threads run; added by the threads, which no signal interrupts
         self._never_sent: dict[tuple[bytes, int], None] = {}  # acquisition and node, where no acquire was sent
 
     def not_sent(self, acquisition_id: bytes, calls: Sequence[EvalScript], node: int) -> None:
@@ -61,21 +63,22 @@ class MissedReleases:
         if not (releases := _releases(calls)):
             return
         with self._mutex:
-            until, fresh = time.monotonic() + KEEP_SECONDS, deque[tuple[float, EvalScript]](maxlen=MAX_RELEASES)
-            missed = self._missed.setdefault(node, fresh)
+            until, missed = time.monotonic() + KEEP_SECONDS, self._missed.setdefault(node, deque(maxlen=MAX_RELEASES))
             missed.extend([(until, call) for call in releases])
-        if missed is fresh:
+        if node not in self._delivering:
             thread = threading.Thread(target=self._deliver, args=(node,), name="redlock-missed-releases", daemon=True)
-            try:
+            with suppress(RuntimeError):  # the interpreter is shutting down: the vote expires
                 thread.start()
-            except RuntimeError:  # the interpreter is shutting down: the vote expires
-                self._missed.pop(node, None)
 
     def _deliver(self, node: int) -> None:
+        with self._mutex:
+            if node in self._delivering:
+                return
+            self._delivering.add(node)
         while True:
             time.sleep(DOWN_SECONDS)
             with self._mutex:
-                missed, self._missed[node] = self._missed[node], deque(maxlen=MAX_RELEASES)
+                missed, self._missed[node] = self._missed.get(node, ()), deque(maxlen=MAX_RELEASES)
             due = [(until, call) for until, call in missed if until > time.monotonic()]
             with fork.postponed:
                 delivered = not due or self._delivered(node, [call for _, call in due])
@@ -84,6 +87,7 @@ class MissedReleases:
                     self._missed[node] = deque([*due, *self._missed[node]], maxlen=MAX_RELEASES)
                 if not self._missed[node]:
                     del self._missed[node]
+                    self._delivering.discard(node)
                     return
 
     def _delivered(self, node: int, calls: Sequence[EvalScript]) -> bool:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from functools import partial
 from typing import Any, TypeVar
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -27,7 +28,7 @@ class BoundedCalls:
         fork.on_fork(self._reset)  # the child has none of the threads
 
     def _reset(self) -> None:
-        self._limits: dict[Future[Any], float] = {}  # call under way -> its time limit
+        self._limits: dict[Future[Any], float] = {}  # call under way -> its time limit; kept by the call's thread
 
     def run(self, call: Callable[[], T], seconds: float, late: Callable[[T], object]) -> T:
         """Run ``call``, and return its result or raise its exception.
@@ -39,14 +40,13 @@ class BoundedCalls:
         if sum(limit < now for limit in list(self._limits.values())) >= MAX_OVERDUE:
             raise TimeoutError("no reply in time, nor to earlier requests")
         future: Future[T] = Future()
-        self._limits[future] = now + seconds
-        work = self._call, future, call, late
+        args = future, now + seconds, call, late
+        work = partial(fork.run, self._call, *args, caller=threading.get_ident())
         try:
-            threading.Thread(target=fork.run, args=work, name="redlock-connect", daemon=True).start()
-        except RuntimeError as error:  # no more threads may be started
-            del self._limits[future]
-            raise RedisConnectionError(str(error)) from error
-        try:
+            try:
+                threading.Thread(target=work, name="redlock-connect", daemon=True).start()
+            except RuntimeError as error:  # no more threads may be started
+                raise RedisConnectionError(str(error)) from error
             wait([future], seconds)
         except BaseException:  # interrupted
             if not future.cancel() and future.exception() is None:
@@ -56,7 +56,8 @@ class BoundedCalls:
             raise TimeoutError("no reply in time")
         return future.result()
 
-    def _call(self, future: Future[T], call: Callable[[], T], late: Callable[[T], object]) -> None:
+    def _call(self, future: Future[T], limit: float, call: Callable[[], T], late: Callable[[T], object]) -> None:
+        self._limits[future] = limit
         try:
             result = call()
         except BaseException as error:  # noqa: BLE001  (raised where the result is waited for)

@@ -5,9 +5,19 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
+
+from ...core.fork import on_fork
+
+SHARED_SECONDS = 1.0  # seconds for which all tasks wait for the same look-up of a host; then the next task starts one
+
+Outcome = list[str] | OSError
+_lookups: dict[tuple[str, int], tuple[float, Future[Outcome]]] = {}  # host and port -> shared until, newest look-up
+on_fork(_lookups.clear)  # the child has none of the threads
 
 
 class Resolving:
@@ -44,19 +54,36 @@ async def _addresses(host: str, port: int) -> list[str]:
     loop = asyncio.get_running_loop()
     found: asyncio.Future[list[str]] = loop.create_future()
 
-    def done(addresses: list[str], error: OSError | None) -> None:
-        if not found.done():  # cancelled meanwhile
-            found.set_exception(error) if error else found.set_result(addresses)
+    def done(outcome: Outcome) -> None:
+        if found.done():  # cancelled meanwhile
+            return
+        if isinstance(outcome, OSError):  # a copy: the traceback of a shared error would keep all callers' locks alive
+            found.set_exception(type(outcome)(*outcome.args))
+        else:
+            found.set_result(outcome)
 
-    def look_up() -> None:
-        outcome: tuple[list[str], OSError | None]
-        try:
-            entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            outcome = [str(entry[4][0]) for entry in entries], None
-        except OSError as error:
-            outcome = [], error
+    def notify(lookup: Future[Outcome]) -> None:
         with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(done, *outcome)
+            loop.call_soon_threadsafe(done, lookup.result())
 
-    threading.Thread(target=look_up, name="redlock-resolve", daemon=True).start()
+    _lookup(host, port).add_done_callback(notify)
     return await found
+
+
+def _lookup(host: str, port: int) -> Future[Outcome]:
+    """Return the look-up of ``host`` that is under way. Starts one if the last one has ended or has taken too long."""
+    now = time.monotonic()
+    until, lookup = _lookups.get((host, port), (0.0, None))
+    if lookup is None or lookup.done() or now >= until:
+        lookup = Future()
+        threading.Thread(target=_look_up, args=(host, port, lookup), name="redlock-resolve", daemon=True).start()
+        _lookups[host, port] = now + SHARED_SECONDS, lookup
+    return lookup
+
+
+def _look_up(host: str, port: int, lookup: Future[Outcome]) -> None:
+    try:
+        entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        lookup.set_result([str(entry[4][0]) for entry in entries])
+    except OSError as error:
+        lookup.set_result(error)

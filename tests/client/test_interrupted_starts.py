@@ -1,0 +1,107 @@
+"""Interrupts while a background thread is being started, such as Ctrl-C or a task's soft time limit."""
+
+import itertools
+import time
+from functools import partial
+
+import pytest
+from redis.connection import Connection
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from django_redlock.client.discovery.first_answer import FirstAnswer
+from django_redlock.client.fanout import missed_releases
+from django_redlock.client.fanout.missed_releases import MissedReleases
+from django_redlock.client.pool import ServerPool
+from django_redlock.client.pool.bounded_calls import BoundedCalls
+from django_redlock.client.urls import node_for
+from django_redlock.core import event_queue
+from django_redlock.core.event_queue import EventQueue, EventRecord
+from django_redlock.core.keys import keys_for
+from django_redlock.core.primitives.base import MUTEX
+from django_redlock.core.values import Claim, new_token
+from tests.core.test_interrupts import interrupted
+from tests.support.service import poll
+
+# Not within the locks of `threading`, which an interrupt may leave unlocked.
+STARTS = r"/django_redlock/|/threading\.py:(__init__|start|wait)$"
+SERVERS = [ServerPool(Connection, {"host": "127.0.0.1", "port": port}, 10) for port in (1, 2, 3)]
+
+
+def ask(server):
+    """Answer for each server but the first."""
+    if server is SERVERS[0]:
+        raise RedisConnectionError("refused")
+    return "the master"
+
+
+def first_answer():
+    return FirstAnswer(ask, lambda _: None, 10)
+
+
+def test_anywhere_in_a_question():
+    """After an interrupt anywhere in a question, the next question is put to all servers."""
+    for step in itertools.count():
+        answers = first_answer()
+        struck = interrupted(partial(answers.get, SERVERS), step, STARTS)
+        assert answers.get(SERVERS) == "the master", f"at step {step}"
+        poll(lambda: not answers._pending, timeout=20, what="all answers")  # noqa: B023
+        if not struck:
+            break
+    assert step > 5
+
+
+def test_error_of_a_credential_provider():
+    """A server whose credential provider raises an error of another library is asked again."""
+    errors = {SERVERS[0]: KeyError("no token"), SERVERS[1]: ValueError("expired token")}
+
+    def ask(server):
+        if server in errors:
+            raise errors.pop(server)
+        return "the master"
+
+    answers = FirstAnswer(ask, lambda _: None, 10)
+    with pytest.raises(RedisConnectionError, match=r"no token.*expired token"):
+        answers.get(SERVERS[:2])
+    assert answers.get(SERVERS[:2]) == "the master"
+
+
+def test_anywhere_in_a_missed_release(monkeypatch, redis_server):
+    """After an interrupt anywhere while a missed release is recorded, the later releases are sent."""
+    monkeypatch.setattr(missed_releases, "DOWN_SECONDS", 0.05)
+    nodes = [node_for(redis_server.url, 10)]
+    claim = Claim("stock", keys_for(b"redlock", b"stock"), new_token(), b"{}", 10.0)
+    for step in itertools.count():
+        missed = MissedReleases(nodes)
+        add = partial(missed.add, [MUTEX.release_request(claim)], 0)
+        struck = interrupted(add, step, STARTS)
+        add()
+        poll(lambda: not missed._missed, timeout=20, what=f"the releases after step {step}")  # noqa: B023
+        if not struck:
+            break
+    nodes[0].find_pool(b"").close()
+    assert step > 5
+
+
+def test_anywhere_in_an_event(monkeypatch):
+    """After an interrupt anywhere while an event is recorded, the later events reach the listeners."""
+    monkeypatch.setattr(event_queue, "INTERVAL", 0.01)
+    for step in itertools.count():
+        queue, seen = EventQueue(), []
+        queue.subscribe("test", lambda records, seen=seen: seen.extend(each.name for each in records))
+        struck = interrupted(partial(queue.record, EventRecord(time.time(), "acquired", "first")), step, STARTS)
+        queue.record(EventRecord(time.time(), "acquired", "second"))
+        poll(lambda: "second" in seen, timeout=20, what=f"the event after step {step}")  # noqa: B023
+        if not struck:
+            break
+    assert step > 5
+
+
+def test_anywhere_in_a_bounded_call():
+    """After an interrupt anywhere in a call with a timeout, the call does not stay overdue."""
+    calls = BoundedCalls()
+    for step in itertools.count():
+        struck = interrupted(partial(calls.run, object, 10, id), step, STARTS)
+        poll(lambda: not calls._limits, timeout=20, what=f"the end of the call after step {step}")
+        if not struck:
+            break
+    assert step > 5
