@@ -25,6 +25,7 @@ if not mine and (twin or rivals >= tonumber(ARGV[5])) then
   redis.call('HDEL', KEYS[1], rival.task)
   redis.call('SET', replaced_key(rival.delivery), '', 'PX', math.max(rival.due - now, ARGV[9]))
 end
+if body and body.delivery == ARGV[2] then return now_us end -- this request comes late: the task has started
 if body then -- queued when the body has ended
   write(ARGV[1], 'running', body.token, body.delivery, body.due, ARGV[2], now + ARGV[4], body.owner)
 else
