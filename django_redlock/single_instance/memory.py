@@ -185,7 +185,7 @@ def _submit(entries: Entries, past: Past, now: int, keys: Words, args: Words) ->
     twins = [rival for rival in rivals if rival[1] == task and rival[2].counts(b"queued", now)]
     if not mine and (twins or len(rivals) >= int(limit)):
         running, other, rival = min(rivals) if replace == b"1" else [*twins, *rivals][0]
-        if running or replace != b"1":
+        if running or replace != b"1" or rival.delivery_id == b"-":
             return rival.refusal(now)
         del entries[other]
         past.replaced.add(_place(keys[0], rival.delivery_id), max(rival.due, now + int(done_ttl)), now)

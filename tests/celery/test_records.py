@@ -278,8 +278,8 @@ def test_a_period_outlives_lease_and_end(store, submitted):
 
 
 @pytest.mark.parametrize("end", ["queued", "running", "ended"])
-def test_only_a_call_that_has_not_started_loses_its_period_when_it_is_cancelled(store, end):
-    """until_expired: a cancelled call gives up its period while it is queued, but not once its body has started."""
+def test_only_a_call_that_has_not_started_gives_up_its_period(store, end):
+    """until_expired: a queued call that is cancelled gives up its period; a call that runs or has run keeps it."""
     player = Player(store, "until_expired")
     player.play("submit", "a", "1")
     if end != "queued":
@@ -288,7 +288,8 @@ def test_only_a_call_that_has_not_started_loses_its_period_when_it_is_cancelled(
         player.play("end", "a", "1")
     removed = 1 if end == "queued" else 0
     assert [player.play("cancel", "a", sending) for sending in ("1", "any")] == [removed, 0]
-    assert player.play("submit", "b", "1") == {"queued": "granted", "running": "running", "ended": "queued"}[end]
+    answer = {"queued": "granted", "running": "running", "ended": "queued"}[end]  # for a callable that says "replace"
+    assert [player.play("submit", "b", "1", replace=each) for each in (True, False)] == [answer] * 2
 
 
 def test_a_retry_that_is_cancelled_leaves_the_body_that_sent_it(store):
