@@ -78,6 +78,8 @@ class CeleryTaskLock(TaskLock):
             options.limit,
             options.queued_ttl + delay if options.mode.until_expiry else min(options.queued_ttl + delay, expires),
             self._done_ttl,
+            # A start without an answer ends the call, unless another copy of its message or its body follows.
+            ending="requeued" if message.prompt or options.run_unprotected else "removed",
             cluster=isinstance(backend.algorithm, Cluster),
         )
 
