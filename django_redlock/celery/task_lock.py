@@ -20,6 +20,8 @@ from .received import text_for
 # Default visibility timeout of kombu's Redis transport, in seconds. A copy of a message may wait this long for its ETA
 # even if a shorter timeout is set.
 VISIBILITY_SECONDS = 3600
+# kombu looks every 100 s for messages whose visibility timeout has passed. A message then waits in its queue.
+REDELIVERY_SECONDS = 900
 
 
 class CeleryTaskLock(TaskLock):
@@ -64,7 +66,8 @@ class CeleryTaskLock(TaskLock):
         options, backend = self.options, self.backend
         if self._done_ttl is None:  # reading a setting costs as much as the rest of this method
             transport = task.app.conf.broker_transport_options or {}
-            self._done_ttl = max(VISIBILITY_SECONDS, float(transport.get("visibility_timeout") or 0))
+            visible = max(VISIBILITY_SECONDS, float(transport.get("visibility_timeout") or 0))
+            self._done_ttl = visible + REDELIVERY_SECONDS
         return TaskCall(
             message.name,
             keys_for(backend.encoded_prefix, message.name.encode()),
@@ -75,6 +78,8 @@ class CeleryTaskLock(TaskLock):
             options.limit,
             options.queued_ttl + delay if options.mode.until_expiry else min(options.queued_ttl + delay, expires),
             self._done_ttl,
+            # A start without an answer ends the call, unless another copy of its message or its body follows.
+            ending="requeued" if message.prompt or options.run_unprotected else "removed",
             cluster=isinstance(backend.algorithm, Cluster),
         )
 

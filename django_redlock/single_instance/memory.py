@@ -185,12 +185,14 @@ def _submit(entries: Entries, past: Past, now: int, keys: Words, args: Words) ->
     twins = [rival for rival in rivals if rival[1] == task and rival[2].counts(b"queued", now)]
     if not mine and (twins or len(rivals) >= int(limit)):
         running, other, rival = min(rivals) if replace == b"1" else [*twins, *rivals][0]
-        if running or replace != b"1":
+        if running or replace != b"1" or rival.delivery_id == b"-":
             return rival.refusal(now)
         del entries[other]
         past.replaced.add(_place(keys[0], rival.delivery_id), max(rival.due, now + int(done_ttl)), now)
     record = queued(delivery_id, now + int(ttl), owner)
     if same and same.state == b"running":
+        if same.delivery_id == delivery_id:
+            return now * 1000
         record = same._replace(next_delivery_id=delivery_id, next_due=record.due)
     entries[task] = record
     return now * 1000
@@ -256,7 +258,11 @@ def _end(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> An
     if done_ttl != b"0":
         past.ended.add(_place(keys[1], number), now + int(done_ttl), now)
     entry = entries.get(task)
-    return _stop(entries, past, now, keys[0], task, keep) if entry and entry.token.startswith(token) else 0
+    if not entry or not entry.token.startswith(token):
+        return 0
+    if done_ttl != b"0" and entry.next_delivery_id == entry.delivery_id:
+        entries[task] = entry._replace(next_delivery_id=b"-")
+    return _stop(entries, past, now, keys[0], task, keep)
 
 
 def _requeue_dead(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> Any:
@@ -280,7 +286,8 @@ def _cancel(entries: Entries, _past: Past, _now: int, _keys: Words, args: Words)
         return 0
     running = entry.state == b"running"
     waiting = entry.next_delivery_id if running else entry.delivery_id
-    if waiting == b"-" or delivery_id not in (b"", waiting):
+    period = running and waiting == entry.delivery_id
+    if period or waiting == b"-" or delivery_id not in (b"", waiting):
         return 0
     if running:
         entries[task] = entry._replace(next_delivery_id=b"-", next_due=0)

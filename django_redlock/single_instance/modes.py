@@ -147,6 +147,8 @@ def _conflict(mode: str, given: Any, limit: int) -> tuple[OnConflict, OnConflict
             raise ValueError(f"on_conflict at {side} must be one of {', '.join(known)} or a callable, not {value!r}")
     if at_submit == "replace" and limit > 1:
         raise ValueError('on_conflict="replace" needs limit=1: of several queued calls it could replace any')
+    if at_submit == "replace" and MODES[mode].until_expiry:
+        raise ValueError(f"mode={mode!r} does not support on_conflict='replace': two calls would run within the period")
     if waits and at_start in ("skip", "log"):
         raise ValueError(f"mode={mode!r} keeps one call waiting: on_conflict={at_start!r} at start would lose it")
     return at_submit, at_start

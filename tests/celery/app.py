@@ -91,6 +91,7 @@ both("less_late", work, LATE, ttl=20)
 both("late_running", work, LATE, mode="while_executing")
 both("late_executing", work, LATE, mode="until_executing")
 both("late_expired", work, LATE, mode="until_expired", ttl=20)
+both("once_an_hour", work, mode="until_expired", ttl=3600)
 both("raising", work, on_conflict="raise")
 
 

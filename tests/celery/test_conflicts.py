@@ -177,6 +177,8 @@ def test_wait_at_submit_ends(tasks, seen):
         ({"on_conflict": ("skip", "replace")}, "at start must be one of"),
         ({"on_conflict": ("skip",)}, "a pair"),
         ({"on_conflict": "replace", "limit": 2}, "needs limit=1"),
+        ({"mode": "until_expired", "on_conflict": "replace"}, "does not support .*'replace': .* within the period"),
+        ({"mode": "until_expired", "on_conflict": ("replace", "skip")}, "does not support .*'replace'"),
         ({"limit": 0}, "limit must be"),
         ({"ttl": 0}, "ttl must be a positive"),
         ({"queue_ttl": -1}, "queue_ttl must be a positive"),

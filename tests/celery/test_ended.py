@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 
 import pytest
+from celery import Celery
 from redis.crc import key_slot
 
 from django_redlock import locks
 from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.celery import single_instance_task
+from django_redlock.celery.messages import Message
 from django_redlock.single_instance.ended import ended_mark, new_delivery_id
 from django_redlock.single_instance.memory import TaskTable
 from tests.celery.test_records import MemoryStore, Player, RedisBackend
@@ -34,6 +37,22 @@ def test_deliveries_that_have_ended_share_sets_that_are_arrays(redis_server):
         assert client.memory_usage(key, samples=0) < 40 * DELIVERIES
         assert 3590_000 < client.pttl(key) <= 3600_000
         store.close()
+
+
+@pytest.mark.parametrize("timeout", [None, 60, 3600, 7200])
+def test_an_end_is_known_for_longer_than_the_broker_takes_to_redeliver(timeout):
+    """An ended delivery is known beyond the visibility timeout, after which kombu looks for messages every 100 s, and
+    the message waits in the queue.
+    """
+    app = Celery("remembering", set_as_current=False)
+    app.conf.broker_transport_options = {"visibility_timeout": timeout} if timeout else {}
+
+    @app.task(name=f"remembering-{timeout}")
+    @single_instance_task
+    def task(): ...
+
+    call = task.redlock.new_call(task, "a", Message("a", new_delivery_id(), "a"))
+    assert call.done_ttl >= max(timeout or 0, 3600) + 100 + 600
 
 
 @pytest.mark.parametrize("name", ["a", "settle:17", "{a}{b", "a}b", "ä"])

@@ -155,6 +155,22 @@ def test_revoked_while_its_rate_limit_holds_it_back(tasks, start_worker, seen, f
     assert seen.count("start") == 0
 
 
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_revoking_what_runs_ends_no_period(tasks, workers, seen, go, pool):
+    """until_expired: revoking a call whose body runs stops nothing, so its period goes on."""
+    queue, call = workers(pool), (seen.name, tasks.UNTIL_GO)
+    result = tasks.once_an_hour.apply_async(call, queue=queue)
+    seen.wait("start")
+    command = workers.running[pool].process.args
+    worker = command[command.index("-n") + 1]  # another worker, to which the task is unknown, would store REVOKED
+    assert tasks.app.control.revoke(result.id, destination=[worker], reply=True, timeout=20)
+    assert tasks.once_an_hour.apply_async(call, queue=queue).id == result.id
+    go()
+    assert result.get(timeout=60) == seen.name
+    assert tasks.once_an_hour.apply_async(call, queue=queue).id == result.id
+    assert seen.count("start") == 1
+
+
 def test_terminated_while_it_runs(tasks, workers, seen, free):
     """revoke(terminate=True) frees the lock when the child is dead."""
     result = tasks.long.apply_async((seen.name, 30), queue=workers("prefork"))

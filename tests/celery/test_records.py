@@ -277,6 +277,44 @@ def test_a_period_outlives_lease_and_end(store, submitted):
     assert player.play("submit", "b", "1") == "queued"
 
 
+@pytest.mark.parametrize("end", ["queued", "running", "ended"])
+def test_only_a_call_that_has_not_started_gives_up_its_period(store, end):
+    """until_expired: a queued call that is cancelled gives up its period; a call that runs or has run keeps it."""
+    player = Player(store, "until_expired")
+    player.play("submit", "a", "1")
+    if end != "queued":
+        player.play("start", "a", "1")
+    if end == "ended":
+        player.play("end", "a", "1")
+    removed = 1 if end == "queued" else 0
+    assert [player.play("cancel", "a", sending) for sending in ("1", "any")] == [removed, 0]
+    answer = {"queued": "granted", "running": "running", "ended": "queued"}[end]  # for a callable that says "replace"
+    assert [player.play("submit", "b", "1", replace=each) for each in (True, False)] == [answer] * 2
+
+
+def test_a_retry_that_is_cancelled_leaves_the_body_that_sent_it(store):
+    """until_expired: cancelling the retry of a running body removes the retry only, and the lock is free after it."""
+    player = Player(store, "until_expired")
+    player.play("submit", "a", "1")
+    player.play("start", "a", "1")
+    player.play("submit", "a", "2", own=True)
+    assert player.play("cancel", "a", "2") == 1
+    assert player.play("extend", "a", "1") == 1
+    assert player.play("end", "a", "1") == 1
+    assert player.play("submit", "b", "1") == "granted"
+
+
+@pytest.mark.parametrize("mode", ["until_executed", "until_expired"])
+def test_a_submit_that_comes_after_the_start_changes_nothing(store, mode):
+    """A submit that reaches the store after the start of its own delivery queues nothing after the body."""
+    player = Player(store, mode)
+    player.play("start", "a", "1")
+    assert player.play("submit", "a", "1") == "granted"
+    assert player.play("cancel", "a", "1") == 0
+    assert player.play("end", "a", "1") == 1
+    assert player.play("submit", "b", "1") == ("granted" if mode == "until_executed" else "queued")
+
+
 def test_a_foreign_key_is_left_alone(redis_store, redis_server):
     """A plain lock under the task's name raises LockError and stays."""
     from django_redlock.errors import LockError

@@ -6,7 +6,12 @@ import pytest
 from celery import chain
 
 from django_redlock import locks
+from django_redlock.celery.messages import Message
+from django_redlock.core.flow.drivers import drive
 from django_redlock.errors import LockUnavailable
+from django_redlock.single_instance.body import BODY
+from django_redlock.single_instance.ended import new_delivery_id
+from django_redlock.single_instance.transitions import cancel, submit
 from testproject.redis_server import RedisServer
 from tests.support.service import poll
 
@@ -112,6 +117,25 @@ def test_a_failed_start_frees_the_record_when_the_store_is_back(tasks, start_wor
             result.get(timeout=60)
         store.resume()
         free(f"executed:{seen.name}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "prompt", "left"),
+    [("executed", False, 0), ("and_while", False, 0), ("executed", True, 1), ("open", False, 1)],
+)
+def test_a_start_that_the_network_delays_is_taken_back(tasks, seen, kind, prompt, left):
+    """A start that arrives after its call has failed and was cancelled leaves no record. The record stays if the call
+    goes on without an answer: another copy of its message is on its way, or its body runs unprotected.
+    """
+    store, task = locks["default"], getattr(tasks, kind)
+    message = Message(f"{kind}:{seen.name}", new_delivery_id(), "a", prompt=prompt)
+    call = task.redlock.new_call(task, "a", message)
+    drive(submit(call, False, False, store.algorithm), store.perform)
+    start = BODY.acquire_request(task.redlock.body_lock(call).new_claim())
+    assert left or drive(cancel(call), store.perform)
+    assert store.perform(start) > 1
+    assert store.perform(start.compensate) == 1  # it follows the start on the same connection
+    assert len(store.held(message.name)) == left
 
 
 def test_start_runs_unprotected_on_request(tasks, seen, store, worker):

@@ -1,5 +1,5 @@
 -- Remove the record of a queued task that will not run because it was not sent, was revoked or has expired. A running
--- task keeps its record; only its next delivery is removed.
+-- task keeps its record; only its next delivery is removed. The period of a task that runs or has run stays.
 -- USES task_record
 -- KEYS 1 lock (as mutex_release's)
 -- ARGV 1 task id  2 delivery id (empty: any)
@@ -8,6 +8,7 @@ local entry = read(ARGV[1])
 if not entry then return 0 end
 local running = entry.state == 'running'
 local delivery = running and entry.next_delivery or entry.delivery
+if running and delivery == entry.delivery then return 0 end -- a period: a retry has another delivery
 if delivery == '-' or ARGV[2] ~= '' and ARGV[2] ~= delivery then return 0 end
 if running then
   -- A write without effect comes first: a full server refuses a script whose first write needs memory.

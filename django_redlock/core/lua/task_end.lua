@@ -11,6 +11,7 @@
 if KEYS[2] and ARGV[3] ~= '0' then mark_ended(KEYS[2], ARGV[5], ARGV[3]) end
 local entry = read(ARGV[2])
 if not entry or string.sub(entry.token, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
+if ARGV[3] ~= '0' and entry.next_delivery == entry.delivery then entry.next_delivery = '-' end -- a period: kept
 stop(entry, ARGV[4])
 wake()
 return next_put_off()

@@ -4,6 +4,7 @@
 -- Returns nothing of its own.
 -- The lock is a hash: task id -> state, run token, delivery id, end in ms, next delivery id, its end in ms, owner (JSON).
 -- A running task with a next delivery counts as queued too. It is queued with that delivery when its lease has ended.
+-- With a period, the next delivery is the delivery itself, and '-' in the queued record after the end of the body.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local now_us = clock[1] * 1000000 + clock[2]

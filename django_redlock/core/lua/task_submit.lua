@@ -21,10 +21,11 @@ end
 
 if not mine and (twin or rivals >= tonumber(ARGV[5])) then
   if ARGV[8] ~= '1' then return refusal(twin or rival) end
-  if rival.state ~= 'queued' then return refusal(rival) end
+  if rival.state ~= 'queued' or rival.delivery == '-' then return refusal(rival) end -- '-': a period goes on
   redis.call('HDEL', KEYS[1], rival.task)
   redis.call('SET', replaced_key(rival.delivery), '', 'PX', math.max(rival.due - now, ARGV[9]))
 end
+if body and body.delivery == ARGV[2] then return now_us end -- this request comes late: the task has started
 if body then -- queued when the body has ended
   write(ARGV[1], 'running', body.token, body.delivery, body.due, ARGV[2], now + ARGV[4], body.owner)
 else
