@@ -6,6 +6,8 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.backends.replica import ReplicaBackend
+from django_redlock.core.flow.requests import Block
 from django_redlock.core.keys import glob_escape
 from django_redlock.core.primitives import base
 from django_redlock.core.renewal import registry
@@ -111,6 +113,33 @@ async def test_leaves_at_once(running, unique, monkeypatch, kind):
     monkeypatch.setattr(registry, "CANCEL_DELAY", 60)
     server = running(RedisServer)
     await cancelled(RedisBackend(server.url, node_timeout=5), [server], unique, kind)
+
+
+async def test_cancelled_after_its_wake_up(running, unique, monkeypatch):
+    """A waiter that is cancelled between its wake-up and its next try leaves a free permit to the next waiter."""
+    server = running(RedisServer)
+    backend = ReplicaBackend(server.url, min_replicas=0, quarantine=False, node_timeout=10, ttl=60)
+    held, waits = ([backend.semaphore(unique, limit=2, auto_renew=False) for _ in range(2)] for _ in range(2))
+    for each in held:
+        assert await each.aacquire(timeout=20)
+    perform, cancelled = backend.aperform, []
+
+    async def cancelling(request):
+        reply = await perform(request)
+        if type(request) is Block and not cancelled:
+            cancelled.append(asyncio.current_task())
+            cancelled[0].cancel()
+            await asyncio.sleep(0)
+        return reply
+
+    monkeypatch.setattr(backend, "aperform", cancelling)
+    waiting = [asyncio.create_task(each.aacquire()) for each in waits]
+    await asyncio.to_thread(poll, lambda: waiters([server], unique) == 2, timeout=20, what="two waiters")
+    await held[0].arelease()
+    async with asyncio.timeout(20):
+        await asyncio.wait(waiting)
+    assert sorted(task.cancelled() for task in waiting) == [False, True]
+    await backend.aclose()
 
 
 @pytest.mark.parametrize("kind", ["lock", "semaphore", "striped", "multilock"])

@@ -1,6 +1,7 @@
-"""The thread that reports a loss runs late, when the handle has another lease."""
+"""A loss is noticed or reported late, when the handle has another lease."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -67,3 +68,28 @@ def test_a_loss_that_was_not_reported_yet(backend, unique, report):
     lock.mark_lost(lock.current_lease(), "for a test")
     report()
     assert len(calls) == 2
+
+
+def test_a_late_reply_to_a_release(backend, unique, monkeypatch):
+    """A release that notices the loss of its lease does not mark the handle's next lease as lost."""
+    lock = backend.lock(unique, ttl=60, auto_renew=False)
+    assert lock.acquire()
+    backend.force_release(unique)
+    perform, replied, go_on = backend.perform, threading.Event(), threading.Event()
+
+    def slow(request):
+        reply = perform(request)
+        replied.set()
+        assert go_on.wait(TEST_TIMEOUT)
+        return reply
+
+    with ThreadPoolExecutor(1) as pool:
+        monkeypatch.setattr(backend, "perform", slow)
+        releasing = pool.submit(lock.release)
+        assert replied.wait(TEST_TIMEOUT)
+        monkeypatch.setattr(backend, "perform", perform)
+        assert lock.acquire(blocking=False)
+        go_on.set()
+        assert isinstance(releasing.exception(TEST_TIMEOUT), LockLost)
+    lock.check()
+    lock.release()

@@ -259,3 +259,17 @@ def test_holders_do_not_queue(redis, acquire, keys):
     redis.zadd(keys.waiters, {b"waits": 9e15})
     assert acquire(OTHER, wait=6_000) > 0
     assert acquire(wait=6_000) > 0
+
+
+def test_a_waiter_that_leaves_passes_its_wake_up_on(redis, acquire, release, call, keys):
+    """A waiter of a semaphore that leaves wakes the next, because a wake-up for a free permit may have been its own."""
+    permit = {"kind": "semaphore", "limit": 2, "holder": ""}
+    acquire(**permit)
+    acquire(OTHER, **permit)
+    acquire(ANOTHER, wait=6_000, **permit)
+    redis.zadd(keys.waiters, {b"waits": 9e15})
+    release()
+    redis.delete(keys.wake)  # the first waiter has received it
+    entry = ANOTHER[:24] + b" " + OWNER
+    assert call("waiter_remove", (keys.lock, keys.waiters, keys.wake), entry, b"") == 1
+    assert redis.llen(keys.wake) == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.scripts.conftest import OTHER, OWNER, TOKEN
+from tests.scripts.conftest import OTHER, OWNER, TOKEN, WAITER
 
 
 @pytest.fixture
@@ -21,6 +21,20 @@ def test_newcomers_queue(redis, acquire, keys):
     assert redis.zrange(keys.waiters, 0, -1) == [b"waits"]
     redis.delete(keys.lock)
     assert acquire(OTHER) > 0
+
+
+def test_all_attempts_are_one_waiter(redis, acquire, call, keys):
+    """A waiter is listed once for all its attempts, and no longer after its grant or its removal."""
+    attempts = [TOKEN[:24] + b"%08d" % number for number in range(4)]
+    acquire(OTHER)
+    acquire(attempts[0], 6_000)
+    acquire(attempts[1], -6_000)
+    assert redis.zrange(keys.waiters, 0, -1) == [WAITER]
+    assert call("waiter_remove", (keys.lock, keys.waiters, keys.wake), WAITER, b"") == 1
+    acquire(attempts[2], -6_000)
+    redis.delete(keys.lock)
+    assert acquire(attempts[3], -6_000) > 0
+    assert not redis.exists(keys.waiters)
 
 
 def test_again(redis, acquire, keys):

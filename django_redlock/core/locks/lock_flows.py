@@ -15,6 +15,7 @@ from ..primitives.periodic import periodic_claim
 from ..renewal.registry import renewal
 from ..translatable import gettext_noop
 from ..values import Claim, Lease, Refusal, Seconds, new_token
+from . import state_mutex
 from .lease_state import EndedLease
 from .renewed_lease import RenewedLease
 from .self_deadlock import before_waiting, check_nesting
@@ -157,7 +158,8 @@ class LockFlows(RenewedLease):
             if extension is not None:
                 self._release_after_both(extension)
         if ended.lost or not released:
-            self._lost = True
+            with state_mutex.mutex:
+                self._lost = self._lost or self._lease is None  # else another thread has acquired the lock meanwhile
             self._emit_lost(_ENDED_BEFORE, lease)
             raise LockLost(self.name)
         self._emit("released", owner, held=held)

@@ -8,7 +8,7 @@ local held = redis.call('GET', KEYS[1])
 local clock = redis.call('TIME')
 local now, micros = clock[1] * 1000 + math.floor(clock[2] / 1000), clock[1] * 1000000 + clock[2]
 local wait, unit, skew = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local waiter = ARGV[1] .. ' ' .. ARGV[2]
+local waiter = string.sub(ARGV[1], 1, -9) .. ' ' .. ARGV[2] -- the same for all attempts of one acquire
 
 local holder = redis.call('HMGET', KEYS[3], 'value', 'token', 'owner')
 local ours = held and held == holder[1]
