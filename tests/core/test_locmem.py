@@ -1,5 +1,6 @@
 """Locks in the memory of one process."""
 
+import asyncio
 import threading
 
 from django_redlock.backends.locmem import LocMemBackend
@@ -43,3 +44,35 @@ def test_clear(unique):
     backend.clear()
     assert not lock.owned()
     assert backend.held() == []
+
+
+async def test_a_fair_waiter_goes_first(unique):
+    """A newcomer without fair=True is not granted a free lock while a woken fair waiter hasn't tried again yet."""
+    backend, order = LocMemBackend(unique, clock=lambda: 100.0), []
+
+    async def take(fair):
+        async with backend.lock("stock", fair=fair):
+            order.append(fair)
+
+    async with backend.lock("stock"):
+        waiting = asyncio.create_task(take(True))
+        await asyncio.sleep(0)  # the task runs until it waits for a wake-up
+        assert backend.describe("stock").waiters == 1
+    await take(False)  # runs before the waiting task, which is woken but has not run
+    await waiting
+    assert order == [True, False]
+
+
+def test_a_fair_waiter_that_does_not_come(unique):
+    """A fair waiter that was woken and doesn't try again delays others for a second only."""
+    now = [100.0]
+    backend = LocMemBackend(unique, clock=lambda: now[0])
+    lock, absent = backend.lock("stock"), backend.lock("stock", fair=True)
+    claim = absent.new_claim()
+    assert lock.acquire()
+    backend.join_queue(absent.primitive, claim)
+    backend.subscribe(claim, lambda: None)
+    lock.release()
+    assert not lock.acquire(False)
+    now[0] += 1.1
+    assert lock.acquire(False)

@@ -221,10 +221,12 @@ class LocMemBackend(StorageBackend):
                 passed_on()
 
         with table.mutex:
+            now = self.clock()
             blocked = [
                 waiter
                 for waiter in waiters
-                if blockers(table.live_holders(waiter[0].name, self.clock()), None, waiter[0])
+                if blockers(table.live_holders(waiter[0].name, now), None, waiter[0])
+                or table.fair_queues.live_entries(waiter[0].name, now)
             ]
             if claim.require_all and blocked:
                 waiters = blocked[:1]

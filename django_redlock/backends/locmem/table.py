@@ -114,7 +114,7 @@ class LockTable:
         if primitive.access == "w" and mine == {"r"}:
             raise upgrade_error(claim.name)
         if not others:
-            if mine or not primitive.access or self.fair_queues.is_first(primitive, claim, now):
+            if mine or self.fair_queues.is_first(primitive, claim, now):
                 return None
             return Refusal(ABANDONED_SECONDS, entries[0].claim.owner.decode(errors="replace") if entries else "")
         ends = (max if primitive.limit == 1 else min)(entry.expires for entry in others)

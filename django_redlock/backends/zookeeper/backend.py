@@ -220,16 +220,20 @@ class ZooKeeperBackend(StorageBackend):
         """
         session, start = self._connect(), self.clock()
         until = start + self.node_timeout
-        sent = [self._sent(session, lease, ttl, start) for lease, ttl in leases]
+        sent = [self._sent(session, lease, ttl, start, until) for lease, ttl in leases]
         return [
             each and self._extended(session, lease, ttl, each, start, until)
             for (lease, ttl), each in zip(leases, sent, strict=True)
         ]
 
-    def _sent(self, session: Session, lease: Lease, ttl: float, start: float) -> tuple[Contender, Any] | None:
+    def _sent(
+        self, session: Session, lease: Lease, ttl: float, start: float, until: float
+    ) -> tuple[Contender, Any] | None:
         contender = self._contenders.get(lease.claim.token)
         if contender is None or contender.path is None or start >= lease.valid_until:
             return None
+        if contender.ends is not None and contender.ends < until:  # while a reply may arrive, the znode must stay
+            self._contenders.discard_at(contender, until)
         data = encode_data(lease.claim, ttl, start - lease.since)
         return contender, session.send("set", contender.path, data) if session.connected else None
 
@@ -246,7 +250,8 @@ class ZooKeeperBackend(StorageBackend):
             return None
         except ZooKeeperError as error:
             return Fault(self._unavailable(lease.claim.name, error), where=self.hosts)
-        self._contenders.discard_at(contender, start + ttl)
+        if not self._contenders.discard_at(contender, start + ttl):  # too late: the znode's removal has begun
+            return None
         return self._recipe.lease(contender, start, ttl, lease.since)
 
     def release(self, claim: Claim, keep: float = 0.0) -> bool:

@@ -97,11 +97,17 @@ class Contenders:
             self._here[contender.claim.token] = contender
             return True
 
-    def discard_at(self, contender: Contender, ends: float) -> None:
-        """Discard ``contender`` at the time ``ends`` (seconds of the backend's clock)."""
+    def discard_at(self, contender: Contender, ends: float) -> bool:
+        """Discard ``contender`` at the time ``ends`` (seconds of the backend's clock).
+
+        Returns ``False`` if this collection no longer contains it. Its znode is or will be deleted then.
+        """
         with self._mutex:
+            if self._here.get(contender.claim.token) is not contender:
+                return False
             contender.ends = ends
             self._wake_thread()
+            return True
 
     def leave(self, token: bytes) -> Contender | None:
         """Remove the contender with ``token`` from this collection, and return it. The caller must delete its znode.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import time
 
 import pytest
 
-from django_redlock.errors import LockError
+from django_redlock.core.values import Lease
+from django_redlock.errors import LockError, LockLost
 from tests.support.service import poll
 
 from .tools import PATIENCE
@@ -65,3 +67,62 @@ def test_many_are_renewed_together(backend, unique):
     assert all(
         outcome.valid_until > lease.valid_until for outcome, (lease, _) in zip(outcomes, leases, strict=True) if outcome
     )
+
+
+class SkippingClock:
+    """A clock that runs like the monotonic clock, ``ahead`` seconds fast."""
+
+    ahead = 0.0
+
+    def __call__(self):
+        return time.monotonic() + self.ahead
+
+
+@pytest.fixture
+def clock():
+    return SkippingClock()
+
+
+def on_next_reply(backend, act):
+    """Call ``act`` when the next reply to ``backend`` has arrived, while its caller still waits for the reply."""
+    session, answer = backend._session, backend._session.answer
+
+    def late(pending, until):
+        session.answer = answer
+        reply = answer(pending, until)
+        act()
+        return reply
+
+    session.answer = late
+
+
+def let_end(backend, clock, lock, following):
+    """Let the lease of ``lock`` end, and acquire its lock with ``following`` after the removal of the znode."""
+    clock.ahead = 20
+    with backend.lock(f"{lock.name}:another"):  # wakes the thread that removes znodes
+        assert following.acquire(timeout=PATIENCE)
+
+
+def test_a_reply_after_the_removal_of_the_znode(zookeeper, connected, other, unique, clock):
+    """An extension whose reply is read after the process has removed the znode is a lost lease."""
+    backend = connected(zookeeper.hosts, session_timeout=60, node_timeout=10, clock=clock)
+    lock, following = backend.lock(unique, ttl=10, auto_renew=False), other.lock(unique)
+    assert lock.acquire()
+    on_next_reply(backend, lambda: let_end(backend, clock, lock, following))
+    with pytest.raises(LockLost):
+        lock.extend(30)
+    assert lock.lost
+    following.check()
+    assert following.owned()
+
+
+def test_leases_that_end_while_their_replies_are_awaited(zookeeper, connected, other, unique, clock):
+    """Leases that are extended together don't end while the reply to the first of them is late."""
+    backend = connected(zookeeper.hosts, session_timeout=60, node_timeout=PATIENCE, clock=clock)
+    first, second, ending = (backend.lock(f"{unique}:{number}", ttl=10, auto_renew=False) for number in range(3))
+    for lock in (first, second, ending):
+        assert lock.acquire()
+    on_next_reply(backend, lambda: let_end(backend, clock, ending, other.lock(ending.name)))
+    outcomes = backend.extend_many([(lock._lease, 300) for lock in (first, second)])
+    assert all(isinstance(outcome, Lease) for outcome in outcomes)
+    assert not any(other.lock(lock.name).acquire(False) for lock in (first, second))
