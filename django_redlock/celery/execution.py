@@ -83,10 +83,11 @@ def _acquire(task: ProtectedTask, request: Any, lock: Lock, call: TaskCall, wait
 def _is_ending(conflict: Conflict, request: Any) -> bool:
     """Return whether the body that holds the lock is expected to end at once.
 
-    True for an earlier run with the same task id, and for a task that has called ``replace()`` with this one.
+    True for an earlier run with the same task id, and for a task that has called ``replace()`` with this one. A store
+    that keeps no records of tasks says "held" instead of "running".
     """
     replaced = request.parent_id if request.get("replaced_task_nesting") else None
-    return conflict.state == "running" and conflict.holder in (request.id, replaced)
+    return conflict.state in ("running", "held") and conflict.holder in (request.id, replaced)
 
 
 def _run_protected(task: ProtectedTask, lock: Lock, body: Callable[..., Any], args: Any, kwargs: Any) -> Any:
