@@ -152,8 +152,11 @@ def _refused(task: ProtectedTask, request: Any, call: TaskCall, message: Message
         logger.info("task %s[%s] was delivered again after it had ended: not run again", task.name, request.id)
         raise Ignore(f"{task.name}[{request.id}] has run")
     if _is_ending(conflict, request):
-        # Most bodies that are about to end have ended by then. Later tries wait for the end of the lease.
-        pause = min(max(refusal.remaining, 1.0), MAX_RESEND_SECONDS) if message.tries else 1.0
+        # Most bodies that are about to end have ended by then. Later tries of a redelivered message wait for the end of
+        # the lease.
+        pause = min(max(refusal.remaining, 1.0), MAX_RESEND_SECONDS) if message.until else 1.0
+        if message.until or (request.delivery_info or {}).get("redelivered"):
+            message = message._replace(until=time.time() + pause)
         logger.info("task %s[%s] still runs: tried again in %.0f s", task.name, conflict.holder, pause)
         return _ignored(task, call, partial(task.resend, pause, message))
     if message.prompt:

@@ -26,7 +26,7 @@ app.conf.update(broker_connection_retry_on_startup=True, worker_hijack_root_logg
 
 
 @app.task(bind=True, acks_late=True)
-@single_instance_task(key="late:{name}", mode="while_executing", ttl=60)
+@single_instance_task(key="late:{name}", mode="while_executing", ttl=10)
 def late(self: object, name: str) -> str:
     """Wait for the test's permission to end."""
     note(name, "start")
