@@ -110,6 +110,20 @@ def test_redelivered_while_it_runs_for_long(tasks, start_worker, seen, go):
     assert int(pauses()[1]) > 10
 
 
+def test_terminated_after_it_was_redelivered(tasks, start_worker, seen, free, go):
+    """revoke(terminate=True) kills the running body, even if Celery's table has a copy of its message by then."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue) as worker:
+        result = tasks.long_late.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+        seen.wait("start")
+        deliver_again(tasks.app)
+        # The last of these waits for the end of the lease, so no copy takes the lock when the body is killed.
+        poll(lambda: worker.log(100_000).count("] received") == 4, timeout=60, what="a copy that waits")
+        result.revoke(terminate=True, signal="SIGKILL")
+        free(f"long_late:{seen.name}")
+    assert (seen.count("start"), seen.count("end"), result.state) == (1, 0, "REVOKED")
+
+
 def test_a_copy_of_what_is_killed(tasks, start_worker, seen, free, go):
     """A message that was redelivered while it ran, and whose body is then killed, runs once more.
 
