@@ -83,10 +83,11 @@ def _acquire(task: ProtectedTask, request: Any, lock: Lock, call: TaskCall, wait
 def _is_ending(conflict: Conflict, request: Any) -> bool:
     """Return whether the body that holds the lock is expected to end at once.
 
-    True for an earlier run with the same task id, and for a task that has called ``replace()`` with this one.
+    True for an earlier run with the same task id, and for a task that has called ``replace()`` with this one. A store
+    that keeps no records of tasks says "held" instead of "running".
     """
     replaced = request.parent_id if request.get("replaced_task_nesting") else None
-    return conflict.state == "running" and conflict.holder in (request.id, replaced)
+    return conflict.state in ("running", "held") and conflict.holder in (request.id, replaced)
 
 
 def _run_protected(task: ProtectedTask, lock: Lock, body: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -151,8 +152,11 @@ def _refused(task: ProtectedTask, request: Any, call: TaskCall, message: Message
         logger.info("task %s[%s] was delivered again after it had ended: not run again", task.name, request.id)
         raise Ignore(f"{task.name}[{request.id}] has run")
     if _is_ending(conflict, request):
-        # Most bodies that are about to end have ended by then. Later tries wait for the end of the lease.
-        pause = min(max(refusal.remaining, 1.0), MAX_RESEND_SECONDS) if message.tries else 1.0
+        # Most bodies that are about to end have ended by then. Later tries of a redelivered message wait for the end of
+        # the lease.
+        pause = min(max(refusal.remaining, 1.0), MAX_RESEND_SECONDS) if message.until else 1.0
+        if message.until or (request.delivery_info or {}).get("redelivered"):
+            message = message._replace(until=time.time() + pause)
         logger.info("task %s[%s] still runs: tried again in %.0f s", task.name, conflict.holder, pause)
         return _ignored(task, call, partial(task.resend, pause, message))
     if message.prompt:

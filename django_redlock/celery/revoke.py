@@ -26,6 +26,11 @@ def install(kind: type) -> None:
 def _cancelling(revoke: Callable[..., Any], kind: Any) -> Callable[..., Any]:
     @wraps(revoke)
     def revoke_and_cancel(state: Any, *args: Any, **kwargs: Any) -> Any:
+        # Celery looks for the body in its table `requests`, which a copy of the message has overwritten. Of requests
+        # with one id the body's is the oldest, because the store refuses the others while it runs.
+        active = (request for request in _copied(worker.active_requests) if isinstance(request, kind))
+        for request in sorted(active, key=lambda request: request.time_start, reverse=True):
+            worker.requests[request.id] = request
         answer = revoke(state, *args, **kwargs)
         for request in _received_requests(state):
             if isinstance(request, kind) and (request.id in worker.revoked or _stamped(request)):

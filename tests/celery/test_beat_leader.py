@@ -15,6 +15,7 @@ from celery.signals import before_task_publish
 from django.core.exceptions import ImproperlyConfigured
 
 from django_redlock import locks
+from django_redlock.celery import single_instance_task
 from django_redlock.celery.beat import LeaderScheduler
 from django_redlock.celery.beat.recording_scheduler import RUN_HEADER
 from django_redlock.celery.beat.runs import LeadEnded, Runs
@@ -182,6 +183,21 @@ def test_arguments_that_cannot_be_sent(beat, messages, unique, caplog):
     tick_until(one, lambda: len(messages()) >= 3 and "Couldn't apply scheduled task bad" in caplog.text)
     assert list(one._term.runs.unsent()) == []
     assert [each[RUN_HEADER] for each in messages()] == [*range(1, len(messages()) + 1)]
+
+
+@pytest.mark.parametrize("on_conflict", ["raise", "wait"])
+def test_refused_run_is_not_sent_later(beat, messages, unique, caplog, on_conflict):
+    """A run whose task is refused with ``LockNotAcquired`` counts as sent, unlike a run that the broker refused."""
+    one = beat()
+
+    @one._options["app"].task(name="tests.tick", shared=False)
+    @single_instance_task(key=f"of-{unique}", on_conflict=on_conflict, conflict_timeout=0.1)
+    def tick(): ...
+
+    first = tick.apply_async(queue=unique)
+    tick_until(one, lambda: "Couldn't apply scheduled task tick" in caplog.text)
+    assert list(one._term.runs.unsent()) == []
+    assert [each["id"] for each in messages()] == [first.id]
 
 
 @pytest.mark.filterwarnings("ignore:.*Interrupted:pytest.PytestUnraisableExceptionWarning")

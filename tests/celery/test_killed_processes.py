@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 
@@ -87,10 +88,40 @@ def test_redelivered_while_it_runs(tasks, start_worker, seen, go, kind):
         assert result.get(timeout=60) == seen.name
         poll(
             lambda: "was delivered again after it had ended" in worker.log(100_000),
-            timeout=30,
+            timeout=90,  # a lease lasts up to 30 s
             what="a log line",
         )
     assert seen.count("start") == 1
+
+
+def test_redelivered_while_it_runs_for_long(tasks, start_worker, seen, go):
+    """A message that is redelivered while its body runs is tried again when the lease would end, not each second."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue) as worker:
+        tasks.long_late.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+        seen.wait("start")
+        deliver_again(tasks.app)
+
+        def pauses():
+            return re.findall(r"still runs: tried again in (\d+) s", worker.log(100_000))
+
+        poll(lambda: len(pauses()) > 1, timeout=30, what="two pauses")
+    assert int(pauses()[0]) == 1
+    assert int(pauses()[1]) > 10
+
+
+def test_terminated_after_it_was_redelivered(tasks, start_worker, seen, free, go):
+    """revoke(terminate=True) kills the running body, even if Celery's table has a copy of its message by then."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue) as worker:
+        result = tasks.long_late.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+        seen.wait("start")
+        deliver_again(tasks.app)
+        # The last of these waits for the end of the lease, so no copy takes the lock when the body is killed.
+        poll(lambda: worker.log(100_000).count("] received") == 4, timeout=60, what="a copy that waits")
+        result.revoke(terminate=True, signal="SIGKILL")
+        free(f"long_late:{seen.name}")
+    assert (seen.count("start"), seen.count("end"), result.state) == (1, 0, "REVOKED")
 
 
 def test_a_copy_of_what_is_killed(tasks, start_worker, seen, free, go):
@@ -127,7 +158,7 @@ def test_connections_to_the_broker_are_lost(tasks, start_worker, seen, free, go,
             for kind in ("normal", "pubsub"):
                 client.client_kill_filter(_type=kind, skipme=True)
         if cancel:
-            seen.wait("start", 2)
+            seen.wait("start", 2, timeout=120)  # within the lease if the process dies slowly
         else:
             poll(lambda: "still runs" in worker.log(100_000), timeout=30, what="a redelivery")
         go()

@@ -16,6 +16,7 @@ from django_redlock.errors import LockUnavailable
 from django_redlock.single_instance.ended import new_delivery_id
 from django_redlock.single_instance.ending import end_flow
 from testproject.redis_server import RedisServer
+from tests.celery.test_killed_processes import deliver_again
 from tests.support.group import Group
 from tests.support.replicas import Replicated
 from tests.support.service import poll
@@ -135,6 +136,23 @@ def test_while_executing_with_a_limit_where_nodes_vote(tasks, start, seen, setti
     assert isinstance(begin(bodies[3]), Lease)
     for lock in bodies[1:4]:
         drive(end_flow(lock, "ended"), lock.store.perform)
+
+
+def test_redelivered_while_it_runs_where_nodes_vote(tasks, start, start_worker, seen, go):
+    """A message that is redelivered while its body runs is postponed, so the result is that of the body."""
+    group, queue = start(Group(RedisServer() for _ in range(3))), f"q-{seen.name}"
+    nodes = " ".join(server.url for server in group.servers)
+    with start_worker("prefork", queue, app="tests.celery.quorum_app", CELERY_NODES=nodes) as worker:
+        result = tasks.app.send_task("tests.celery.quorum_app.late", (seen.name,), queue=queue)
+        seen.wait("start")
+        deliver_again(tasks.app)
+        poll(lambda: " ignored" in worker.log(100_000) or result.ready(), timeout=60, what="a redelivery")
+        assert not result.ready()
+        go()
+        assert result.get(timeout=60) == seen.name
+        seen.wait("end", 2)  # nodes that vote don't remember that the message has ended
+    events = [event["event"] for event in seen.events()]
+    assert events == ["start", "end"] * 2
 
 
 def test_a_worker_refuses_to_start_with_what_its_store_does_not_support(start_worker, unique):

@@ -7,6 +7,7 @@ from typing import Any
 from kombu.exceptions import OperationalError
 
 from ...core.events import logger
+from ...errors import LockNotAcquired
 from .in_doubt import was_sent
 from .runs import Run, Runs
 
@@ -54,8 +55,10 @@ def recording_scheduler(base: type[Any], runs: Runs, published: dict[str, str]) 
             try:
                 result = super().apply_async(entry, producer=producer, advance=advance, **kwargs)
             except Exception as error:
-                # Another attempt helps only where the broker has failed, not for arguments that can't be serialized.
-                if not isinstance(error.__context__, self._broker_errors()):
+                # Another attempt helps only where the broker has failed, not for arguments that can't be serialized and
+                # not for a duplicate. Its LockNotAcquired is an OSError too.
+                cause = error.__context__
+                if isinstance(cause, LockNotAcquired) or not isinstance(cause, self._broker_errors()):
                     published[entry.name] = entry.options["task_id"]
                 raise
             published[entry.name] = entry.options["task_id"]
