@@ -140,6 +140,7 @@ class ProcessGroup:
         this process has the terminal, the command's group gets it, and the command is continued. Until then the
         terminal stays with the group of this process, so that other commands of a pipeline can use it. If a third group
         has the terminal, or after SIGTSTP (Ctrl-Z), this process stops too, and both go on when the shell continues it.
+        After SIGTSTP they go on at once if there is no such shell.
         """
         if not self._terminal or number not in {signal.SIGTSTP, *ASKS_FOR_TERMINAL}:
             return  # paused on purpose, for example by SIGSTOP: the command stays stopped and the lock is renewed
@@ -147,7 +148,13 @@ class ProcessGroup:
         if number == signal.SIGTSTP or self._terminal.group != own:
             if self._terminal.group == self._group:
                 self._terminal.group = own
-            os.kill(os.getpid(), signal.SIGSTOP)  # until the shell's `fg` or `bg`
+            if number == signal.SIGTSTP:
+                # The kernel drops an unhandled SIGTSTP where no shell could continue this process (`kubectl exec -it`).
+                before = signal.signal(number, signal.SIG_DFL)
+                signal.raise_signal(number)  # stops this process until the shell's `fg` or `bg`
+                signal.signal(number, before)
+            else:
+                os.kill(os.getpid(), signal.SIGSTOP)  # never dropped: the command would only ask for the terminal again
         if self._terminal.group == own:
             self._terminal.group = self._group
         self._send(signal.SIGCONT)

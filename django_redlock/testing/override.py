@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.test.utils import TestContextDecorator, override_settings
+from django.core.signals import setting_changed
+from django.test.utils import TestContextDecorator
 
-from ..backend_registry import DEFAULT_ALIAS, build, configuration, locks
+from ..backend_registry import DEFAULT_ALIAS, build, configuration
 from ..backends.locmem import LocMemBackend
 from .fake_locks import FakeDummy, FakeLocMem, Rehearsal
 
 KINDS: Mapping[str, type] = {"locmem": FakeLocMem, "dummy": FakeDummy}
+ABSENT = object()
 KEPT_OPTIONS = ("ttl", "max_ttl", "auto_renew", "blocking_timeout")  # projects may depend on these
 
 
@@ -39,7 +42,7 @@ class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override
             raise ValueError(f"locks are overridden by {' or '.join(map(repr, KINDS))}, not {kind!r}")
         super().__init__(attr_name, kwarg_name)
         self._kind = kind
-        self._overridden: list[override_settings] = []
+        self._overridden: list[tuple[Any, Any, dict[str, Any]]] = []
 
     def __enter__(self) -> Rehearsal:  # type: ignore[override]
         return self.enable()
@@ -56,17 +59,33 @@ class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override
             }
             for alias, entry in {DEFAULT_ALIAS: None, **configuration()}.items()
         }
-        overridden = override_settings(REDLOCK=entries)
-        overridden.enable()
-        self._overridden.append(overridden)
+        # Not with override_settings: pytest-django's fixture ``settings`` may restore its settings after `disable`.
+        holder = settings._wrapped  # type: ignore[misc]
+        self._overridden.append((holder, vars(holder).get("REDLOCK", ABSENT), entries))
+        _configure(holder, entries, enter=True)
         return rehearsal
 
     def disable(self) -> None:
         """Restore the backends of the settings, as leaving ``with`` does."""
-        for alias in locks:
-            if isinstance(backend := locks[alias], LocMemBackend) and not backend.held():
+        holder, before, entries = self._overridden.pop()
+        _configure(holder, before, enter=False)
+        for alias, entry in entries.items():
+            if isinstance(backend := build(alias, entry), LocMemBackend) and not backend.held():
                 backend.clear()
-        self._overridden.pop().disable()
+
+
+def _configure(holder: Any, entries: Any, *, enter: bool) -> None:
+    """Set ``REDLOCK`` in ``holder``, the object behind Django's settings, as Django's override_settings does.
+
+    ``ABSENT`` removes it.
+    """
+    if entries is ABSENT:
+        vars(holder).pop("REDLOCK", None)
+    else:
+        vars(holder)["REDLOCK"] = entries
+    settings._wrapped = settings._wrapped  # type: ignore[misc]  # clears the values that Django has cached
+    value = getattr(settings, "REDLOCK", None)
+    setting_changed.send(sender=type(holder), setting="REDLOCK", value=value, enter=enter)
 
 
 def _times(alias: str, entry: Any) -> dict[str, Any]:

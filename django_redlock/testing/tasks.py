@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 _active: list[CapturedTasks] = []
 
 
+class UnregisteredTask(NamedTuple):
+    """A task that is not registered in the app, for example a task of another service. It is called by name."""
+
+    name: str
+
+    def apply(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError(f"task {self.name} is not registered in this app, so it can't be run here")
+
+
 class EnqueuedCall(NamedTuple):
     """A call of a Celery task that was captured instead of sent. ``options``: the options of ``apply_async``."""
 
@@ -37,7 +46,10 @@ class EnqueuedCall(NamedTuple):
         return _lock_name(self.task, self.args, self.kwargs)
 
     def run(self) -> EagerResult[Any]:
-        """Run the call in this process, as a worker would: with its lock, which is released at the end."""
+        """Run the call in this process, as a worker would: with its lock, which is released at the end.
+
+        Raises ``RuntimeError`` if the task is not registered in the app, for example a task of another service.
+        """
         result: EagerResult[Any] = self.task.apply(self.args, self.kwargs, task_id=self.task_id)
         return result
 
@@ -84,13 +96,13 @@ def capture_tasks() -> Iterator[CapturedTasks]:
     Yields the `CapturedTasks`. Each call still writes its record to the lock store, and a duplicate is refused. So the
     test needs a lock store: locks in memory (`override_locks`) or a server.
     """
-    from celery import Celery
+    from celery import Celery, uuid
 
     captured = CapturedTasks()
 
     def send_task(app: Celery, name: str, args: Any = None, kwargs: Any = None, **options: Any) -> AsyncResult[Any]:
-        task = options.pop("task_type", None) or app.tasks[name]
-        task_id = options.pop("task_id", None) or ""
+        task = options.pop("task_type", None) or app.tasks.get(name) or UnregisteredTask(name)
+        task_id = options.pop("task_id", None) or uuid()
         captured.enqueued.append(EnqueuedCall(task, tuple(args or ()), dict(kwargs or {}), task_id, options))
         return app.AsyncResult(task_id)
 

@@ -90,6 +90,13 @@ PATIENT = CHILD + "sys.exit(7)"
 STUBBORN = CHILD + "pass"
 SLOW_TO_END = CHILD + "signal.sigwait(awaited); os.write(1, b'done\\n'); os._exit(0)"
 UNTIL_SIGUSR1 = CHILD + "number == signal.SIGUSR1 and sys.exit(0)"
+UNTIL_SIGCONT = """
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCONT})
+signal.alarm(60)
+print("ready", flush=True)
+signal.sigwait({signal.SIGCONT})
+"""
 
 
 def test_runs_under_the_lock(run, backend):
@@ -273,11 +280,14 @@ def test_nohup(start):
 
 @pytest.fixture
 def keyboard(start):
-    """`keyboard(*args, stdin=…)`: a `redlock_run` in the foreground of a terminal, and a function that types there."""
+    """`keyboard(*args)`: a `redlock_run` in the foreground of a terminal, and a function that types there.
+
+    ``shell``: the arguments of the shell that starts it.
+    """
     ours, theirs = os.openpty()
 
-    def begin(*args, stdin="/dev/tty"):
-        here = ["setsid", "--ctty", "sh", "-c", 'exec "$@" < "$0"', stdin]
+    def begin(*args, stdin="/dev/tty", shell=("-c", 'exec "$@" < "$0"')):
+        here = ["setsid", "--ctty", "sh", *shell, stdin]
         return start(*args, before=here, stdin=theirs), lambda typed: os.write(ours, typed)
 
     yield begin
@@ -294,6 +304,25 @@ def test_ctrl_c(keyboard, stdin):
     assert process.stdout.readline() == "got SIGINT\n"
     process.send_signal(signal.SIGUSR1)
     assert (process.stdout.read(), process.wait(30)) == ("got SIGUSR1\n", 0)
+
+
+def test_ctrl_z(keyboard):
+    """Ctrl-Z stops redlock_run and the command until the shell continues them."""
+    job_control = "-mc", '"$@"; echo "stopped $?"; fg'
+    process, typing = keyboard("job", "--", sys.executable, "-c", UNTIL_SIGCONT, shell=job_control)
+    assert process.stdout.readline() == "ready\n"
+    typing(b"\x1a")
+    assert f"stopped {128 + signal.SIGTSTP}\n" in process.communicate(timeout=60)[0]
+    assert process.returncode == 0
+
+
+def test_ctrl_z_without_job_control(keyboard):
+    """After Ctrl-Z where no shell could continue them, as in ``kubectl exec``, both go on."""
+    process, typing = keyboard("job", "--", sys.executable, "-c", UNTIL_SIGCONT)
+    assert process.stdout.readline() == "ready\n"
+    typing(b"\x1a")
+    assert process.communicate(timeout=30)[0] == ""
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize("stdin", ["/dev/tty", "/dev/null"])

@@ -122,6 +122,44 @@ def test_dummy_and_coroutines(run):
     done.assert_outcomes(passed=2)
 
 
+def test_settings_are_restored(run):
+    """After a test that has also changed settings with the fixture of pytest-django, the project's locks are back."""
+    done = run("""
+        import pytest
+        from django.conf import settings as project
+        from django_redlock import lock, locks
+        from django_redlock.backends.redis import RedisBackend
+        from django_redlock.testing import assert_locked
+
+        @pytest.fixture(autouse=True)
+        def real_locks_around():
+            assert type(locks["default"]) is RedisBackend
+            yield
+            assert type(locks["default"]) is RedisBackend
+            assert project.REDLOCK["default"]["OPTIONS"] == {"ttl": 7}
+
+        def test_changed_over_the_locks(settings, redlock):
+            settings.DEBUG = True
+            lock("x").acquire()
+            assert_locked("x")
+
+        def test_after_it():
+            assert not project.DEBUG
+
+        def test_changed_below_the_locks(redlock, settings):
+            settings.DEBUG = True
+            lock("x").acquire()
+
+        def test_deleted_and_set_again(settings, redlock):
+            del settings.REDLOCK
+            settings.REDLOCK = {"default": "not an entry"}
+
+        def test_after_that():
+            pass
+    """)
+    done.assert_outcomes(passed=5)
+
+
 def test_with_xdist(run):
     """The fixtures work with pytest-xdist."""
     done = run(

@@ -90,6 +90,21 @@ def test_time_passes_and_the_store_breaks(redlock, redlock_tasks):
     assert_not_enqueued(settle, 18)
 
 
+def test_tasks_of_other_services(redlock_tasks):
+    """Calls by name of tasks that are not registered here are captured, with ids, but can't be run."""
+    sent = app.send_task("billing.charge", [17], {"note": "first"})
+    app.signature("billing.charge", [18]).delay()
+    first, second = redlock_tasks.enqueued
+    assert (first.task.name, first.args, first.kwargs) == ("billing.charge", (17,), {"note": "first"})
+    assert (second.task.name, second.args, second.lock_name) == ("billing.charge", (18,), "")
+    assert first.task_id == sent.id != second.task_id
+    assert_not_enqueued(settle)
+    with pytest.raises(AssertionError, match=r"enqueued: billing.charge\(17,\)"):
+        assert_enqueued_once(settle)
+    with pytest.raises(RuntimeError, match=r"task billing\.charge is not registered in this app"):
+        redlock_tasks.run_all()
+
+
 def test_outside():
     """An assertion outside `capture_tasks` raises an error, because nothing was captured."""
     with capture_tasks():
