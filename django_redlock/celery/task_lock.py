@@ -11,6 +11,7 @@ from celery import Task
 
 from ..core.algorithms.cluster import Cluster
 from ..core.keys import keys_for
+from ..errors import LockUnavailable
 from ..single_instance.call import TaskCall
 from ..single_instance.modes import TaskOptions
 from ..single_instance.task_lock import TaskLock
@@ -68,6 +69,7 @@ class CeleryTaskLock(TaskLock):
             transport = task.app.conf.broker_transport_options or {}
             visible = max(VISIBILITY_SECONDS, float(transport.get("visibility_timeout") or 0))
             self._done_ttl = visible + REDELIVERY_SECONDS
+        retried = any(issubclass(LockUnavailable, each) for each in getattr(task, "autoretry_for", ()))
         return TaskCall(
             message.name,
             keys_for(backend.encoded_prefix, message.name.encode()),
@@ -78,8 +80,8 @@ class CeleryTaskLock(TaskLock):
             options.limit,
             options.queued_ttl + delay if options.mode.until_expiry else min(options.queued_ttl + delay, expires),
             self._done_ttl,
-            # A start without an answer ends the call, unless another copy of its message or its body follows.
-            ending="requeued" if message.prompt or options.run_unprotected else "removed",
+            # A start without an answer ends the call, unless another copy of its message, a retry or its body follows.
+            ending="requeued" if message.prompt or options.run_unprotected or retried else "removed",
             cluster=isinstance(backend.algorithm, Cluster),
         )
 

@@ -62,7 +62,11 @@ class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override
         # Not with override_settings: pytest-django's fixture ``settings`` may restore its settings after `disable`.
         holder = settings._wrapped  # type: ignore[misc]
         self._overridden.append((holder, vars(holder).get("REDLOCK", ABSENT), entries))
-        _configure(holder, entries, enter=True)
+        try:
+            _configure(holder, entries, enter=True)
+        except BaseException:
+            _configure(*self._overridden.pop()[:2], enter=False)
+            raise
         return rehearsal
 
     def disable(self) -> None:
@@ -85,7 +89,8 @@ def _configure(holder: Any, entries: Any, *, enter: bool) -> None:
         vars(holder)["REDLOCK"] = entries
     settings._wrapped = settings._wrapped  # type: ignore[misc]  # clears the values that Django has cached
     value = getattr(settings, "REDLOCK", None)
-    setting_changed.send(sender=type(holder), setting="REDLOCK", value=value, enter=enter)
+    send = setting_changed.send if enter else setting_changed.send_robust  # at the end each receiver must learn of it
+    send(sender=type(holder), setting="REDLOCK", value=value, enter=enter)
 
 
 def _times(alias: str, entry: Any) -> dict[str, Any]:

@@ -163,6 +163,8 @@ def test_revoking_what_runs_ends_no_period(tasks, workers, seen, go, pool):
     seen.wait("start")
     command = workers.running[pool].process.args
     worker = command[command.index("-n") + 1]  # another worker, to which the task is unknown, would store REVOKED
+    inspect = tasks.app.control.inspect([worker], timeout=20, limit=1)
+    poll(lambda: result.id in str(inspect.active()), timeout=60, what="a worker that knows that it runs")
     assert tasks.app.control.revoke(result.id, destination=[worker], reply=True, timeout=20)
     assert tasks.once_an_hour.apply_async(call, queue=queue).id == result.id
     go()

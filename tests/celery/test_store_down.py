@@ -121,11 +121,11 @@ def test_a_failed_start_frees_the_record_when_the_store_is_back(tasks, start_wor
 
 @pytest.mark.parametrize(
     ("kind", "prompt", "left"),
-    [("executed", False, 0), ("and_while", False, 0), ("executed", True, 1), ("open", False, 1)],
+    [("executed", False, 0), ("and_while", False, 0), ("executed", True, 1), ("open", False, 1), ("patient", False, 1)],
 )
 def test_a_start_that_the_network_delays_is_taken_back(tasks, seen, kind, prompt, left):
     """A start that arrives after its call has failed and was cancelled leaves no record. The record stays if the call
-    goes on without an answer: another copy of its message is on its way, or its body runs unprotected.
+    goes on without an answer: another copy of its message or a retry is on its way, or its body runs unprotected.
     """
     store, task = locks["default"], getattr(tasks, kind)
     message = Message(f"{kind}:{seen.name}", new_delivery_id(), "a", prompt=prompt)

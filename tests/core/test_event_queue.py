@@ -47,7 +47,7 @@ def test_one_thread_for_all(pulse, seen, monkeypatch):
     monkeypatch.setattr(module, "INTERVAL", 0.01)
     started = []
     run = pulse._run
-    monkeypatch.setattr(pulse, "_run", lambda: (started.append(1), run()))
+    monkeypatch.setattr(pulse, "_run", lambda: (started.append(threading.current_thread()), run()))
     for round_ in (1, 2):
         monkeypatch.setattr(module, "IDLE_ROUNDS", 100_000)  # however late some of the threads are
         threads = [threading.Thread(target=pulse.record, args=(moment(),)) for _ in range(20)]
@@ -58,6 +58,7 @@ def test_one_thread_for_all(pulse, seen, monkeypatch):
         poll(lambda: len(seen) == 20 * round_, timeout=20, what="all events")  # noqa: B023
         monkeypatch.setattr(module, "IDLE_ROUNDS", 1)
         poll(lambda: pulse._thread is None, timeout=20, what="the thread's end")
+        started[-1].join(20)
         assert (len(started), len(seen)) == (round_, 20 * round_)
 
 

@@ -103,7 +103,7 @@ def test_killed(launch, backend):
 
 def test_lost(launch, backend):
     """After a forced release the command is stopped, and started again when this process leads again."""
-    process = launch("--ttl", "6", "job", "--", *work())
+    process = launch("--ttl", "12", "--grace", "4", "job", "--", *work())
     token, _ = begins(process)
     backend.force_release("job")
     assert process.stdout.readline() == "got SIGTERM\n"
@@ -112,7 +112,7 @@ def test_lost(launch, backend):
 
 def test_lost_after_a_reload(launch, backend):
     """A SIGHUP that the command survives does not end the candidacy."""
-    process = launch("--ttl", "6", "job", "--", *work())
+    process = launch("--ttl", "12", "--grace", "4", "job", "--", *work())
     token, _ = begins(process)
     process.send_signal(signal.SIGHUP)
     assert process.stdout.readline() == "reloads\n"

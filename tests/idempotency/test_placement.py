@@ -129,7 +129,7 @@ def test_a_refused_lock_with_another_answer(new_store, status):
     """The response of ``on_conflict`` is not stored, with any status, because the view did not run."""
     view = idempotent(**new_store("default"))(locked_view("stock", on_conflict=status)(plain))
     with locks["default"].lock("stock"):
-        assert ask(view).status_code == 200 if callable(status) else status
+        assert ask(view).status_code == (200 if callable(status) else status)
     assert ask(view).content == b"done"
 
 

@@ -1,16 +1,19 @@
 """`override_locks`, `assert_locked` and planned failures, without pytest's help."""
 
 import asyncio
+import contextlib
 import threading
 import unittest
 
 import pytest
+from django.core.signals import setting_changed
 from django.test import SimpleTestCase, override_settings
 
 from django_redlock import lock, locks
 from django_redlock.backends.dummy import DummyBackend
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.locmem.backend import _tables
+from django_redlock.backends.redis import RedisBackend
 from django_redlock.decorators import locked
 from django_redlock.errors import LockLost, LockNotAcquired, LockUnavailable
 from django_redlock.signals import lock_lost
@@ -35,6 +38,27 @@ def configured(settings):
 @locked("report", blocking=False)
 def report():
     return "written"
+
+
+@pytest.mark.parametrize("entering", [True, False], ids=["enter", "exit"])
+def test_a_receiver_that_raises(entering):
+    """The locks of the settings are back, whatever receivers of ``setting_changed`` raise."""
+
+    def failing(*, enter, **_):
+        if enter is entering:
+            raise ZeroDivisionError
+
+    receivers = setting_changed.receivers[:]
+    setting_changed.connect(failing)
+    setting_changed.receivers.insert(0, setting_changed.receivers.pop())  # it comes before the receiver of the locks
+    setting_changed.sender_receivers_cache.clear()
+    try:
+        with contextlib.suppress(ZeroDivisionError), override_locks():
+            assert not entering
+    finally:
+        setting_changed.disconnect(failing)
+    assert setting_changed.receivers == receivers
+    assert type(locks["default"]) is RedisBackend
 
 
 class TestOverriding:

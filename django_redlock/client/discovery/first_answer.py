@@ -162,7 +162,9 @@ class FirstAnswer(Generic[T]):
                 del unasked[0]
         except BaseException:  # interrupted: the next question is put to these servers, too
             for server in unasked:
-                self._question_for(server).failed(server, RedisConnectionError("interrupted before it was asked"))
+                interrupted = self._question_for(server)
+                interrupted.until = 0.0
+                interrupted.failed(server, RedisConnectionError("interrupted before it was asked"))
             raise
         return question
 

@@ -82,8 +82,13 @@ def _lookup(host: str, port: int) -> Future[Outcome]:
 
 
 def _look_up(host: str, port: int, lookup: Future[Outcome]) -> None:
+    outcome: Outcome
     try:
         entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        lookup.set_result([str(entry[4][0]) for entry in entries])
+        outcome = [str(entry[4][0]) for entry in entries]
     except OSError as error:
-        lookup.set_result(error)
+        outcome = error
+    # A future keeps its callbacks, and with them the loops, the errors and so the locks of the callers.
+    if _lookups.get((host, port), (0.0, None))[1] is lookup:
+        _lookups.pop((host, port), None)
+    lookup.set_result(outcome)
