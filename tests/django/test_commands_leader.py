@@ -54,9 +54,11 @@ def launch(redis_url, tmp_path):
         running.append(process)
         return process
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background ignores Ctrl-C
+    # A process in the background of a shell ignores both.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler), signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield begin
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, before[0])
+    signal.signal(signal.SIGHUP, before[1])
     for process in running:
         process.kill()
         process.wait()
