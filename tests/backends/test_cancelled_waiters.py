@@ -1,6 +1,7 @@
 """A cancelled waiter does not delay other waiters."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -177,10 +178,18 @@ async def test_many_at_once(place, unique, monkeypatch, kind):
             pass
     waiting = [asyncio.create_task(MAKE[kind](backend, unique).aacquire()) for _ in range(MANY)]
     await asyncio.to_thread(poll, lambda: waiters(servers, unique) >= MANY, timeout=60, what="the waiters")
-    perform = backend.perform
-    monkeypatch.setattr(backend, "perform", lambda request: requests.append(request) or perform(request))
+    perform, all_cancelled = backend.perform, threading.Event()
+
+    def counted(request):
+        all_cancelled.wait(20)  # however slowly the loop runs the tasks
+        requests.append(request)
+        return perform(request)
+
+    monkeypatch.setattr(backend, "perform", counted)
     for each in waiting:
         each.cancel()
+    await asyncio.wait(waiting, timeout=5)
+    all_cancelled.set()
     await asyncio.wait(waiting)
     await asyncio.to_thread(poll, lambda: not waiters(servers, unique), timeout=20, what="their leave")
     assert len(requests) < MANY
