@@ -26,8 +26,8 @@ def install(kind: type) -> None:
 def _cancelling(revoke: Callable[..., Any], kind: Any) -> Callable[..., Any]:
     @wraps(revoke)
     def revoke_and_cancel(state: Any, *args: Any, **kwargs: Any) -> Any:
-        # Celery looks for the body in its table `requests`, which a copy of the message has overwritten. Of requests
-        # with one id the body's is the oldest, because the store refuses the others while it runs.
+        # Celery finds the running request in its dict `requests`. A redelivered copy of the message has replaced this
+        # entry. Of several active requests with one id, the oldest runs the body: the store refuses the later ones.
         active = (request for request in _copied(worker.active_requests) if isinstance(request, kind))
         for request in sorted(active, key=lambda request: request.time_start, reverse=True):
             worker.requests[request.id] = request

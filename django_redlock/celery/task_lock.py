@@ -21,7 +21,8 @@ from .received import text_for
 # Default visibility timeout of kombu's Redis transport, in seconds. A copy of a message may wait this long for its ETA
 # even if a shorter timeout is set.
 VISIBILITY_SECONDS = 3600
-# kombu looks every 100 s for messages whose visibility timeout has passed. A message then waits in its queue.
+# Seconds allowed for a redelivery after the visibility timeout: kombu looks for such messages every 100 s, and a
+# redelivered message waits in its queue.
 REDELIVERY_SECONDS = 900
 
 

@@ -97,7 +97,10 @@ def in_transactions(work: Any, opted_out: EveryAlias, inner: bool) -> Any:
 
 
 class LateErrors:
-    """Context manager that gives an error the attribute `AFTER_VIEW` if ``view_returned`` was set before the error."""
+    """Context manager that marks an error with the attribute `AFTER_VIEW` if the view had returned before the error.
+
+    The user of the context sets ``view_returned`` when the view returns.
+    """
 
     view_returned = False
 

@@ -55,8 +55,8 @@ def recording_scheduler(base: type[Any], runs: Runs, published: dict[str, str]) 
             try:
                 result = super().apply_async(entry, producer=producer, advance=advance, **kwargs)
             except Exception as error:
-                # Another attempt helps only where the broker has failed, not for arguments that can't be serialized and
-                # not for a duplicate. Its LockNotAcquired is an OSError too.
+                # Only a failure of the broker is worth another attempt. Arguments that can't be serialized are not, and
+                # neither is a duplicate. (`LockNotAcquired` is an `OSError`, as errors of the broker are.)
                 cause = error.__context__
                 if isinstance(cause, LockNotAcquired) or not isinstance(cause, self._broker_errors()):
                     published[entry.name] = entry.options["task_id"]
