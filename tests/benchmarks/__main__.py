@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from django_redlock.management.pipes import unread
 from tests.benchmarks.async_pairs import asyncio_pair
+from tests.benchmarks.computed import computed_once
 from tests.benchmarks.costs import costs
 from tests.benchmarks.crowd import crowd, tasks
 from tests.benchmarks.ended_tasks import ended_tasks
@@ -37,6 +38,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
         crowd,
         tasks,
         stripes,
+        computed_once,
         many,
         renewals,
         listing,
