@@ -51,7 +51,7 @@ def watch() -> None:
 def is_command(argv: Sequence[str]) -> bool:
     """Return whether ``argv`` runs a management command other than ``runserver``.
 
-    Most of these commands work without Redis.
+    `RedlockConfig.ready` loads no scripts for these commands, because most of them work without Redis.
     """
     program, command = ([*argv, "", ""])[:2]
     path = PurePath(program)

@@ -208,10 +208,10 @@ class _Entry(NamedTuple):
         return f"{self.key}:stale", f"{self.key}:expiry"
 
     def _expires_soon(self, expiry: tuple[float, float] | None) -> bool:
-        """Choose at random whether this caller computes a new value before the old value expires (XFetch).
+        """Return whether this caller computes a new value before the old value expires: a random choice (XFetch).
 
-        Returns true more often towards the expiry. ``expiry``: a pair of the Unix time of the expiry and the seconds
-        that the last computation took; ``None`` if unknown, which returns false.
+        ``True`` is more frequent towards the expiry. ``expiry``: a pair of the Unix time of the expiry and the seconds
+        that the last computation took. Returns ``False`` if ``expiry`` is ``None`` (unknown).
         """
         if expiry is None:
             return False
@@ -232,7 +232,7 @@ class _Flight:
     def join(self, seconds: float | None) -> Any:
         """Wait up to ``seconds`` (``None``: no limit) for the value, and return it.
 
-        Returns `_MISSING` after a timeout, or if the other caller has failed.
+        Returns `_MISSING` after a timeout, or if the caller that computes or fetches the value has failed.
         """
         with suppress(TimeoutError):
             return self._value.result(seconds)

@@ -52,7 +52,7 @@ def list_locks(alias: str, pattern: str = "*", limit: int | None = None, max_key
 
 
 def health(alias: str) -> list[dict[str, Any]]:
-    """Return a dict for each node of one store: ``node``, ``ok``, ``problems`` and facts about the server.
+    """Return a dict for each node of one store: ``node``, ``ok``, ``problems`` and details, such as the version.
 
     Never raises: a store that fails has a single dict with the problem.
     """

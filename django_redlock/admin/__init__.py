@@ -36,7 +36,7 @@ from .queryset import LockRows
 class StoreHealth(NamedTuple):
     """The part of the health page about one store. ``nodes``: results of health checks. ``plots``: charts of an hour.
 
-    ``lost``: of each lock that was lost in the last hour, the primary key (quoted for URLs), the name and the number of
+    ``lost``: a tuple for each lock that was lost in the last hour: primary key (quoted for URLs), name, number of
     losses.
     """
 
@@ -104,9 +104,9 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
 
     @property
     def media(self) -> Media:
-        """The style sheet and the script of this package.
+        """The style sheet and the script of this package, without Django's scripts.
 
-        They replace Django's scripts, which don't handle rows that a refresh of the page has replaced.
+        Django's scripts handle only the rows that were on the page when it was loaded. A refresh adds and removes rows.
         """
         return Media(css={"all": ["django_redlock/locks.css"]}, js=[Script("django_redlock/live.js", defer=True)])  # type: ignore[list-item]
 
@@ -123,9 +123,9 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         return ["trouble", "name"]
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
-        """Return the actions of the list without "delete selected", which force release replaces.
+        """Return the actions of the list. Force release takes the place of Django's "delete selected".
 
-        For the change form, for which Django 6.1 and later call the method too, return no actions.
+        Return no actions for the change form. Django 6.1 and later ask for these, too.
         """
         if getattr(action_location, "name", "") == "CHANGE_FORM":
             return {}
@@ -261,7 +261,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             yield StoreHealth(alias, [*nodes, *deployment(alias, nodes)], plots, lost)
 
     def release_view(self, request: HttpRequest) -> HttpResponse:
-        """Release by force the locks of the form that the operator has confirmed."""
+        """Handle the confirmed form: release the chosen locks by force. Returns a redirect to the list."""
         if not self.has_delete_permission(request):
             raise PermissionDenied
         return release.carry_out(self, request)

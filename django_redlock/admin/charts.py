@@ -50,7 +50,8 @@ def charts(minutes: Sequence[MinuteStats], number: int = 0, held: Sequence[float
     """Return three charts: the numbers of events, the waiting times and the hold times. ``[]`` without any event.
 
     ``minutes``: the counts of the last 60 minutes. ``number``: makes the ids of the charts unique on a page. ``held``:
-    the seconds for which each present holder has held the lock so far; they count in the last minute.
+    the seconds since ``acquire()`` of each holder of the lock, if the charts are about one lock. They are added to the
+    hold times of the last minute.
     """
     if held and minutes:
         last = minutes[-1]
@@ -159,7 +160,7 @@ def _column(column: ChartColumn, minutes: Sequence[MinuteStats], height: float) 
 
 
 def _unknown(minutes: Sequence[MinuteStats]) -> Iterable[tuple[str, int, str, int]]:
-    """Yield x, y, width and height of a rectangle for each minute that is not counted completely."""
+    """Yield x, y, width and height of a rectangle for each minute with incomplete counts (see `MinuteStats`)."""
     for index, minute in enumerate(minutes):
         if not minute.complete:
             yield _number(LEFT + index * STEP), TOP, _number(STEP), FLOOR - TOP

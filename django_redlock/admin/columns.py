@@ -139,8 +139,9 @@ class Columns:
     def left(self, row: HeldLock) -> SafeString:
         """Return a progress bar of the seconds left of the lease. The full bar is the lease's ttl.
 
-        If the ttl is unknown, the full bar is the store's default ttl, or the seconds left plus the time since
-        ``acquire()`` if that is shorter. For work with ``every=`` that is done, return the time until it may start.
+        If the ttl is unknown, the full bar is the store's default ttl, or the seconds left plus the seconds since
+        ``acquire()`` if their sum is less. For a lock with ``every=`` that its holder has released, return the time
+        until it can be acquired again.
         """
         if state_of(row.held.owner) == "done" and row.held.remaining is not None:
             return format_html(gettext("again in {}"), duration(row.held.remaining))
@@ -149,7 +150,7 @@ class Columns:
 
     @admin.display(description=gettext_lazy("record kept for"), ordering="ttl")
     def kept_for(self, row: HeldLock) -> SafeString | str:
-        """Return the bar of the lease for a running task, the time until the record expires for a queued task."""
+        """Return the bar of the lease if the task is running, or the time until its record expires if it is queued."""
         if state_of(row.held.owner) == "running" or row.held.remaining is None:
             return self.left(row)
         return duration(row.held.remaining)

@@ -32,7 +32,7 @@ class AliasFilter(SimpleListFilter):
 
 
 class _LinkedFilter(SimpleListFilter):
-    """A URL parameter that links on the page set, not the sidebar. `HeldLockAdmin.get_queryset` reads it."""
+    """A filter that is not in the sidebar: links on the page set its URL parameter, and `HeldLockAdmin` reads it."""
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return []
@@ -52,7 +52,10 @@ class TabFilter(_LinkedFilter):
 
 
 class ValueFilter(SimpleListFilter):
-    """A filter by a value of the rows. ``values_of``: returns all values of a row, one for each holder of the lock."""
+    """A filter by a property of the locks, such as the host of the holder.
+
+    ``values_of`` returns the values that a row has of this property: several if the lock has several holders.
+    """
 
     values_of: Callable[[HeldLock], set[str]]
 

@@ -31,7 +31,10 @@ _SORT: dict[str, Callable[[HeldLock], Any]] = {
 
 
 class LockRows:
-    """Rows of locks, with the part of a queryset's interface that the admin uses. ``seen``: what each store listed."""
+    """Rows of locks, with the part of a queryset's interface that the admin uses.
+
+    ``seen``: the result of `list_locks` for each store that was asked.
+    """
 
     model = HeldLock
     ordered = True
@@ -46,7 +49,8 @@ class LockRows:
     def read(cls, aliases: Iterable[str], search: str, limit: int, max_keys: int) -> LockRows:
         """Read the live locks that match ``search`` from the stores.
 
-        ``limit`` and ``max_keys``: as in `list_locks`. A lock whose full name is ``search`` is found in spite of them.
+        ``limit`` and ``max_keys``: as in `list_locks`. These limits don't apply to a lock whose full name is
+        ``search``.
         """
         pattern = pattern_for(search, special="*?")  # without "[", as the help text of the search says
         seen = [_with(search, list_locks(alias, pattern, limit, max_keys)) for alias in aliases]

@@ -1,8 +1,8 @@
 """Force release: shows the holders, asks for confirmation, releases the locks and logs each release.
 
-The form contains the digest of each holder that was shown. A lock whose digest has changed since is not released,
-because it has a new holder. For a semaphore or a read-write lock with several holders, the operator chooses which
-holders lose the lock.
+The form contains a digest of the holders of each lock. If the lock has another digest when the form is confirmed, it
+has a new holder, and is not released. For a semaphore or a read-write lock with several holders, the operator chooses
+which holders lose the lock, and the form contains a digest of each holder.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _release(request: HttpRequest, pk: str, digest: str) -> Outcome:
 def _released(row: HeldLock, digest: str) -> HeldLock | None:
     """Return ``row`` with only the holders that have ``digest``; ``None`` if there are none.
 
-    For the digest of the whole row, all holders stay.
+    If ``digest`` is that of the whole lock, returns ``row`` with all its holders.
     """
     held = row.held
     if digest == held.digest:

@@ -58,9 +58,10 @@ class Backend(LockFactories):
     ``location``: where the store is; each backend has its own format. ``key_prefix``: the beginning of all keys.
     ``ttl``: the length of a lease in seconds (default: 30, or ``max_ttl`` if that is less). ``max_ttl``: the longest
     ttl that a lock may have, in seconds. ``auto_renew``: whether a held lock is renewed when a third of its ttl has
-    passed. ``blocking_timeout``: seconds that ``with`` waits (``None``: no limit). ``history``: the number of lock
-    names per minute that the history of the last hour counts separately (0 or ``False``: no history; ``True``: 200).
-    ``clock`` returns monotonic seconds. Raises ``TypeError`` for an unknown option, ``ValueError`` for a bad value.
+    passed. ``blocking_timeout``: seconds that ``with`` waits (``None``: no limit). ``history``: how many lock names
+    have counts of their own in each minute of the last hour's history (0 or ``False``: no history; ``True``: 200).
+    Further names are counted together. ``clock`` returns monotonic seconds. Raises ``TypeError`` for an unknown option,
+    ``ValueError`` for a bad value.
     """
 
     alias = ""
@@ -119,12 +120,12 @@ class Backend(LockFactories):
         ``blocking``: whether ``with`` waits for a lock that is held. ``blocking_timeout``: how long it waits.
         ``max_hold``: the longest time to hold the lock. ``min_hold``: the lock stays taken for at least this time, even
         when released earlier. ``every``: the lock is granted at most once in this time, even if its holder dies;
-        ``with`` waits only with a ``blocking_timeout``. ``fair``: waiters with ``fair=True`` get the lock in order of
-        arrival. ``fencing``: the fencing token grows even if the server's clock goes back. ``owner``: a label or
-        mapping to show beside host, pid and thread. ``on_lost``: what a lost lease causes: ``"raise"`` (`LockLost` at
-        the end of ``with``), ``"warn"`` (a warning in the log) or a callable, which is called with the lock. Raises
-        ``TypeError`` and ``ValueError`` for bad values, and ``LockNotSupported`` for an option that this backend does
-        not support.
+        ``with`` does not wait for the next grant unless ``blocking_timeout`` is given. ``fair``: waiters with
+        ``fair=True`` get the lock in order of arrival. ``fencing``: the fencing token grows even if the server's clock
+        goes back. ``owner``: a label or mapping to show beside host, pid and thread. ``on_lost``: what a lost lease
+        causes: ``"raise"`` (`LockLost` at the end of ``with``), ``"warn"`` (a warning in the log) or a callable, which
+        is called with the lock. Raises ``TypeError`` and ``ValueError`` for bad values, and ``LockNotSupported`` for an
+        option that this backend does not support.
         """
         if unknown:
             check_options("lock", unknown)
@@ -205,9 +206,9 @@ class Backend(LockFactories):
     def force_release(self, name: str, digest: str = "", by: str = "") -> bool:
         """Release the lock ``name`` regardless of its holder, and wake a waiter. Returns whether the lock was released.
 
-        ``digest``: release only if the `LockInfo` of the lock still has this digest. With one of its ``digests``, only
-        that holder of a shared lock loses the lock. ``by``: the name of the operator, for the event. Raises
-        ``LockUnavailable``.
+        ``digest``: if not empty, release only if the `LockInfo` of the lock still has this digest. With one of the
+        ``digests`` of a shared lock's `LockInfo`, only the holder with this digest is released. ``by``: the name of the
+        operator, for the event. Raises ``LockUnavailable``.
         """
         return self.drive(self._force_release_flow(name, digest, by))
 
@@ -216,7 +217,10 @@ class Backend(LockFactories):
         return await self.adrive(self._force_release_flow(name, digest, by))
 
     def health(self) -> list[dict[str, Any]]:
-        """Return a dict for each server: ``node``, ``ok``, ``problems`` and facts. `redlock_check` prints them."""
+        """Return a dict for each server: ``node``, ``ok``, ``problems`` and details, such as the version.
+
+        `redlock_check` prints the dicts.
+        """
         return self.drive(self._health())
 
     async def ahealth(self) -> list[dict[str, Any]]:
@@ -243,7 +247,7 @@ class Backend(LockFactories):
     def server_of(self, keys: Keys) -> str:
         """Return the address of the Redis Cluster's server that has the lock with ``keys``; ``""`` for other stores.
 
-        The renewal extends the leases of one server together.
+        The renewal uses it to extend the leases on one server in one pipeline.
         """
         return ""
 

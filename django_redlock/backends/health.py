@@ -53,10 +53,11 @@ _BEHIND = gettext_noop("its clock is %(seconds)s s behind this machine's")
 
 
 def health(label: str, node: int, more: Callable[..., Flow[dict[str, Any]]]) -> Flow[list[dict[str, Any]]]:
-    """Return one dict for each server of a node: ``node``, ``ok``, ``problems``, ``warnings`` and facts.
+    """Return a dict for each server: ``node``, ``ok``, ``problems``, ``warnings`` and details, such as the version.
 
-    Times in the dict are seconds. ``label``: the node's name for messages. ``node``: the node's index. ``more(row,
-    node, pool)`` is a flow (`core.flow`) with further checks, which returns the dict with their results.
+    Times in the dict are seconds. ``label``: the node's name for messages. ``node``: the index of the node whose
+    servers are checked. ``more(row, node, pool)`` is a flow (`core.flow`) with further checks: it gets the dict ``row``
+    of a server, and returns the dict with the results added.
     """
     pools = yield ListPools(node)
     if type(pools) is Fault:

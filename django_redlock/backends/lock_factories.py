@@ -64,7 +64,7 @@ class LockFactories:
         return self._make_kind(Semaphore, SEMAPHORE._replace(limit=limit), name, options)
 
     def rwlock(self, name: str, **options: Unpack[CommonOptions]) -> RWLock:
-        """Return a pair of locks, of which either ``.read`` has any number of holders or ``.write`` has one holder.
+        """Return a pair of locks: at any time, ``.read`` has any number of holders or ``.write`` has one holder.
 
         Each holder has its own lease. New readers queue behind a waiting writer. Options and errors: `Backend.lock`.
         ``.write`` raises ``LockError`` if the caller holds ``.read``.
@@ -80,8 +80,8 @@ class LockFactories:
     ) -> Striped:
         """Return a lock that acquires any free stripe of ``stripes`` in one request. ``.stripe`` is its index, from 0.
 
-        Use it for work that is split into parts, such as a stock into segments. Each handle tries the stripes from a
-        different start. ``without``: indexes of stripes to exclude, for example segments that are sold out. The
+        Use it for work that is split into parts, for example an inventory in segments. Each handle tries the stripes
+        from a different start. ``without``: indexes of stripes to exclude, for example segments that are sold out. The
         method ``switch()`` of the lock goes on to another stripe. Callers may use different numbers of stripes for a
         name. Options and errors: `Backend.lock`. Also raises ``TypeError`` or ``ValueError`` if ``stripes`` is not an
         ``int`` from 1 to 256, and ``ValueError`` if ``without`` excludes all stripes.
@@ -123,12 +123,12 @@ class LockFactories:
     ) -> Leader:
         """Return a candidate in an election, as a context manager for threads and for asyncio.
 
-        Of all candidates for ``name``, the holder of the lock ``name`` leads. ``on_elected``: called with the leader,
-        in a separate thread or task, when the candidate is elected. If ``on_elected`` raises, the term ends.
-        ``on_lost``: called with the leader when the term ends. It must stop the work before another candidate can lead.
-        ``ttl``: seconds after which another candidate follows a killed leader. ``stop_before``: if the lease can't be
-        renewed, the term ends this number of seconds before the lease; at most half of the ttl, and a third of the
-        lease by default. ``owner``: as for a lock. Raises ``TypeError`` and ``ValueError`` for bad values.
+        The candidate that holds the lock ``name`` is the leader. ``on_elected``: called with the leader, in a separate
+        thread or task, when the candidate is elected. If ``on_elected`` raises, the term ends. ``on_lost``: called with
+        the leader when the term ends. It must stop the work before another candidate can lead. ``ttl``: the length of
+        the lease in seconds; another candidate can lead this long after the leader was killed. ``stop_before``: if the
+        lease can't be renewed, the term ends this number of seconds before the lease (default: a third of the lease; at
+        most half of the ttl). ``owner``: as for a lock. Raises ``TypeError`` and ``ValueError`` for bad values.
         """
         options = {"ttl": ttl, "auto_renew": True, "owner": owner}
         try:
@@ -144,7 +144,8 @@ class LockFactories:
         backend.adopt(text) as held:`` releases the lock at the end. The fencing token is larger than the previous
         holder's. ``options`` are those of `Backend.lock`; ``ttl`` and ``fencing`` are the previous holder's unless
         given. Raises ``LockLost`` if the text was used before or its lease has ended, ``ValueError`` for any other text
-        and for a lock with another key prefix, ``LockUnavailable``, and ``LockNotSupported``.
+        and for a lock with another key prefix, ``LockUnavailable`` when the store is unavailable, and
+        ``LockNotSupported`` if this backend can't adopt locks or the options contain ``every``.
         """
         handle, handed = self._adoption(text, options)
         return handle.adopt(handed)

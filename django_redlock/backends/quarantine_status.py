@@ -15,8 +15,8 @@ from ..core.translatable import TranslatableText, gettext_noop
 def quarantine_status(row: dict[str, Any], marker: bytes, max_ttl: float, node: int = 0) -> Flow[dict[str, Any]]:
     """Return the health ``row`` of a server with two more entries. The row of a replica is returned unchanged.
 
-    ``armed`` says whether the server grants locks. ``quarantine`` has the seconds until it does, ``None`` if the
-    quarantine lasts until enough replicas follow. ``marker``: the key of the server's marker. ``max_ttl``: the
+    ``armed``: whether the server grants locks. ``quarantine``: the seconds until the server grants locks; ``None``
+    while it waits for enough replicas to follow it. ``marker``: the key of the server's marker. ``max_ttl``: the
     backend's value in seconds; a problem is added if other clients of the server use another value.
     """
     if row.get("role") != "master":

@@ -183,8 +183,8 @@ class StorageBackend(Backend):
     def force_release_once(self, name: str, digest: str) -> bool:
         """Release the lock ``name`` regardless of its holder. Returns whether the lock was released.
 
-        A ``digest`` that is not empty releases the lock only if its `LockInfo` still has this digest. With the digest
-        of one holder of a shared lock, only this holder is released.
+        ``digest``: if not empty, release only if the lock still has this digest. With the digest of one holder of a
+        shared lock, only this holder is released.
         """
         raise LockNotSupported(name, f"{type(self).__name__} can't release by force")
 

@@ -37,7 +37,7 @@ RETRIES = 3  # tries of a force release if the holder changes meanwhile
 class TimestampPrimitive(Primitive):
     """The primitive for a mutex whose value in Redis is the time at which its lease ends.
 
-    ``form``: the unit of the value in milliseconds, and the clock skew in milliseconds, both as script arguments.
+    ``form``: two script arguments: how many milliseconds one unit of the value has, and the clock skew in milliseconds.
     """
 
     form: tuple[bytes, bytes]
@@ -114,7 +114,7 @@ def _held(name: str, reply: Any) -> LockInfo | None:
 
 
 class TimestampBackend(RedisBackend):
-    """Locks shared with older code, unchanged, that uses ``SETNX key <end of the lease>``, GET and GETSET.
+    """Locks shared with older code that uses ``SETNX key <end of the lease>``, GET and GETSET, and stays unchanged.
 
     ``unit``: ``"s"`` or ``"ms"``, the unit of the values that the older code writes. ``key_format``: the older code's
     name of the key, with ``{name}`` and optionally ``{prefix}``. ``clock_skew``: seconds by which the clocks of the
@@ -193,8 +193,9 @@ class TimestampBackend(RedisBackend):
 def _key_format(text: str, prefix: str) -> tuple[Callable[..., str], Callable[[bytes], str | None]]:
     """Parse ``text``, the option ``key_format``, and return two functions. ``prefix``: the value of ``{prefix}``.
 
-    The first returns the key for a name, with the other parts of the key passed through ``escape``. The second returns
-    the name for a key; ``None`` for a key of another form. Raises ``ValueError`` for an invalid format.
+    The first, ``key(name, escape)``, returns the key for a name. Its optional ``escape`` is applied to the parts of the
+    key before and after the name. The second function returns the name for a key; ``None`` for a key of another form.
+    Raises ``ValueError`` for an invalid format.
     """
     parts = list(Formatter().parse(text))
     fields = [field for _, field, _, _ in parts if field is not None]

@@ -15,7 +15,7 @@ THREADS = 32  # the maximum number of threads, the same as in asyncio's default 
 
 
 class WorkerThreads:
-    """The thread pool of one backend. It keeps a store that hangs from occupying the threads of ``asyncio.to_thread``.
+    """The thread pool of one backend. If the store hangs, it blocks these threads, not those of ``asyncio.to_thread``.
 
     The threads are started on demand, and end with the backend. ``name`` appears in their names.
     """

@@ -56,8 +56,8 @@ class LockReleasingRequest:
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         """Handle a failed task. Called by Celery.
 
-        ``return_ok``: the body has raised an error. Otherwise its process is dead or about to be killed, and a
-        background thread releases the lock.
+        ``return_ok``: whether the process of the body has returned the body's error. Otherwise the process is dead or
+        about to be killed, and a background thread releases the lock. Returns the result of Celery's method.
         """
         try:
             return super().on_failure(exc_info, send_failed_event, return_ok)  # type: ignore[misc]
@@ -91,9 +91,10 @@ class LockReleasingRequest:
             threading.Thread(target=self._requeue_dead, args=(call,), name="redlock-requeue", daemon=True).start()
 
     def _requeue_dead(self, call: TaskCall) -> None:
-        """Wait for the body's process to exit. Then queue the call again if its message will be redelivered.
+        """Wait for the body's process to exit, and then release the call's lock.
 
-        Otherwise the record is removed. A process that survives its signal releases its lock itself.
+        If the message will be redelivered, the call counts as queued again, otherwise its record is removed. If the
+        process survives the signal that should end it, it releases the lock itself.
         """
         task_lock = self.task.redlock
         with self._logged():

@@ -83,8 +83,8 @@ def _acquire(task: ProtectedTask, request: Any, lock: Lock, call: TaskCall, wait
 def _is_ending(conflict: Conflict, request: Any) -> bool:
     """Return whether the body that holds the lock is expected to end at once.
 
-    True for an earlier run with the same task id, and for a task that has called ``replace()`` with this one. A store
-    that keeps no records of tasks says "held" instead of "running".
+    True for an earlier run with the same task id, and for the task that this task has replaced (``replace()``). The
+    state of the conflict is then "running", or "held" in a store that keeps no records of tasks.
     """
     replaced = request.parent_id if request.get("replaced_task_nesting") else None
     return conflict.state in ("running", "held") and conflict.holder in (request.id, replaced)
@@ -183,8 +183,8 @@ def _refused(task: ProtectedTask, request: Any, call: TaskCall, message: Message
 def _fail(task: ProtectedTask, call: TaskCall, error: Exception) -> NoReturn:
     """Raise ``error``, or Celery's ``Retry`` if ``autoretry_for`` names its class.
 
-    Unless the call is retried, it is cancelled, which removes its queued record. Celery retries only errors that the
-    body raises, so a copy of the task gets a body that raises ``error``.
+    Unless the call is retried, it is cancelled, which removes its queued record. To apply ``autoretry_for``, this
+    function runs a copy of the task whose body raises ``error``, because Celery retries only errors of a body.
     """
     attempt = object.__new__(type(task))
     vars(attempt).update(vars(task))

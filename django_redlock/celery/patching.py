@@ -24,11 +24,11 @@ OPTIONS_ATTRIBUTE = "__redlock__"  # attribute of a decorated function that hold
 
 
 def patch(task: type[Any]) -> None:
-    """Add the mixins to a task class whose ``run`` is decorated, and set its attribute ``redlock``.
+    """Add the mixins to a task class whose ``run`` is decorated, and set its attribute ``redlock``, a `CeleryTaskLock`.
 
-    `SingleInstanceMixin` becomes the first base class. `SubmitMixin` follows the task's own subclasses of Celery's
-    ``Task``. Parent classes are patched first, because tasks may inherit from each other. A class without a decorated
-    ``run`` and a class that is patched already stay as they are.
+    `SingleInstanceMixin` becomes the first base class. `SubmitMixin` comes after the task's own base classes and before
+    Celery's ``Task``. Parent classes are patched first, because tasks may inherit from each other. A class without a
+    decorated ``run`` and a class that is patched already stay as they are.
     """
     for base in task.__bases__:
         if issubclass(base, Task):
@@ -58,7 +58,8 @@ def patch(task: type[Any]) -> None:
 def _locked_call(call: Callable[..., Any]) -> Callable[..., Any]:
     """Return the ``__call__`` of a task's class, wrapped so that it runs with the lock held.
 
-    A ``__call__`` that the class itself defines hides the mixin's ``__call__``, and may call ``run``.
+    Needed for a class that defines ``__call__`` itself, because this hides the mixin's ``__call__``, which holds the
+    lock.
     """
 
     @wraps(call)

@@ -33,9 +33,10 @@ _NOT_KEPT = {"serializer", "retry", "retry_policy", "declare", "timeout", "confi
 def put_off(task: ProtectedTask, call: TaskCall, message: Message, conflict: Conflict) -> None:
     """Send the message of the running task again with an ETA, and store a copy that is sent when a body ends.
 
-    The ETA is the end of a pause, and the pauses of a call grow up to a minute. If the lease in the way (``conflict``)
-    ends earlier, the ETA is just after its end, so one pause may contain several tries. If the running message is a
-    prompt copy, no copy with an ETA is sent, because one is on its way already.
+    The ETA is the end of a pause, and the pauses of a call grow up to a minute. If the lease that refuses the call
+    (``conflict``) ends before the pause, the ETA is just after the end of the lease. The call may thus be tried several
+    times in one pause. If the running message is a prompt copy, no copy with an ETA is sent, because one is on its way
+    already.
     """
     if not message.prompt:
         now = time.time()
@@ -54,9 +55,9 @@ def put_off(task: ProtectedTask, call: TaskCall, message: Message, conflict: Con
 
 
 def end_delivery(task: ProtectedTask, call: TaskCall) -> None:
-    """Record in the store that the delivery of ``call`` has ended, so that the other copy of its message is not run.
+    """Record in the store that the delivery of ``call`` has ended, so that no second copy of its message is run.
 
-    Errors of the store are logged and not raised.
+    The copies are the prompt copy and the copy with the ETA. Errors of the store are logged and not raised.
     """
     if not task.redlock.keeps_records:
         return  # there is no other copy

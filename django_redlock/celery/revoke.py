@@ -52,9 +52,9 @@ def _stamped(request: Any) -> bool:
 def _received_requests(state: Any) -> Iterator[Any]:
     """Yield all requests (received messages) of the worker that run, are about to run, or wait for ETA or rate limit.
 
-    The worker's table ``requests`` is not enough. It has one request per task id and drops the id when that request
-    ends, so it lacks a retry that was received before the end of the run that sent it. ``state``: the worker's state,
-    the first argument of a revoke command.
+    The worker's table ``requests`` is not enough. It has one request per task id, and drops the id when that request
+    ends. A retry that arrives before the end of the run that sent it is then missing in the table. ``state``: the
+    worker's state, the first argument of a revoke command.
     """
     requests = list(worker.requests.values())
     yield from requests

@@ -41,7 +41,7 @@ else:
 class SubmitMixin(_Task):
     """Mixin whose ``apply_async`` writes the record of a queued call before it sends the message.
 
-    It follows the task's own base classes, because their ``apply_async`` may change the arguments of the call.
+    It comes after the task's own base classes, because their ``apply_async`` may change the arguments of the call.
     """
 
     redlock: CeleryTaskLock

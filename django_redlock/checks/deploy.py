@@ -41,8 +41,8 @@ class Caution(NamedTuple):
 class DeployRule(NamedTuple):
     """A rule of the deployment checks. ``number``: the end of the id of the system check, such as ``W001``.
 
-    ``find``: a function of the backend and the result of its ``health()``. It returns one value for each warning; the
-    value replaces ``{}`` in ``sentence``.
+    ``find``: a function of the backend and the result of its ``health()``. It returns one value for each warning.
+    ``sentence`` and ``hint``: as in `Caution`; in ``sentence``, the value replaces ``{}``.
     """
 
     number: str

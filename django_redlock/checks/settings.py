@@ -23,7 +23,10 @@ TAG = "redlock"
 
 @register(TAG)
 def check_settings(**_kwargs: Any) -> list[CheckMessage]:
-    """Check that there is a default alias and that all backends can be built with safe options. Opens no connection."""
+    """Return the problems of the setting: no default alias, backends that can't be built, unsafe options.
+
+    Opens no connection.
+    """
     try:
         entries = configuration()
     except ImproperlyConfigured as error:

@@ -13,7 +13,7 @@ class LoopDeadline:
     """Async context manager that limits the wait for a node's reply to ``seconds``. Raises ``TimeoutError``.
 
     If the application blocks the event loop, the loop notices the deadline late, although the reply may have arrived in
-    time. The task then waits as long again as the loop was late, up to ``seconds``.
+    time. The wait then goes on for as long as the loop was late, at most for ``seconds`` more.
     """
 
     __slots__ = ("_alarm", "_seconds", "_timeout")

@@ -82,9 +82,9 @@ class Executor:
         return await adrive(PLANS[type(request)](self.nodes, request), self._asend)
 
     def _send(self, request: AnyRequest | ListPools | list[AnyRequest]) -> Any:
-        """Perform, blocking, a request of a plan (`request_plans`), and return its result.
+        """Perform a request that a plan (`request_plans`) has yielded, and return its result. Blocks the thread.
 
-        The requests of a list are sent at the same time.
+        The requests of a list are sent at the same time, and the result is the list of their results.
         """
         if isinstance(request, ListPools):
             return self._pools(request.node)

@@ -73,8 +73,9 @@ def forget_frames(error: BaseException | None) -> None:
 
 
 def _plain_error(error: Exception, late: bool, connected: bool) -> Exception:
-    """Return ``error``, or a clearer error with ``error`` as its cause.
+    """Return ``error``, or a clearer error with ``error`` as its cause if the reason is known.
 
+    Known are a timeout, a missing password, a server that closes a new connection at once, and a replica's READONLY.
     ``late`` says whether ``error`` is a timeout, ``connected`` whether the connection was open before the error.
     """
     if late:

@@ -93,8 +93,8 @@ class LoopConnections:
     async def _wake(self, keys: Sequence[bytes], reply: Any) -> None:
         """Pass ``reply``, the result of BLPOP on ``keys``, to the waiters.
 
-        The first waiter for the list gets an element. Without a waiter, the element is put back into the list. All
-        waiters for ``keys`` get a `Fault`. ``None`` wakes no waiter.
+        An element goes to the first waiter for its list, or back into the list if there is no waiter. A `Fault` goes to
+        all waiters for ``keys``. ``None`` wakes no waiter.
         """
         if reply is None:
             return
@@ -118,8 +118,8 @@ class LoopConnections:
 class Multiplexer:
     """Performs the requests of asyncio tasks. Tasks that wait share connections where possible.
 
-    Has `LoopConnections` for each event loop and node. ``perform`` performs one request. A request that blocks then has
-    a connection of its own.
+    Has `LoopConnections` for each event loop and node. ``perform(request)`` performs one request, on a connection of
+    its own if the request blocks.
     """
 
     def __init__(self, nodes: Sequence[Node], perform: Perform) -> None:
@@ -130,8 +130,8 @@ class Multiplexer:
     async def perform(self, request: Any) -> Any:
         """Perform ``request``, and return its result.
 
-        While `OWN_CONNECTIONS` requests of the event loop block on a node with a connection each, further requests that
-        block on the node share one connection. On a Redis Cluster no connection is shared.
+        The first `OWN_CONNECTIONS` requests of an event loop that block on a node at the same time have a connection
+        each. Further requests that block on the node share one connection. On a Redis Cluster no connection is shared.
         """
         kind = type(request)
         if kind is not BlockThenEval and kind is not Block:

@@ -1,4 +1,4 @@
-"""Runs many scripts on one node. Each server that has some of the keys gets one pipeline, all at the same time."""
+"""Runs many scripts on one node: one pipeline for each server that has some of the keys, all sent at the same time."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class QueueEntry:
     """A waiter in a fair queue.
 
     ``wake``: the function that wakes the waiter; ``None`` while the waiter does not wait. ``woken``: when the waiter
-    was woken, in seconds of the backend's clock; infinite until then, and again after its next try.
+    was woken, in seconds of the backend's clock; infinite if it was not woken since its last try.
     """
 
     def __init__(self, primitive: Primitive, claim: Claim) -> None:

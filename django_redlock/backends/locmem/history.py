@@ -21,7 +21,7 @@ class MemoryHistory:
         self._find = find
 
     def add(self, minute: int, texts: Mapping[str, str], max_names: int) -> Flow[None]:
-        """Add the counts in ``texts`` to ``minute`` (minutes since the epoch). Drop minutes at least an hour older.
+        """Add the counts in ``texts`` to ``minute`` (minutes since the epoch). Drop minutes 60 or more before it.
 
         ``texts``: the counts as text (see `history.minute_stats`) by lock name. Names beyond ``max_names`` are counted
         together.
@@ -37,7 +37,7 @@ class MemoryHistory:
                 kept[key] = merge_texts([kept.get(key, ""), text])
 
     def losses(self, minutes: Sequence[int]) -> Flow[list[Loss]]:
-        """Return for each lock and each of ``minutes`` how often the lock was lost and released by force.
+        """Return, for each of ``minutes``, a `Loss` for each lock that has counts in that minute.
 
         ``minutes``: minutes since the epoch.
         """

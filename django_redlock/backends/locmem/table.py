@@ -51,7 +51,7 @@ class SideTable(Protocol):
         """Return the keys of the locks that have a record."""
 
     def describe(self, key: bytes, name: str, now: float) -> LockInfo | None:
-        """Return the record under ``key``, as that of the lock ``name``; ``None`` if there is none.
+        """Return the record under ``key`` as a `LockInfo` with the name ``name``; ``None`` if there is no record.
 
         ``now``: seconds of the backend's clock.
         """
@@ -79,8 +79,8 @@ class LockTable:
     def mutex(self) -> AbstractContextManager[bool]:
         """The mutex of this table.
 
-        Raises ``LockUnavailable`` if this thread already holds the mutex. This happens in a signal handler or
-        ``__del__`` that has interrupted a change, and would see the change half done.
+        Raises ``LockUnavailable`` if this thread already holds the mutex. A signal handler or ``__del__`` has then
+        interrupted a change of the table, and must not see the half-finished change.
         """
         if self._mutex._is_owned():  # type: ignore[attr-defined]
             raise LockUnavailable(
@@ -133,10 +133,10 @@ class LockTable:
         return Lease.granted(claim, now, self.fence)
 
     def grant_any(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
-        """Grant the first free mutex of ``parts``, the claims for the stripes of ``claim``, and return the lease.
+        """Grant the first claim of ``parts`` whose mutex is free, and return the lease.
 
-        If all mutexes are held, return the refusal for the lease that ends first. ``now``: seconds of the backend's
-        clock.
+        ``parts``: one claim for each stripe of ``claim``. If all mutexes are held, return the refusal for the lease
+        that ends first. ``now``: seconds of the backend's clock.
         """
         refusals = []
         for which, part in enumerate(parts, 1):
@@ -146,10 +146,10 @@ class LockTable:
         return min(refusals)
 
     def grant_all(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
-        """Grant all mutexes of ``parts``, the claims for the single locks of ``claim``, and return the lease.
+        """Grant all claims of ``parts``, or none if a mutex is held. Returns the lease or a refusal.
 
-        If a mutex is held, grant none, and return the refusal for the first mutex that is held. ``now``: seconds of the
-        backend's clock.
+        ``parts``: one claim for each lock of ``claim``. The refusal is for the first mutex that is held. ``now``:
+        seconds of the backend's clock.
         """
         for which, part in enumerate(parts, 1):
             if (refusal := self.refusal(MUTEX, part, now)) is not None:
@@ -157,10 +157,10 @@ class LockTable:
         return [self.grant(MUTEX, part, now) for part in parts][-1]._replace(claim=claim)
 
     def adopt(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
-        """Transfer all mutexes of ``parts`` to ``claim`` from the holder that has handed them off. Returns the lease.
+        """Transfer all mutexes of ``parts`` from the holder that has handed them off. Returns the lease or a refusal.
 
-        The payload of ``claim`` is that holder's token. If the holder no longer has one of the mutexes, transfer none,
-        and return a refusal. ``now``: seconds of the backend's clock.
+        ``parts``: one claim for each lock of ``claim``. The payload of ``claim`` is that holder's token. If the holder
+        no longer has one of the mutexes, none is transferred. ``now``: seconds of the backend's clock.
         """
         for which, part in enumerate(parts, 1):
             entries = self.live_holders(part.name, now)
@@ -172,10 +172,10 @@ class LockTable:
         return [self.grant(MUTEX, part._replace(payload=b""), now) for part in parts][-1]._replace(claim=claim)
 
     def next_wake(self, name: str, now: float) -> Callable[[], Any]:
-        """Return a function that wakes the waiters whose turn it is, if the lock ``name`` is free for them.
+        """Return a function that wakes the waiters that can acquire the lock ``name`` now.
 
-        The waiters count as woken when this method returns. The caller must call the function after it has released
-        the mutex. ``now``: seconds of the backend's clock.
+        If there are no such waiters, the function does nothing. The waiters count as woken when this method returns.
+        The caller must call the function after it has released the mutex. ``now``: seconds of the backend's clock.
         """
         entries = self.live_holders(name, now)
         if self.fair_queues.live_entries(name, now):
@@ -205,7 +205,7 @@ def _is_mine(entry: Holder, claim: Claim) -> bool:
 def blockers(entries: list[Holder], wanted: Primitive | None, claim: Claim) -> list[Holder]:
     """Return the holders among ``entries`` that block ``claim``.
 
-    ``wanted``: the primitive of the claim, which only a read-write lock needs.
+    ``wanted``: the primitive of the claim. It may be ``None`` unless the lock is a read-write lock.
     """
     if not entries:
         return entries

@@ -163,10 +163,10 @@ class ZooKeeperBackend(StorageBackend):
     def attempt_until(self, claim: Claim, deadline: float, asked: float) -> Lease | Refusal:
         """Queue ``claim``, and return its lease if it is first in the queue, otherwise a refusal.
 
-        A claim that is refused leaves the queue if it was its last try, asked for after ``deadline``. ``asked``: when
-        the caller made the request. Under asyncio the request may have waited for a free thread. While there is no
-        connection, this wait counts towards ``connect_timeout``. Both times are seconds of the backend's clock. Raises
-        ``LockUnavailable``.
+        ``asked``: when the caller made the request. If that was at or after ``deadline``, this is the last try, and a
+        refused claim leaves the queue. Under asyncio the request may have waited for a free thread since ``asked``.
+        While there is no connection, this wait counts towards ``connect_timeout``. Both times are seconds of the
+        backend's clock. Raises ``LockUnavailable``.
         """
         now = self.clock()
         until = (now if self._connect().connected else asked) + self.connect_timeout
@@ -309,7 +309,7 @@ def _remove(backend: weakref.ref[ZooKeeperBackend], contender: Contender) -> Non
 
 
 def _session_ended(line: Contenders) -> None:
-    """Mark the leases of a session that has ended as lost, and wake its waiters, which then queue again.
+    """Handle the end of a session: mark its leases as lost, and wake its waiters, which then queue again.
 
     ``line``: the contenders of the session. The ensemble has removed all znodes of the session.
     """

@@ -20,9 +20,9 @@ class Contender:
     """A claim in the queue of a lock, as its holder or as a waiter.
 
     ``prefix``: the beginning of the name of its znode. ``path``: the path of its znode; ``None`` until the ensemble has
-    confirmed the znode. ``written``: when the last confirmed write was sent; the session was alive after that.
-    ``ends``: when the lease ends unless it is extended; the znode is removed then. ``watches``: the path of the znode
-    in front that is watched. Both times are seconds of the backend's clock.
+    confirmed the znode. ``written``: when the last confirmed write was sent; it proves that the session was alive at or
+    after that time. ``ends``: when the lease ends unless it is extended; the znode is removed then. ``written`` and
+    ``ends`` are seconds of the backend's clock. ``watches``: the path of the znode in front that is watched.
     """
 
     def __init__(self, claim: Claim, prefix: str) -> None:
@@ -98,9 +98,9 @@ class Contenders:
             return True
 
     def discard_at(self, contender: Contender, ends: float) -> bool:
-        """Discard ``contender`` at the time ``ends`` (seconds of the backend's clock).
+        """Have ``contender`` discarded at the time ``ends`` (seconds of the backend's clock). Returns ``True``.
 
-        Returns ``False`` if this collection no longer contains it. Its znode is or will be deleted then.
+        Returns ``False`` if this collection no longer contains the contender. Its znode has been or will be deleted.
         """
         with self._mutex:
             if self._here.get(contender.claim.token) is not contender:
@@ -112,7 +112,8 @@ class Contenders:
     def leave(self, token: bytes) -> Contender | None:
         """Remove the contender with ``token`` from this collection, and return it. The caller must delete its znode.
 
-        Returns ``None`` if there is no contender with this token. A later `join` with this token then fails.
+        If there is no contender with this token, returns ``None``, and a later `join` with this token returns
+        ``False``.
         """
         with self._mutex:
             contender = self._here.pop(token, None)

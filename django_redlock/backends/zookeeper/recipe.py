@@ -97,8 +97,8 @@ class Recipe:
         """Create the znode of ``claim``, and return its contender.
 
         After a lost reply, finds the znode by its unique prefix, or creates it again. ``until``: the deadline in
-        seconds of the backend's clock. Raises `ZooKeeperError` if the contender was removed meanwhile, and has the
-        znode deleted, because another session may have created it since.
+        seconds of the backend's clock. Raises `ZooKeeperError` if the claim was released or the session has ended
+        meanwhile. The znode is then deleted in the background, because it may have been created again in a new session.
         """
         contender = Contender(claim, claim_digest(claim) + "-")
         if not self._contenders.join(contender):
@@ -207,8 +207,8 @@ class Recipe:
     def unwatch(self, contender: Contender) -> None:
         """Remove the watch of ``contender``, if it has one.
 
-        Must be called after the reply to a later request, because kazoo adds a watch after it has passed on the reply
-        to ``get``.
+        Call this only after the reply to a request that was sent after the watching ``get``. kazoo passes on the reply
+        to ``get`` before it adds the watch.
         """
         if contender.watches is not None:
             self.connect().unwatch(contender.watches, contender.change)
@@ -243,11 +243,11 @@ def encode_data(claim: Claim, ttl: float, held: float = 0.0) -> bytes:
 
 
 def read_data(data: bytes, stat: Any) -> tuple[float | None, bytes, float]:
-    """Return three values from the data of a znode: the seconds left of the lease, the owner as JSON, and its start.
+    """Return three values from the data of a znode: seconds left of the lease, owner as JSON, start of the hold.
 
     The seconds left are wrong by the difference between the clocks of this machine and the server; ``None`` means
-    unknown. The start is the time since which the lock is held, in Unix time by the server's clock; 0 means unknown.
-    ``stat``: kazoo's ``ZnodeStat`` of the znode.
+    unknown. The start is a Unix time by the server's clock; 0 means unknown. ``stat``: kazoo's ``ZnodeStat`` of the
+    znode.
     """
     found = _DATA.fullmatch(data)
     if not found:

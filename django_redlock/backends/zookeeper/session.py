@@ -98,10 +98,10 @@ class Session:
     def _adjust(self, client: Any) -> None:
         """Patch kazoo's ``client`` in three places for which kazoo has no option.
 
-        kazoo does not report the session timeout that the server grants, which may be shorter than the requested
-        timeout. If a server accepts a connection and does not reply, for example while it starts, kazoo waits until the
-        session times out. If an exception, even ``KeyboardInterrupt``, is raised while kazoo wakes its thread, kazoo
-        takes it for a closed connection.
+        With the patches, ``timeout`` is the session timeout that the server grants, which may be shorter than the
+        requested timeout. A server that accepts a connection and does not reply, for example while it starts, is given
+        up after the answer timeout instead of the session timeout. A ``KeyboardInterrupt`` while kazoo wakes its thread
+        is raised, and not taken for a closed connection.
         """
         from kazoo.handlers.threading import AsyncResult
         from kazoo.protocol.serialization import Connect

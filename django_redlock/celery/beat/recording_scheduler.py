@@ -18,8 +18,9 @@ RESEND_SECONDS = 1.0  # pause before a message is sent again after an error of t
 def recording_scheduler(base: type[Any], runs: Runs, published: dict[str, str]) -> type[Any]:
     """Return a subclass of the scheduler ``base`` that reads each entry's last run from ``runs``, and records runs.
 
-    ``published``: a dict that the scheduler updates. For each entry's name it has the task id of the last message that
-    this process has sent, or has found to be impossible to send. It is kept when a term of leadership ends.
+    ``published``: a dict from the name of an entry to a task id: that of the last message that this process has sent,
+    or that can't be sent, for example because its arguments can't be serialized. The scheduler updates the dict. The
+    caller passes the same dict for each term of leadership.
     """
 
     class RecordingScheduler(base):  # type: ignore[misc]

@@ -109,8 +109,8 @@ class Runs:
     def forget_removed(self, schedule: Container[str]) -> None:
         """Remove the runs of entries that are not in ``schedule`` and whose last run was more than 400 days ago.
 
-        Other entries that are missing keep their runs, because ``django_celery_beat`` hides entries that run at other
-        hours of the day.
+        An entry with a later run keeps it, because ``django_celery_beat`` leaves an entry out of the schedule at hours
+        at which the entry is not due.
         """
         oldest = time.time() - KEPT_MS / 1000
         for name, run in list(self._runs.items()):

@@ -1,8 +1,8 @@
 """Asks several servers one question at the same time, and uses the first usable answer.
 
 Each server is asked in a separate thread, so that a silent server delays no answer. asyncio's default executor is not
-used, because the application may have filled it. A process asks a question after its start and after a server has
-failed.
+used, because the application may have filled it. The threads cost little, because a process asks only after its start
+and after a server has failed.
 """
 
 from __future__ import annotations

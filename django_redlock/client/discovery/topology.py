@@ -13,8 +13,8 @@ from ..resp import encode_command
 def replies_of(pool: ServerPool, timeout: float, *commands: str) -> list[Any]:
     """Send ``commands`` to the server of ``pool`` on a new connection, and return the list of replies.
 
-    The replies must arrive within ``timeout`` seconds. Raises redis-py's errors, also for an error as the first reply.
-    A later error reply is an exception in the list.
+    The replies must arrive within ``timeout`` seconds. If the first reply is an error, it is raised. A later error
+    reply is an exception in the list. Also raises redis-py's errors if the connection fails or a reply is late.
     """
     connection = pool.connect()
     try:

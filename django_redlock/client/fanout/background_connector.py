@@ -63,7 +63,7 @@ class Connector:
     def mark_down(self, index: int, error: Exception, closed: threading.Event | None = None) -> None:
         """Skip the node for `DOWN_SECONDS` because of ``error``, and start to probe the node.
 
-        ``closed``: the event that ends the probing; ``None``: that of the next `close`.
+        ``closed``: the event that ends the probing; ``None``: the event that the next `close` sets.
         """
         self._failed[index] = time.monotonic() + DOWN_SECONDS, error
         self._start(self._probe, index, self._probing, closed)

@@ -177,9 +177,10 @@ class Broadcast:
         del self.open[number]
 
     def _broken(self, slot: int, connection: InFlightConnection, error: Exception) -> None:
-        """Repeat the request of ``slot`` on a new connection if the server had closed ``connection``.
+        """Repeat the request of ``slot`` on a new connection if the server has closed ``connection``.
 
-        Otherwise, and after `MAX_CONNECTIONS` connections, records a fault for ``error`` as the reply.
+        After any other ``error``, and after `MAX_CONNECTIONS` connections for this request, records a fault as the
+        reply.
         """
         fault = connection.fail(error)
         if fault.stale and connection.tries < MAX_CONNECTIONS:

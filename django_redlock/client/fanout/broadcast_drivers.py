@@ -73,7 +73,8 @@ class FanOut:
     async def aperform(self, request: SendToAll) -> list[Any]:
         """`perform` for asyncio. At most `MAX_IN_FLIGHT` requests of an event loop are performed at the same time.
 
-        Waits for its turn first. Returns only faults if no request of the loop is answered for the node timeout.
+        Waits for a free slot first. If no request of the loop gets a reply for as long as the node timeout meanwhile,
+        sends nothing and returns a `Fault` for each request.
         """
         connections = self.connections
         slots = self._slots.setdefault(asyncio.get_running_loop(), ConcurrencyLimit(connections.timeout))

@@ -93,9 +93,9 @@ class InFlightConnection:
             self._due -= 1
 
     def _send_sources(self, first: int) -> None:
-        """Send the scripts from index ``first`` on again, with their sources, because the server doesn't know them.
+        """Send the script at index ``first`` and all later scripts again, with their sources.
 
-        The index starts at 0.
+        The server doesn't know the first of them. The index starts at 0.
         """
         calls = self.script_calls[first:]
         del self._replies[first:]
@@ -142,5 +142,5 @@ class InFlightConnection:
 
 @lru_cache(maxsize=16)
 def _encode_once(script: Any, keys: Any, args: Any) -> bytes:
-    """Return the EVALSHA command in RESP. Thanks to the cache, a request to all nodes is encoded once only."""
+    """Return the EVALSHA command in RESP. The command is cached, so a request to all nodes is encoded only once."""
     return encode_evalsha(EvalScript(script, keys, args))

@@ -55,8 +55,8 @@ class NodeConnections:
     def needed(self, count: int, decided: Callable[[Sequence[Any]], bool]) -> int:
         """Return how many of ``count`` nodes must be connected so that the request can still succeed.
 
-        That is the smallest number, at least a majority of all nodes, for which the outcome is still open although all
-        other nodes have failed. Returns 0 if the request waits for no reply.
+        This is the smallest number for which the outcome is still open if all other nodes fail, but at least a majority
+        of all nodes. ``decided``: as in `SendToAll`. Returns 0 if the request waits for no reply.
         """
         if decided([None] * count):
             return 0
@@ -100,8 +100,9 @@ class NodeConnections:
     def keep_in_flight(self, acquisition_id: bytes, node: int, connection: InFlightConnection) -> None:
         """Keep a connection with outstanding replies for the acquisition's next request to the node.
 
-        With ``b""`` for ``acquisition_id`` the connection is kept for no request, until its replies arrive or time out.
-        Closes the connection after `close`, or if another connection was kept for the same request meanwhile.
+        If ``acquisition_id`` is ``b""``, there is no next request, and the connection is kept until its replies arrive
+        or time out. Closes the connection if `close` was called since it was opened, or if another connection to the
+        node was kept for the acquisition meanwhile.
         """
         key = acquisition_id or id(connection).to_bytes(8, "big"), node
         with self._mutex:  # close() replaces the dict
