@@ -76,3 +76,18 @@ def test_a_fair_waiter_that_does_not_come(unique):
     assert not lock.acquire(False)
     now[0] += 1.1
     assert lock.acquire(False)
+
+
+def test_a_waiter_for_a_lock_of_another_kind(unique):
+    """A read lock is granted while waiters for a mutex of its name are listed, and its release wakes the first."""
+    backend, woken = LocMemBackend(unique), []
+    lock, mutex, reading = backend.lock("stock"), backend.lock("stock"), backend.rwlock("stock").read
+    lock.acquire()
+    for number in range(2):
+        backend.subscribe(mutex.new_claim(), lambda number=number: woken.append(number))
+    lock.release()
+    assert woken == [0]
+    assert reading.acquire(False)
+    assert woken == [0]
+    reading.release()
+    assert woken == [0, 1]

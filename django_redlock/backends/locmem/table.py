@@ -195,6 +195,7 @@ _ANOTHER: dict[str, Callable[[Claim, Claim], bool]] = {
     "mutex": lambda holder, claim: holder.token != claim.token,
     "semaphore": lambda holder, claim: holder.token != claim.token,
     "rlock": lambda holder, claim: holder.payload != claim.payload,
+    "rwlock": lambda holder, claim: holder.payload != claim.payload,  # for a waiter of another kind of lock
 }
 
 
