@@ -29,8 +29,8 @@ class Request(NamedTuple):
 
     ``payload`` has the encoded commands, ``replies`` is the number of their replies. The request goes to the server of
     ``pool``. Without a ``pool`` it goes to the server of ``node`` that has ``key``, and without a ``key`` to any server
-    of ``node``. ``compensation`` returns the script that undoes the request, which is sent if the replies can't be
-    read. It is ``None`` if there is nothing to undo.
+    of ``node``. ``compensation`` returns the script that undoes the request. The script is sent if the replies can't be
+    read. ``compensation`` is ``None`` if there is nothing to undo.
     """
 
     node: Node
@@ -49,8 +49,8 @@ class Request(NamedTuple):
 class BlockingRequest(NamedTuple):
     """A request that begins with BLPOP. The server may delay the replies for up to ``seconds``.
 
-    If a script follows BLPOP, ``wake_reply`` is the encoded reply to a BLPOP that finds an element. Otherwise
-    ``wake_reply`` is empty.
+    ``wake_reply``: the bytes that the server sends when BLPOP finds an element. Replies that begin with these bytes are
+    read without redis-py's parser, to save time. Empty if no script follows BLPOP.
     """
 
     request: Request
@@ -213,8 +213,8 @@ def send_all(requests: Sequence[AnyRequest]) -> list[list[Any] | Fault]:
 def _read_poking(connection: Any, count: int, end: float, timeout: float) -> list[Any]:
     """Read and return the next ``count`` replies. The server may block until ``end`` (monotonic seconds).
 
-    Waits up to ``timeout`` seconds longer. At ``end`` a PING makes an idle server notice that the timeout of its
-    blocking command has passed.
+    Waits for the replies until ``timeout`` seconds after ``end``. Sends a PING at ``end``, because an idle server may
+    notice late that the timeout of its blocking command has passed.
     """
     if connection.can_read(max(0.001, end - time.monotonic())):
         return read_replies(connection, count, end + timeout)

@@ -32,7 +32,7 @@ def encode_eval(call: EvalScript) -> bytes:
 
 @cache
 def _evalsha(script: Script) -> bytes:
-    """Return the beginning of an EVALSHA command for ``script`` in RESP, up to the number of keys."""
+    """Return the first part of an EVALSHA command for ``script`` in RESP. It ends with the number of keys."""
     head = b"*%d\r\n" % (3 + script.keys + script.args)
     return head + b"$7\r\nEVALSHA\r\n$40\r\n%b\r\n$%d\r\n%d" % (script.sha, len(str(script.keys)), script.keys)
 

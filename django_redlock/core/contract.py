@@ -19,7 +19,7 @@ class Algorithm(Protocol):
 
     Every method returns a flow: a generator that yields requests to the store, receives the replies, and returns the
     result. ``primitive`` is the kind of lock, ``claim`` the request of one ``acquire()``. All methods but
-    ``extend_many`` raise ``LockUnavailable`` when the store does not reply or grants nothing.
+    ``extend_many`` raise ``LockUnavailable`` when the store does not reply, or grants no locks at the moment.
     """
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
@@ -67,8 +67,9 @@ class Gate(Protocol):
     ) -> Flow[bool]:
         """Release the lock like `Algorithm.release`, or hand it over to a waiter of this process.
 
-        ``keep``: seconds for which the lock stays taken. ``handed_over``: gets an item before the lease is handed over
-        without a request, so that its token stays in the store. Returns whether the lock was still held.
+        ``keep``: seconds for which the lock stays taken. ``handed_over``: a list. An item is appended before the lease
+        is handed over without a request. The store then keeps the token of this lease for the next holder, so the
+        caller must not release the token, even after an exception. Returns whether the lock was still held.
         """
 
 

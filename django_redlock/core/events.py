@@ -38,13 +38,15 @@ class LockHandle(Protocol):
 class Event(NamedTuple):
     """One event of a lock.
 
+    - ``kind``: ``"acquired"``, ``"released"``, ``"refused"``, ``"lost"`` or ``"forced"`` (released by force).
     - ``lock``: the handle; ``None`` for ``"forced"``.
     - ``waited``, ``held``: seconds. ``primitive``: the kind of lock.
     - ``holder``: an owner as JSON. For ``"acquired"`` the holder, for ``"released"`` and ``"lost"`` the previous
       holder, for ``"refused"`` the holder that caused the refusal, for ``"forced"`` the operator.
-    - ``reason``: for ``"refused"``, ``"taken"``, ``"quarantine"``, ``"unavailable"`` (the store does not serve) or
-      ``"misused"`` (any other error, for example a key with a value of another type). For ``"released"``,
-      ``"unconfirmed"`` if the store did not serve, or ``"handed_off"``. For ``"lost"``, a sentence.
+    - ``reason`` of the kind ``"refused"``: one of ``"taken"``, ``"quarantine"``, ``"unavailable"`` (the store does not
+      serve) and ``"misused"`` (any other error, for example a key with a value of another type). Of the kind
+      ``"released"``: ``"unconfirmed"`` if the store did not serve, ``"handed_off"`` after ``hand_off()``, otherwise
+      empty. Of the kind ``"lost"``: a sentence.
     """
 
     kind: Literal["acquired", "released", "refused", "lost", "forced"]

@@ -2,8 +2,8 @@
 
 A child has only the thread that forked. A mutex or an import lock that another thread held stays locked in the child
 forever. So background threads work within ``with fork.postponed:``, and a fork waits until these blocks have ended. The
-wait takes milliseconds, and ``FORK_TIMEOUT`` at most, because a store may hang. A thread that waits for a reply holds
-no mutex.
+wait takes milliseconds. If a store hangs, the fork goes on after ``FORK_TIMEOUT``, which does no harm, because a thread
+that waits for a reply holds no mutex.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class ForkGuard:
         self.enter()
 
     def enter(self, caller: int = 0) -> None:
-        """Enter the guard.
+        """Enter the guard. Waits for the end of a fork first, ``FORK_TIMEOUT`` at most.
 
-        ``caller``: the id of a thread that waits for this thread. While ``caller`` is inside, a fork waits for
-        ``caller``, so this thread does not wait for the fork.
+        ``caller``: the id of a thread that waits for this thread. If ``caller`` is inside, this thread enters at once:
+        the fork waits for ``caller``, so a wait for the fork would be a deadlock.
         """
         me = threading.get_ident()
         with self._mutex:

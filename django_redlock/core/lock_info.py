@@ -58,8 +58,9 @@ class LockInfo:
     def ttl(self) -> float | None:
         """The ttl of the lease in seconds; ``None`` if unknown.
 
-        ``ttl - remaining`` is the time since the last renewal or the grant. The owner in the store has the ttl of the
-        acquire. A longer ttl that was passed to ``extend()`` shows only while more than the ttl of the acquire remains.
+        ``ttl - remaining`` is the time since the last renewal or the grant. The store keeps only the ttl of
+        ``acquire()``. After an ``extend()`` to another ttl, the value is the larger of the ttl of ``acquire()`` and
+        `remaining`, and may differ from the ttl of the lease.
         """
         return max(self.owner.ttl, self.remaining) if self.owner.ttl and self.remaining is not None else None
 
@@ -111,9 +112,10 @@ def visible_token_prefix(token: bytes) -> str:
 
 
 def owner_of(token: bytes, text: bytes) -> Owner:
-    """Parse ``text``, the JSON of a holder's owner, with ``since`` as the time of the granted attempt.
+    """Parse ``text``, the JSON of a holder's owner, and set ``since`` of the result to the time of the granted attempt.
 
-    In the JSON, ``since`` is the time of ``acquire()``. The ``token`` contains the time from there to the attempt.
+    In the JSON, ``since`` is the time of ``acquire()``. The ``token`` contains the time from ``acquire()`` to the
+    attempt.
     """
     owner = Owner.parse(text)
     waited = waited_before(token) if owner.since else 0.0

@@ -28,10 +28,10 @@ _TOKEN = re.compile(rb"[0-9a-f]{32}")
 class Claim(NamedTuple):
     """The request of one ``acquire()``: the lock ``name`` for ``ttl`` seconds, under a secret ``token``.
 
-    ``owner`` describes the caller as JSON. An acquire makes several attempts while it waits. The last eight hex digits
-    of the token number the attempts, because a late cancellation of one attempt must not release the next. The number
-    is the milliseconds since ``asked``, and grows with each attempt. Inspection adds it to ``since``, the time of
-    ``acquire()`` in the owner, to show when the granted attempt was made.
+    ``owner`` describes the caller as JSON. An acquire makes several attempts while it waits. Each attempt has another
+    number in the last eight hex digits of the token, so that a late cancellation of one attempt does not release the
+    next. The number is the milliseconds from ``acquire()`` to the attempt, and grows with each attempt. To show when
+    the granted attempt was made, inspection adds the number to ``since``, the time of ``acquire()`` in the owner.
     """
 
     name: str
@@ -95,8 +95,9 @@ class Claim(NamedTuple):
     def all_attempts(self) -> Claim:
         """Return a claim whose release releases the lock for every attempt of this ``acquire()``.
 
-        The token of the result is the `acquisition_id`, because scripts compare only the beginning of the stored token.
-        Call this method on the claim of the first attempt. The claim of a later attempt is returned unchanged.
+        Works only for the claim of the first attempt. The token of the result is the `acquisition_id`, because scripts
+        compare only the beginning of the stored token. The claim of a later attempt is returned unchanged, so that its
+        release releases the lock for that attempt only.
         """
         return self._replace(token=self.acquisition_id) if self.token[_SECRET:] == _FIRST else self
 
@@ -129,7 +130,7 @@ class Lease(NamedTuple):
 
     @property
     def shortest_ttl(self) -> float:
-        """The shortest ttl in seconds that the server may have set: it may have run extensions without a reply."""
+        """The shortest ttl in seconds that the server may have set, also by extensions whose reply was lost."""
         return min(self.ttl, self.least)
 
     def suits(self, claim: Claim) -> bool:
@@ -163,7 +164,7 @@ class Lease(NamedTuple):
         return self._replace(ttl=ttl, valid_until=min(self.valid_until, valid_until(now, ttl)))
 
     def unsure(self, ttl: float) -> Lease:
-        """Return this lease after an extension to ``ttl`` seconds got no reply.
+        """Return this lease after an extension to ``ttl`` seconds got no reply. `shortest_ttl` is then at most ``ttl``.
 
         The server may still run the request.
         """
@@ -242,7 +243,7 @@ def seconds(value: Seconds, what: str) -> float:
 def check_lease(value: float, what: str) -> float:
     """Return ``value``, a ttl in seconds. ``what`` names the value in errors.
 
-    Raises ``ValueError`` for a ttl below `LEAST`, because clock drift would leave too little of the lease.
+    Raises ``ValueError`` for a ttl below 0.003 seconds, because clock drift would leave too little of the lease.
     """
     if value < LEAST:
         raise ValueError(f"{what} must be at least {LEAST:g} s, not {value:g}: less leaves no time to hold the lock")

@@ -77,16 +77,17 @@ def idempotent(
     database that the view writes to, the answer is written in the same transaction as the work of the view; a lock of
     the backend ``using`` refuses repeats meanwhile. Async views can't have a ``database``.
 
-    ``required``: whether a request needs a key. ``scope``: a function of the request that returns a text for the client
-    to whom the key belongs, by default for the user or else the session. ``keep``: seconds for which an answer is kept.
-    ``ttl``: seconds of the running request's lease, which is renewed. ``in_doubt``: in Redis, what happens to a repeat
-    of a request whose process has died: ``"refuse"`` (the default) answers 409, ``"run"`` runs the view again.
+    ``required``: whether a request needs a key. ``scope``: a function that gets the request, and returns a text that
+    identifies the client to whom the key belongs; by default, the text identifies the user, or the session of an
+    anonymous user. ``keep``: seconds for which an answer is kept. ``ttl``: seconds of the lease of a running request;
+    the lease is renewed. ``in_doubt``: in Redis, what happens to a repeat if the outcome of the request is unknown, for
+    example because its process has died: ``"refuse"`` (the default) answers 409, ``"run"`` runs the view again.
     ``headers``: the response headers to store. ``max_answer``: the largest body to store, in bytes. ``methods``: the
     HTTP methods to protect.
 
-    Exceptions, statuses of 500 and above, 408, 425 and 429, errors with ``Retry-After``, and the response of a locked
-    view that did not get its lock are not stored, so a repeat runs the view again. A streaming or too large response
-    raises ``AnswerNotStorable``.
+    The following are not stored, so a repeat runs the view again: exceptions of the view, statuses of 500 and above,
+    408, 425 and 429, errors with ``Retry-After``, and the response of a locked view that did not get its lock. A
+    streaming or too large response raises ``AnswerNotStorable``.
 
     The decorator raises ``TypeError`` and ``ValueError`` for bad options and for an object that is not a view.
     """
@@ -201,8 +202,9 @@ def _flow(terms: _Terms, entry_of: Callable[[], Any], work: Callable[[], Any], b
     """Handle one request. Returns the view's response, the stored response of an earlier request, or an error response.
 
     ``entry_of``: returns the result of `_Terms.entry_of`. ``work``: runs the view in its transactions, and returns
-    response and answer; used with ``database`` only. ``began``: a list that gets the entry just before the view runs;
-    not used with ``database``. Raises the exception of the view.
+    response and answer; used with ``database`` only. ``began``: an empty list. The entry is appended just before the
+    view runs, so that the caller no longer cancels the flow; not used with ``database``. Raises the exception of the
+    view.
     """
     entry = yield _Query(entry_of)
     if isinstance(entry, HttpResponse):

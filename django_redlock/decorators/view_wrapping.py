@@ -28,10 +28,12 @@ def right_place(decorator: str) -> str:
 
 
 def check_place(decorator: str, inner: str, opted_out: set[str]) -> None:
-    """Raise ``TypeError`` inside a transaction of ``ATOMIC_REQUESTS``, because the transaction would end too late.
+    """Raise ``TypeError`` if the decorator runs inside a transaction of ``ATOMIC_REQUESTS``.
 
-    ``decorator``: name of the decorator that is in the wrong place. ``inner``: what must not be inside the transaction,
-    for the error's text. ``opted_out``: the database aliases that the view excludes from ``ATOMIC_REQUESTS``.
+    The transaction would end too late: after the lock was released, or after the answer was stored. ``decorator``: name
+    of the decorator that is in the wrong place. ``inner``: what the transaction must not enclose ("the lock" or "the
+    stored answer"), for the error's text. ``opted_out``: the database aliases that the view excludes from
+    ``ATOMIC_REQUESTS``.
     """
     for alias, settings in connections.settings.items():
         if settings["ATOMIC_REQUESTS"] and alias not in opted_out and in_atomic(connections[alias]):
@@ -52,9 +54,9 @@ class EveryAlias(set[str]):
 def opted_out_aliases(view: Any) -> EveryAlias:
     """Return the database aliases that ``view`` excludes from ``ATOMIC_REQUESTS``.
 
-    Decorators that stand above ours may still add aliases to the returned set. Above ``method_decorator()`` they add
-    them to a set that all views with this method share. This raises ``TypeError``, because the views that have not
-    opted out would run without their transactions.
+    Decorators above ours may still add aliases to the returned set. A decorator above ``method_decorator()`` adds its
+    aliases to a set that all views with the same method share. Raises ``TypeError`` if that set has an alias with
+    ``ATOMIC_REQUESTS``, because the views that have not opted out would run without their transactions.
     """
     own = getattr(view, "_non_atomic_requests", ())
     owner, method = getattr(getattr(view, "func", None), "__self__", None), getattr(view, "__name__", "")

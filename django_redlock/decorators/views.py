@@ -112,7 +112,7 @@ def locked_view(
 
 
 class ViewLock(NamedTuple):
-    """The options of one `locked_view`. It makes the lock for a request, and the response to a request without lock.
+    """The options of one `locked_view`. Makes the lock for a request, and the response if the lock is not acquired.
 
     ``name_of``: makes the lock's name from the arguments of the view.
     """
@@ -151,7 +151,7 @@ class ViewLock(NamedTuple):
     def is_missed(self, held: Lock | None, error: LockNotAcquired | LockUnavailable) -> bool:
         """Return whether ``error`` is about the view's own lock, and not about another lock that the view uses.
 
-        It is if the lock was not acquired (``held`` is ``None``), or if ``switch()`` has found no free stripe.
+        Returns ``True`` if the lock was not acquired (``held`` is ``None``), or if ``switch()`` found no free stripe.
         """
         return held is None or (isinstance(held, Striped) and held.token is None and error.name == held.name)
 

@@ -1,7 +1,7 @@
 """One asyncio connection that carries the requests of all tasks of an event loop to one server.
 
 The requests of one round of the loop are written together, and the replies are matched in order (redis.io, "Redis
-pipelining"). A written request fails when the server has replied to no request for the node timeout.
+pipelining"). A request that was sent fails if the server sends no reply to any request during the node timeout.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Compensation = Callable[[], EvalScript] | None
 class PendingRequest:
     """A request on a shared connection. ``future`` gets the list of its ``count`` replies.
 
-    ``payload`` has the encoded commands. ``compensation`` returns the script that undoes the request; ``None``: nothing
-    to undo.
+    ``payload`` has the encoded commands. ``compensation`` is a function that returns the script that undoes the
+    request. It is ``None`` if there is nothing to undo.
     """
 
     __slots__ = ("compensation", "count", "future", "payload", "sent_at")
@@ -105,7 +105,7 @@ class SharedConnection(asyncio.Protocol):
     _close = retire  # the name that redis-py's connections use
 
     async def disconnect(self) -> None:
-        """Call `retire`. If no task waits for a reply, wait until the connection is closed."""
+        """Call `retire`, and return when the connection is closed. Return at once if tasks still wait for replies."""
         self.retire()
         if self._transport.is_closing():
             await self._closed
@@ -165,7 +165,7 @@ class SharedConnection(asyncio.Protocol):
             self._close_if_unused()
 
     def _answer(self, reply: Any) -> None:
-        """Pass ``reply`` to the first request in flight, whose future is set when it has all its replies.
+        """Pass ``reply`` to the oldest request in flight. The last reply to a request sets the future of the request.
 
         If no request is in flight, an error reply closes the connection, and any other reply raises ``ValueError``.
         """
@@ -191,10 +191,10 @@ class SharedConnection(asyncio.Protocol):
     # ── deadlines and the end ────────────────────────────────────────────────────────────────
 
     def _watch(self) -> None:
-        """Start a timer for the deadline of the oldest request in flight. After the deadline, start one for `_expire`.
+        """Set a timer for the deadline of the oldest request in flight. If the deadline has passed, schedule `_expire`.
 
-        If the loop was blocked at the deadline, the second timer waits as long again as the loop was late, up to the
-        timeout, because the reply may have arrived.
+        If the event loop was blocked at the deadline, `_expire` is delayed by the time for which the loop was late (at
+        most the timeout), so that a reply that has arrived meanwhile is read first.
         """
         self._timer = None
         oldest = next((each for each in self._in_flight if each.awaited or not self.retired), None)
@@ -207,9 +207,9 @@ class SharedConnection(asyncio.Protocol):
                 self._timer = self._loop.call_at(end, self._expire, now - self._timeout)
 
     def _expire(self, sent_by: float) -> None:
-        """Fail the requests that were sent by ``sent_by`` and retire, if no reply has arrived since ``sent_by``.
+        """If no reply has arrived since the time ``sent_by``, fail the requests that were sent until then, and retire.
 
-        ``sent_by`` is a time of the event loop in seconds. Later requests keep their own deadlines.
+        ``sent_by``: seconds of the event loop's clock. Later requests keep their own deadlines.
         """
         if self._last_reply <= sent_by:
             for request in [each for each in self._in_flight if each.awaited and each.sent_at <= sent_by]:

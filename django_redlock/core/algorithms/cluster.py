@@ -1,8 +1,9 @@
 """The algorithm for a Redis Cluster: as on one node, but the locks of a multilock may be in different slots.
 
 A script can't acquire locks in several slots. Every client acquires the locks slot by slot in the same order. A client
-that is refused in one slot releases its locks in the other slots before it waits, so there is no deadlock. Of several
-clients that try at the same time, only a holder can refuse the client that got furthest, so one client succeeds.
+that is refused in one slot releases its locks in the other slots before it waits, so there is no deadlock. If several
+clients try at the same time, one of them succeeds: the client that has come furthest in the order can be refused only
+by a client that already holds all its locks.
 """
 
 from __future__ import annotations
@@ -92,11 +93,12 @@ class Cluster(SingleNode):
     def _try_all_slots(
         self, primitive: Primitive, claim: Claim, wait: int, loose: list[Claim]
     ) -> Flow[Lease | tuple[int, Refusal] | Fault]:
-        """Acquire slot by slot. If a slot refuses or has no reply, the slots acquired so far are released.
+        """Acquire slot by slot. If a slot refuses, or its server does not reply, release the slots acquired so far.
 
-        Returns the lease, a `Fault` if a slot has no reply, or a pair: the index of the slot that refused, and the
-        refusal. ``wait``: see `Primitive.acquire_request`. ``loose`` collects the claims for single slots whose acquire
-        or release got no reply, because the store may still have granted them.
+        Returns the lease, a `Fault` if the server of a slot does not reply, or a pair: the index of the slot that
+        refused, and the refusal. ``wait``: see `Primitive.acquire_request`. ``loose``: the same list for all attempts.
+        Each claim for a single slot that the store may have granted, because a reply is missing, is appended to the
+        list. If a slot refuses because this client holds it, the claims in ``loose`` are released.
         """
         leases: list[Lease] = []
         parts = by_slot(claim)
@@ -126,8 +128,8 @@ class Cluster(SingleNode):
     ) -> Flow[Lease | Fault]:
         """Return one lease for all slots, with the earliest end and the largest fencing token of ``leases``.
 
-        With fencing, the token is first stored in every slot. If a slot has no reply to that, all slots are released,
-        and the `Fault` is returned.
+        With fencing, the token is first stored in every slot. If the server of a slot does not reply to this request,
+        all slots are released, and the `Fault` is returned.
         """
         token = max(lease.fencing_token for lease in leases)
         if claim.fencing:
@@ -142,8 +144,8 @@ class Cluster(SingleNode):
     ) -> Flow[list[Lease | Fault | None]]:
         """Extend many leases in one batch. ``leases``: pairs of a lease and its new ttl in seconds.
 
-        Returns for each lease: the extended lease, ``None`` if the lease is lost in any slot, or a `Fault` if a slot
-        has no reply.
+        Returns for each lease: the extended lease, ``None`` if the lease is lost in any slot, or a `Fault` if the
+        server of a slot does not reply.
         """
         start = self.clock()
         parts = [by_lock(lease.claim) if start < lease.valid_until else [] for lease, _ in leases]
@@ -162,7 +164,7 @@ class Cluster(SingleNode):
         return outcomes
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        """Remove ``claim`` from the waiters and release all its attempts. Raises ``LockUnavailable``.
+        """Remove ``claim`` from the waiters, and release the locks for all its attempts. Raises ``LockUnavailable``.
 
         Returns whether the claim held all its locks.
         """
@@ -178,7 +180,10 @@ class Cluster(SingleNode):
         return [len(by_slot(claim)) == 1 and next(served) for _, claim in claims]
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Release all locks of ``claim``. Raises ``LockUnavailable``. Returns whether the claim held all its locks."""
+        """Release all locks of ``claim``. Raises ``LockUnavailable``. Returns whether the claim held all its locks.
+
+        ``keep``: seconds for which the locks stay taken.
+        """
         parts = by_lock(claim)
         if len(parts) == 1:
             return (yield from super().release(primitive, claim, keep))

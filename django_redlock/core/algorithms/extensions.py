@@ -16,9 +16,9 @@ _EXTEND, _EXTEND_MANY = script("mutex_extend"), script("mutex_extend_many")
 def run_extensions(runs: Sequence[EvalScript], more: Sequence[EvalScript]) -> Flow[list[Any]]:
     """Run the extensions ``runs`` and the scripts ``more`` in one pipeline. Returns the replies to ``runs``, in order.
 
-    One script extends many mutexes. A mutex that this script did not extend gets a script of its own, and is lost only
-    if that script says so. A proxy in front of several servers may refuse a script with keys of several servers, or
-    send it to one of these servers only.
+    One joint script extends many mutexes. A mutex that the joint script did not extend gets its own script in a second
+    pipeline. Only the reply to its own script shows that a mutex is lost: a proxy in front of several servers may
+    refuse a script with keys of several servers, or send it to one of them only. The replies to ``more`` are ignored.
     """
     parts = _split(runs)
     replies = yield Batch([*(_joined([runs[index] for index in part]) for part in parts), *more])
@@ -34,7 +34,7 @@ def run_extensions(runs: Sequence[EvalScript], more: Sequence[EvalScript]) -> Fl
 
 
 def _split(runs: Sequence[EvalScript]) -> list[list[int]]:
-    """Return the indexes of ``runs`` in groups. One script can run each group: mutexes with equal arguments."""
+    """Return the indexes of ``runs`` in groups of mutexes with equal arguments, which one joint script can extend."""
     alike: dict[Hashable, list[int]] = defaultdict(list)
     for index, run in enumerate(runs):
         alike[run.args[1:] if run.script is _EXTEND else index].append(index)

@@ -1,4 +1,4 @@
-"""Merges the descriptions of one lock by several nodes."""
+"""Merges the descriptions that several nodes return for the same lock."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from ..lock_info import LockInfo
 
 
 def merge_views(found: Sequence[LockInfo], votes: int = 1) -> LockInfo | None:
-    """Return the description of a lock that most nodes agree on; ``None`` if fewer than ``votes`` nodes agree.
+    """Return the description of a lock that most nodes agree on; ``None`` if fewer than ``votes`` nodes agree on it.
 
-    ``found``: the descriptions by all nodes that have the lock. The waiters are those of the node that lists most.
+    ``found``: the descriptions from all nodes that have the lock. The result has the waiters of the node that lists the
+    largest number of waiters.
     """
     if len(found) < votes:
         return None
@@ -24,7 +25,10 @@ def merge_views(found: Sequence[LockInfo], votes: int = 1) -> LockInfo | None:
 
 
 def _merge_holders(found: Sequence[LockInfo], votes: int) -> LockInfo | None:
-    """Merge the nodes' descriptions of a lock with one holder: the holder that most nodes report is kept."""
+    """Merge the nodes' descriptions of a lock with one holder. The result has the holder that most nodes report.
+
+    Returns ``None`` if fewer than ``votes`` nodes report this holder.
+    """
     digest, known = Counter(each.digest for each in found).most_common(1)[0]
     same = [each for each in found if each.digest == digest]
     return replace(same[0], nodes=tuple(node for each in same for node in each.nodes)) if known >= votes else None
@@ -34,9 +38,9 @@ def _merge_shares(found: Sequence[LockInfo], votes: int) -> LockInfo | None:
     """Merge the nodes' descriptions of a lock with several holders into one description.
 
     ``found``: one description from each node that has the lock. A holder is kept if at least ``votes`` of these nodes
-    and at least half of them report it. If half report none of the holders, those that most nodes report are kept.
-    Returns ``None`` if no holder is reported by ``votes`` nodes. Holders are counted one by one, because each may have
-    been granted by a different set of nodes.
+    and at least half of them report it. If no holder is reported by half of them, the holders that the most nodes
+    report are kept. Returns ``None`` if no holder is reported by ``votes`` nodes. Holders are counted one by one,
+    because each may have been granted by a different set of nodes.
     """
     known = Counter(digest for each in found for digest in each.digests)
     if max(known.values()) < votes:

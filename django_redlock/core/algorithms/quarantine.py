@@ -61,9 +61,9 @@ def standalone_quarantine(key_prefix: str, max_ttl: float) -> Quarantine:
 def replica_quarantine(key_prefix: str, max_ttl: float, lag: int, waits: int, required: str) -> Quarantine:
     """Return the `Quarantine` for a primary whose replicas must confirm grants. ``max_ttl``: longest lease in seconds.
 
-    ``lag``: seconds without an acknowledgement after which a replica counts as gone. ``required``: the replicas that
-    must keep up (``majority``, ``all`` or a number). ``waits``: the number of acknowledgements that the client waits
-    for.
+    ``lag``: seconds without an acknowledgement after which a replica counts as gone. ``required``: how many replicas
+    must confirm (``majority``, ``all`` or a number). ``waits``: the number of replicas for which the client waits. If
+    ``required`` amounts to another number at present, the script refuses, and its reply names that number.
     """
     args = (millis(max_ttl), b"%d" % lag, b"%d" % waits, required.encode())
     return Quarantine("quarantine_replicas", f"{key_prefix}:marker".encode(), args)

@@ -153,9 +153,9 @@ class Redlock(NamedTuple):
     def _pause(self, primitive: Primitive, claim: Claim, refused: RefusedAttempt, left: float, tries: int) -> Flow[int]:
         """Wait for a wake-up, or for a random time after a split vote.
 
-        Returns the argument ``wait`` of the next attempt. ``left``: seconds until the deadline. ``tries``: the number
-        of earlier attempts. If the vote may have been split, the time limit of the wait is short at first and doubles
-        with each attempt.
+        Returns the argument ``wait`` for the next `Primitive.acquire_request`. ``left``: seconds until the deadline.
+        ``tries``: the number of earlier attempts. If the vote may have been split, the time limit of the wait is short
+        at first and doubles with each attempt.
         """
         backoff = min(left, self.shuffle(*BACKOFF_SECONDS))
         if refused.wake_node is None:
@@ -204,10 +204,12 @@ class Redlock(NamedTuple):
     def _count_extensions(
         self, primitive: Primitive, lease: Lease, ttl: float, start: float, replies: list[Any], silent: set[int]
     ) -> Flow[Lease | Fault | None]:
-        """Return the outcome of an extension from the ``replies`` of all nodes, and restore the lock where it is gone.
+        """Count the ``replies`` of all nodes to an extension, and restore the lock on nodes that do not have it.
 
-        ``start``: when the extension was sent, in monotonic seconds. ``silent``: nodes that have not replied to another
-        restore of this renewal. They are not waited for again if a majority has confirmed the lease.
+        Returns the extended lease, ``None`` if the lease is lost, or a `Fault` if too few nodes replied. ``start``:
+        when the extension was sent, in monotonic seconds. ``silent``: the nodes that did not reply when another lock of
+        the same batch was restored. If a majority has confirmed the lease, the lock is not restored on these nodes, and
+        further nodes that do not reply are added to the set.
         """
         need = votes_needed(self.nodes, primitive.limit)
         absent = [node for node in lease.nodes if replies[node] == 0]
@@ -282,10 +284,11 @@ class Redlock(NamedTuple):
         ]
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        """Return the holder on most nodes, with the names of these nodes; ``None`` if the lock is not held.
+        """Return the holder that most nodes report, with the names of these nodes; ``None`` if the lock is not held.
 
-        ``with_waiters``: describe the waiters, too. Otherwise a holder that can't have a majority is ignored, because
-        its votes are late or belong to a lost lock. Raises ``LockUnavailable`` if no majority replies.
+        ``with_waiters``: describe the waiters, too, and also a holder that can't have a majority. Without it, the lock
+        of such a holder counts as not held, because its votes are left over from a late grant or a lost lock. Raises
+        ``LockUnavailable`` if no majority replies.
         """
         asks = self._everywhere(EvalScript(_DESCRIBE, (keys.lock,), (b"1" if with_waiters else b"0",)))
         replies = yield SendToAll(asks, _all_answered, b"")

@@ -71,8 +71,8 @@ class Replicated:
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
         """Acquire on the primary, retrying after each wake-up until ``deadline`` (monotonic seconds).
 
-        Returns a lease or a refusal. Raises ``LockUnavailable`` if the primary does not reply or grants nothing. If too
-        few replicas acknowledge, releases the grant and raises ``LockUnavailable``.
+        Returns a lease or a refusal. Raises ``LockUnavailable`` if the primary does not reply, or grants no locks at
+        the moment. If too few replicas acknowledge, releases the grant and raises ``LockUnavailable``.
         """
         wait, waited = primitive.waiter_ttl_ms if deadline > self.clock() else 0, False
 
@@ -115,7 +115,7 @@ class Replicated:
         return outcome
 
     def run_granting(self, run: EvalScript, name: str) -> Flow[Any]:
-        """Run a script that grants something to ``name`` or refuses it. Returns the reply or a `Fault`.
+        """Run a script that grants or refuses the lock ``name``. Returns the reply or a `Fault`.
 
         If too few replicas acknowledge a grant, the compensation of ``run`` is run, which takes the grant back.
         """
@@ -162,9 +162,10 @@ class Replicated:
         return replies, LockUnavailable(name, f"{count} of {expected} replicas confirmed within {self._wait:g} s")
 
     def _run_confirmed(self, name: str, *runs: EvalScript) -> Flow[tuple[list[Any], LockError | None]]:
-        """Run scripts as `_confirmed` does, for the number of replicas that the primary names.
+        """Run scripts as `_confirmed` does, and repeat them if the primary requires another number of replicas.
 
-        The primary names the number if the last script is `Quarantine.noop_request`. Raises ``LockUnavailable``.
+        The reply names the required number if the last script is a `Quarantine.noop_request`. After any other script,
+        the last known number counts. Raises ``LockUnavailable``.
         """
         for _ in range(_ADJUSTMENTS):
             expected = self._expected[0]
@@ -223,7 +224,10 @@ class Replicated:
         return [outcomes.get(lease.claim.token) for lease, _ in leases]
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Release all attempts of ``claim``. Returns whether the claim held the lock. Raises ``LockUnavailable``."""
+        """Release the lock for all attempts of ``claim``. Returns whether the claim held the lock.
+
+        ``keep``: seconds for which the lock stays taken. Raises ``LockUnavailable``.
+        """
         return self._single_node.release(primitive, claim.all_attempts(), keep)
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:

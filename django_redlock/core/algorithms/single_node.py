@@ -43,12 +43,12 @@ def run_in_order(runs: Iterable[EvalScript]) -> Flow[Any]:
 
 
 def _granted_after(refusal: Refusal, server_us: int, asked: float, now: float) -> float:
-    """Return the earliest time at which the node can have granted the lock to a waiter, in monotonic seconds.
+    """Return when the lease of a waiter begins, in monotonic seconds: the earliest possible time of the grant.
 
-    This is the time of the refused request, plus the time that the node's clock shows between refusal and grant, less
-    drift. It lies between ``asked``, when the granted request was sent, and ``now``, when its reply was read (both in
-    monotonic seconds). The reply may have waited in the socket, so ``now`` itself is too late. ``server_us``: the
-    node's clock at the grant, in µs.
+    This is the time of the earlier request, which was refused, plus the time that passed on the node's clock from the
+    refusal to the grant, less drift. The result is at least ``asked``, when the granted request was sent, and at most
+    ``now``, when its reply was read (both in monotonic seconds). ``now`` itself is too late, because the reply may have
+    waited in the socket. ``server_us``: the node's clock at the grant, in µs.
     """
     waited = (server_us - refusal.server_us) / 1e6
     return max(asked, min(now, refusal.asked_at + waited * (1 - DRIFT)))
@@ -68,20 +68,24 @@ def block(name: str, signal: Block, left: float) -> Flow[None]:
 
 
 def must_requeue(wait: int, left: float) -> bool:
-    """Return whether a refused client must queue again: it has made its last try, but time is left.
+    """Return whether a refused client must queue again: it is no longer listed as a waiter, but time is left.
 
-    ``wait``: the argument ``wait`` of the refused request. ``left``: seconds until the deadline.
+    ``wait``: the argument of the refused request, see `Primitive.acquire_request`. The store does not list a client
+    after `LAST_TRY`, which may be sent early because of a wake-up. ``left``: seconds until the deadline.
     """
     return wait == LAST_TRY and left > MIN_WAIT_SECONDS
 
 
 def is_listed(wait: int) -> bool:
-    """Return whether the store lists a refused client as a waiter. ``wait``: the argument of its acquire request."""
+    """Return whether the store lists a refused client as a waiter.
+
+    ``wait``: the argument of the refused request, see `Primitive.acquire_request`.
+    """
     return wait not in (0, LAST_TRY)
 
 
 def cancel_requests(primitive: Primitive, claim: Claim) -> list[EvalScript]:
-    """Return the requests that remove ``claim`` from the waiters, and release all its attempts."""
+    """Return the requests that remove ``claim`` from the waiters, and release the lock for all its attempts."""
     return [primitive.dequeue_request(claim), primitive.release_request(claim.all_attempts())]
 
 
@@ -90,8 +94,9 @@ def quarantine_restore_request(
 ) -> EvalScript:
     """Return the request that restores a lock on a server that has forgotten it and is in quarantine.
 
-    Send `Quarantine.noop_request` first: this may be the first request since the restart. The reply counts only until
-    the old lease ends. After that, the server may have granted the lock to another client and forgotten that, too.
+    The caller must send `Quarantine.noop_request` first, which starts a quarantine that is due. The caller must ignore
+    a reply that arrives after the end of the old lease: the server may have granted the lock to another client by then,
+    and have forgotten that grant, too.
     """
     return guard.wrap(restore_request(primitive, claim, ttl, node), "quarantine_restore")
 
@@ -129,7 +134,7 @@ def extension(lease: Lease, ttl: float, reply: Any, start: float) -> Lease | Fau
 
 
 def is_confirmed(reply: Any) -> bool:
-    """Return whether ``reply`` confirms an extension, or a request that restores the lock in its place."""
+    """Return whether ``reply`` confirms an extension, or grants the lock to a restore request or a hand-over."""
     return reply == 1 or (isinstance(reply, list) and reply[:1] == [1]) or (isinstance(reply, int) and reply > 1)
 
 
@@ -138,8 +143,8 @@ def retry_until_served(
 ) -> Flow[Any]:
     """Repeat ``again`` while ``reply`` is a transient `Fault` (failover, quarantine), and return the last reply.
 
-    Gives up at ``deadline`` (monotonic seconds), after `FAILOVER_SECONDS` unless a quarantine lasts longer, and at once
-    if a quarantine ends after ``deadline``.
+    Stops at ``deadline`` (monotonic seconds), or after `FAILOVER_SECONDS` if that is earlier. Waits longer for the end
+    of a quarantine, but stops at once if the quarantine ends after ``deadline``.
     """
     until = clock() + FAILOVER_SECONDS
     while isinstance(reply, Fault) and reply.transient:
@@ -243,7 +248,7 @@ class SingleNode(NamedTuple):
         return self.quarantine.wrap(run) if self.quarantine else run
 
     def run_granting(self, run: EvalScript, name: str) -> Flow[Any]:
-        """Run a script that grants something to ``name`` or refuses it. Returns the reply or a `Fault`."""
+        """Run a script that grants or refuses the lock ``name``. Returns the reply or a `Fault`."""
         return unwrap_reply((yield from run_idempotent(self.quarantine.wrap(run) if self.quarantine else run)))
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:

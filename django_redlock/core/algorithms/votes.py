@@ -12,7 +12,7 @@ from ..values import Lease, Refusal
 
 
 def votes_needed(nodes: int, limit: int = 1) -> int:
-    """Return the votes that a grant needs for a lock with ``limit`` holders, so that no more holders can be granted."""
+    """Return the number of votes that a grant needs, so that a lock can't have more than ``limit`` holders."""
     return limit * nodes // (limit + 1) + 1
 
 
@@ -20,7 +20,8 @@ class RefusedAttempt(NamedTuple):
     """The result of an attempt that too few nodes have granted.
 
     ``wake_node``: the index of the node on which to wait for a wake-up; ``None`` after a split vote. ``certain``:
-    ``False`` if the vote may have been split, or if the next release may be on other nodes than ``wake_node``.
+    ``True`` if the next release surely wakes a waiter on ``wake_node``. ``False`` if the vote may have been split, or
+    if the next release may be on other nodes only.
     """
 
     refusal: Refusal
@@ -31,9 +32,9 @@ class RefusedAttempt(NamedTuple):
 def acquire_decided(replies: Sequence[Any], need: int) -> bool:
     """Return whether the outcome of an acquire is certain: granted, or refused.
 
-    It is granted if ``need`` nodes have granted the lock, for stripes the same stripe. It is refused if so many nodes
-    have refused that ``need`` grants can't be reached.
-    ``None`` among ``replies`` stands for a reply that has not arrived.
+    The lock is granted if ``need`` nodes have granted it; a striped lock, if they have granted the same stripe. The
+    lock is refused if fewer than ``need`` nodes have granted it or may still grant it. ``None`` among ``replies``
+    stands for a reply that has not arrived.
     """
     granted: dict[Any, int] = {}
     waiting = 0

@@ -56,8 +56,8 @@ class CandidateLock(Lock):
     def _kept_until(self, lease: Lease) -> float:
         """Return the time until which the lock stays taken after a release, in monotonic seconds by the store's clock.
 
-        If the lease is lost, this is the end of the lease. The leader's work may need all of that time to stop, so
-        nodes that still have the lock must not grant it to others before. Otherwise the time depends on ``min_hold``.
+        If the lease is lost, this is the end of the lease: the leader's work may need all of that time to stop, so
+        nodes that still have the lock must keep it until then. Otherwise this is ``min_hold`` seconds after the grant.
         """
         return lease.valid_until if self._lost else super()._kept_until(lease)
 
@@ -142,7 +142,7 @@ class Election:
             event.set()
 
     def _wait(self, left: Callable[[], float]) -> Flow[None]:
-        """Wait until the state may have changed, for up to ``left()`` seconds and up to `CHECK_SECONDS`."""
+        """Wait for the next `_wake_all`, at most for ``left()`` or `CHECK_SECONDS` seconds, whichever is shorter."""
         event = WakeEvent()
         with self._mutex:
             self._events.add(event)
@@ -257,7 +257,7 @@ class Election:
     def _await_work(self, work: Work) -> Flow[None]:
         """Wait until ``on_elected`` has returned, unless the candidate ends.
 
-        The candidate must not lead again before.
+        Until then, the candidate must not lead again.
         """
 
         def left() -> float:

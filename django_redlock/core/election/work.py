@@ -1,4 +1,4 @@
-"""The callbacks of a candidate: the requests with which the election calls them, and the run of one ``on_elected``."""
+"""Runs the callbacks of a candidate: requests to call them, and `Work`, which is one call of ``on_elected``."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class CallLost(NamedTuple):
 class Work:
     """One call of ``on_elected``, in its own thread or task.
 
-    ``done``: the call has ended. ``failed``: it has raised an exception, which was logged. ``ended``: a function that
-    is called after the call, in the same thread or event loop.
+    ``done`` is true after the call. ``failed`` is true if the call has raised an exception, which was logged. The
+    function ``ended`` is called after the call, in the same thread or event loop.
     """
 
     def __init__(self, name: str, ended: Callable[[], object]) -> None:

@@ -74,25 +74,25 @@ def is_grant(reply: Any) -> bool:
 
 
 def waited(block: Any, reply: Any) -> Any:
-    """Return the reply that counts after a blocking command and an acquire script in one pipeline.
+    """Return the result of a blocking command and an acquire script that were sent together.
 
-    ``block``: the reply to the blocking command. ``reply``: the reply to the script, which usually counts. If the
-    server refused both the command and the lock, the `Fault` of the command counts, because the client would otherwise
-    repeat both without a pause.
+    ``block``: the reply to the blocking command. ``reply``: the reply to the script, which usually is the result. If
+    the server refused both the command and the lock, the result is the `Fault` of the command, because the client would
+    otherwise repeat both without a pause.
     """
     refused = type(reply) is list and reply[:1] == [0]
     return block if refused and type(block) is Fault and block.refused else reply
 
 
 def read_outcome(claim: Claim, reply: Any, start: float) -> Lease | Refusal:
-    """Return the lease or the refusal that is a node's reply to the acquire script.
+    """Parse a node's reply to the acquire script. Returns a lease or a refusal.
 
     ``start``: monotonic seconds at which the request was sent, which is before the grant. The lease begins then.
 
-    A grant is the server's time in µs, or ``{1, fencing token, time}``. A refusal is ``{0, lease left in ms, time,
-    owner}``; -1 is an endless lease. With several locks, one more number is the index of the granted or blocking lock,
-    counted from 1. Raises ``LockUnavailable`` for any other reply, also for 1, which other servers and proxies send for
-    success.
+    A grant is the server's time in µs, or ``{1, fencing token, time}``. A refusal is ``{0, ms left of the lease, time,
+    owner of the holder}``, with -1 ms for a lease without an end. With several locks, a list may end with one more
+    number: the index of the lock that was granted or that refused, counted from 1. Raises ``LockUnavailable`` for any
+    other reply, also for 1, which other servers and proxies send for success.
     """
     if type(reply) is int and reply > 1:
         return Lease.granted(claim, start, reply)
@@ -141,7 +141,7 @@ _MISUSE: Mapping[str, Callable[[str, Exception], LockError]] = {"WRONGTYPE": _ot
 
 
 def unavailable_error(name: str, reason: str, errors: Mapping[str, Exception]) -> LockUnavailable:
-    """Return the error for a store that did not reply or grants nothing.
+    """Return the error for a store that does not reply, or grants no locks at the moment.
 
     ``reason`` begins the message. ``errors`` has the error of each node by its address, which the message lists. For
     known causes the message ends with a hint.

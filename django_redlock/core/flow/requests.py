@@ -18,9 +18,9 @@ Flow = Generator[Any, Any, T]
 class EvalScript(NamedTuple):
     """A request: run a Lua script on a node. The reply is the script's reply, or a `Fault`.
 
-    ``node``: the index of the node, counted from 0. ``compensation`` makes the request that is sent on the same
-    connection after a timeout or a cancellation, when the reply will not be read. It releases a late grant, which would
-    otherwise hold the lock for a ttl.
+    ``node``: the index of the node, counted from 0. ``compensation`` returns the request that releases a late grant,
+    which would otherwise hold the lock for a ttl. The compensation is sent on the same connection if the reply will not
+    be read, after a timeout or a cancellation.
     """
 
     script: Script
@@ -53,7 +53,8 @@ class BlockThenEval(NamedTuple):
 class Block(NamedTuple):
     """A request: block on the list ``key`` until an element arrives, for at most ``seconds``.
 
-    ``more_keys``: further lists to block on. The reply is ``None`` if no element arrived in time, or a `Fault`.
+    ``more_keys``: further lists to block on. The reply is a pair, the key of the list and the element; ``None`` if no
+    element arrived in time; or a `Fault`.
     """
 
     key: bytes
@@ -65,8 +66,8 @@ class Block(NamedTuple):
 class EvalAndWait(NamedTuple):
     """A request: run scripts, then WAIT up to ``seconds`` for ``replicas`` acknowledgements, in one round trip.
 
-    The reply is a pair, the scripts' replies and the number of acknowledgements (a `Fault` if WAIT failed). It is a
-    `Fault` instead of the pair if a script failed or the server did not reply.
+    The reply is a pair: the list of the scripts' replies, and the number of acknowledgements. If WAIT failed, a `Fault`
+    takes the place of the number. If a script failed or the server did not reply, the reply is a `Fault`, not a pair.
     """
 
     script_calls: Sequence[EvalScript]
@@ -78,9 +79,9 @@ class SendToAll(NamedTuple):
     """A request: send ``requests`` to their nodes, all at the same time, and read replies until ``decided(replies)``.
 
     The reply is a list with one entry for each request: the node's reply, a `Fault`, or ``None`` if the reply was not
-    waited for. Requests with the same ``acquisition_id`` reach a node in the order in which they were sent, even while
-    an earlier reply is outstanding. The compensation (see `EvalScript`) of a request whose entry is ``None`` is not
-    sent, because the algorithm may count on the request's effect.
+    waited for. For a request with the entry ``None``, no compensation (see `EvalScript`) is sent, because its grant may
+    count as a vote. Requests with the same ``acquisition_id`` reach a node in the order in which they were sent, even
+    while an earlier reply is outstanding.
     """
 
     requests: Sequence[EvalScript | Batch]
@@ -89,7 +90,10 @@ class SendToAll(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A request: run scripts on one node in one pipeline. The reply is a list with each script's reply or a `Fault`."""
+    """A request: run scripts on one node in one pipeline.
+
+    The reply is a list with one entry for each script: its reply, or a `Fault`.
+    """
 
     script_calls: Sequence[EvalScript]
     node: int = 0

@@ -1,4 +1,4 @@
-"""Loads the Lua scripts. Each script is read and hashed once. The header of a script numbers its keys and arguments."""
+"""Loads the Lua scripts. Each is read and hashed once. The header of a script is a numbered list of KEYS and ARGV."""
 
 from __future__ import annotations
 

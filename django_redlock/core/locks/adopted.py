@@ -59,7 +59,8 @@ class AdoptedLock(Lock):
     def _begins_block(self) -> bool:
         """Let the first ``with`` block use the adopted lease, and return ``True``.
 
-        Returns ``False`` for later blocks, and if the handle no longer holds that lease. Raises ``LockLost``.
+        Returns ``False`` for later blocks, and if the handle has stopped holding that lease, for example by
+        ``release()``. Raises ``LockLost`` if the lease is lost.
         """
         lease, self._unentered = self._unentered, None
         if lease is None or self.current_lease() is None or not self._holds(lease):

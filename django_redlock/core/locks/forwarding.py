@@ -19,7 +19,7 @@ def forward_members(handle: type, lock: type, private: Iterable[str] = ()) -> No
 
 
 def _forwarded(name: str, member: Any) -> Any:
-    """Return a member for a handle that forwards to the same member of ``own_handle()``, which is called at each use.
+    """Return a member that forwards to the member ``name`` of ``own_handle()``. Each use calls ``own_handle()`` anew.
 
     ``member``: the property, coroutine function or function called ``name``.
     """

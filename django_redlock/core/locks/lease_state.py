@@ -160,9 +160,9 @@ class LeaseState:
         return lease.since + self.options.min_hold
 
     def _at_fork_reinit(self) -> None:
-        """Stop holding the lease, like a `threading.Lock` that is reset in the child of a fork.
+        """Stop holding the lease. The standard library calls this method of a lock in the child of a fork.
 
-        In the process that holds the lease, the lease is released in the background. A child releases nothing.
+        A child releases nothing. In the process that holds the lease, the lease is released in the background.
         """
         lease = self.current_lease()
         self._lease, self._extension, self._lost, self._blocks = None, None, False, WithBlocks()
@@ -208,7 +208,7 @@ class LeaseState:
             logger.exception("on_lost of lock %r failed", self.name)
 
     def _is_loss_reported(self) -> bool:
-        """Return whether the loss of this handle's lease was reported, or of its last lease if it holds nothing."""
+        """Return whether the loss of the current lease was reported, or any loss if the handle holds nothing."""
         lease = self._lease
         return bool(self._reported_loss) if lease is None else lease.effective_claim.token == self._reported_loss
 

@@ -75,8 +75,8 @@ class Lock(LockFlows):
         ``ttl`` seconds (``None``: the ttl of the lock), and is not renewed until it is adopted. The text is valid once,
         until the lease ends. Keep it secret, because a process that has it can release the lock.
 
-        Raises ``LockNotSupported`` for a lock with several holders, and on a backend that can't hand locks off. Other
-        errors are those of `extend`, after which this handle still holds the lock, unless it is lost.
+        Raises ``LockNotSupported`` for a lock with several holders, and on a backend that can't hand locks off. Also
+        raises the errors of `extend`. After an error this handle still holds the lock, unless the lease is lost.
         """
         return drive(self.hand_off_flow(ttl), self.store.perform)
 

@@ -109,9 +109,10 @@ class LockFlows(RenewedLease):
     def _release_late_grant(self, lease: Lease, late_grants: int, deadline: float) -> Flow[int]:
         """Release ``lease``, which had ended before its grant arrived, and pause before the next request.
 
-        Returns the number of late grants to count: 1. Returns 0 without a pause if the lease stands for a hand-over
-        within the process that was not confirmed. ``late_grants``: the late grants so far. ``deadline``: monotonic
-        seconds. Raises ``LockUnavailable`` when no time is left to ask again, or after too many late grants.
+        Returns 1, which the caller adds to the number of late grants. Returns 0, without a pause, if the lease comes
+        from a hand-over within the process that the store has not confirmed. ``late_grants``: the late grants so far.
+        ``deadline``: monotonic seconds. Raises ``LockUnavailable`` when no time is left to ask again, or after too many
+        late grants.
         """
         store = self.store
         try:

@@ -35,8 +35,8 @@ class MultiLock(Lock):
     def describe_flow(self) -> Flow[LockInfo | None]:
         """Return one lock of the multilock as the store shows it; ``None`` if all names are free.
 
-        This is the first lock with another holder. If there is none, it is a lock that this handle holds, which has
-        digests only if the handle holds all names.
+        Returns the first lock that has another holder. If no lock has another holder, returns a lock that this handle
+        holds; its description has digests only if the handle holds all names.
         """
         own, found = None, 0
         for name, keys in zip(self.names, self.all_keys, strict=True):

@@ -56,9 +56,10 @@ class RenewedLease(LeaseState):
     def begin_extension_flow(self, ttl: float) -> Flow[Extension]:
         """Begin an extension to ``ttl`` seconds, or as much as ``max_hold`` allows, and return it.
 
-        The caller sends the request. Waits for an extension that is in flight already. A ttl shorter than that of the
-        lease applies from now on, and to later renewals, because the server may run the request although its reply is
-        lost. Raises ``LockLost`` when the lease is lost, and ``LockNotHeld`` when this handle holds nothing.
+        The caller sends the request. Waits for an extension that is in flight already. If ``ttl`` is shorter than the
+        ttl of the lease, the handle shortens its lease at once, and renews with the shorter ttl: the server may run the
+        request although its reply is lost. Raises ``LockLost`` when the lease is lost, and ``LockNotHeld`` when this
+        handle holds nothing.
         """
         while True:
             self.check()
@@ -122,8 +123,9 @@ class RenewedLease(LeaseState):
     def _release_after_both(self, extension: Extension) -> None:
         """Release the lease once more, after an extension that was in flight during a release.
 
-        Called when the extension has ended, and when the release has ended. The second call releases the lease, because
-        the extension may have restored the lock on a server that had lost it.
+        Called twice, when the extension has ended and when the release has ended, in any order. The first call does
+        nothing. The second call releases the lease again, because the extension may have restored the lock on a server
+        that had lost it.
         """
         with state_mutex.mutex:
             is_last, extension.release_ended = extension.release_ended, True

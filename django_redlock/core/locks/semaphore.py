@@ -110,8 +110,9 @@ class Permits(_Members):
     def _left_permit(self) -> Lock:
         """Remove the permit of the ``with`` block that the caller leaves, and return the permit.
 
-        The caller leaves its innermost block. A thread or task without a block leaves the oldest block. If the permit
-        was released within the block, the latest permit that the caller acquired by ``acquire()`` takes its place.
+        The caller leaves its innermost block. A thread or task that has entered no block leaves the oldest block of the
+        handle. If the permit of the block was released already, removes and returns the latest permit that the caller
+        acquired by ``acquire()`` instead, if there is one.
         """
         with state_mutex.mutex:
             me = caller()

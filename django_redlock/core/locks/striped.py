@@ -58,12 +58,13 @@ class Stripe(Lock):
         return self._stripes.index(lease.claim.keys) if lease else None
 
     def switch(self, without: Collection[int] = ()) -> bool:
-        """Release this stripe, and acquire a stripe that was not held since ``acquire()`` and is not in ``without``.
+        """Release this stripe, and acquire one that this handle has not held since ``acquire()``.
 
-        Use this method when a stripe has no work left. Returns ``True`` after a switch. Returns ``False``, and keeps
-        the stripe, if there is no other stripe to try. Waits as long as a ``with`` block waits. If all other stripes
-        stay held for that long, raises ``LockNotAcquired``: the handle then holds nothing, and a ``with`` block
-        releases nothing at its end. Raises the errors of ``check()``, ``release()`` and ``acquire()``.
+        ``without``: indexes of stripes that this call and later calls don't acquire either. Use this method when a
+        stripe has no work left. Returns ``True`` after a switch. Returns ``False``, and keeps the stripe, if there is
+        no other stripe to try. Waits as long as a ``with`` block waits. If all other stripes stay held for that long,
+        raises ``LockNotAcquired``: the handle then holds nothing, and a ``with`` block releases nothing at its end.
+        Raises the errors of ``check()``, ``release()`` and ``acquire()``.
         """
         return drive(self._switch_flow(frozenset(without)), self.store.perform)
 
@@ -120,8 +121,8 @@ class Stripe(Lock):
     def describe_flow(self) -> Flow[LockInfo | None]:
         """Return the stripe that this handle holds, as the store shows it; ``None`` if the store has no holder for it.
 
-        If the handle holds no stripe: returns ``None`` if any stripe that it may acquire is free, otherwise the last of
-        them.
+        If the handle holds no stripe: returns ``None`` if one of the stripes that it may acquire is free. If all of
+        these stripes are held, returns the last stripe.
         """
         lease = self.current_lease()
         stripes = (lease.claim.keys,) if lease else self._keys_of(self._indexes)

@@ -29,23 +29,24 @@ class WithBlocks(list[tuple[int, bytes]]):
         return next((index for index in reversed(range(len(self))) if self[index][0] == me), -1)
 
     def reacquired(self, token: bytes) -> None:
-        """Make the caller's innermost block release ``token`` at its end, after the caller has acquired again in it.
+        """Set the token that the caller's innermost block releases at its end, if the caller has entered a block.
 
-        `threading.Condition.wait` releases the lock and acquires it again within the block.
+        Called when the caller has acquired the lock again within the block, as `threading.Condition.wait` does.
         """
         with state_mutex.mutex:
             if (index := self._innermost()) >= 0:
                 self[index] = self[index][0], token
 
     def replace(self, old: bytes, new: bytes) -> None:
-        """Make all blocks that would release the token ``old`` at their end release ``new`` instead."""
+        """Replace the token ``old`` by the token ``new`` in all blocks, which then release ``new`` at their end."""
         with state_mutex.mutex:
             self[:] = [(entered_by, new if token == old else token) for entered_by, token in self]
 
     def leave(self) -> bytes | None:
         """Remove the block that the caller leaves, and return its token; ``None`` if no block is entered.
 
-        The caller leaves its innermost block. A thread or task without a block leaves the oldest block of the handle.
+        The caller leaves its innermost block. A thread or task that has entered no block leaves the oldest block of the
+        handle.
         """
         with state_mutex.mutex:
             if len(self) > 1:

@@ -59,7 +59,8 @@ class Primitive(NamedTuple):
         """Return the request that acquires the lock for ``claim``. ``node``: the index of the node.
 
         ``wait``: milliseconds for which a refused client is listed as a waiter. 0 does not list the client. A negative
-        number means that the client was listed before, and -1 that this is its last try.
+        number is for a client that is listed already, and lists the client for ``-wait`` milliseconds from now. -1 is
+        for the last try: the client is then removed from the waiters.
         """
         keys = claim.keys
         fencing = claim.fencing

@@ -36,9 +36,10 @@ class Renewal:
         ] = {}  # by id(store) and server; a reference would keep the store alive
 
     def schedule(self, token: bytes, target: Target, delay: float) -> None:
-        """Extend the lease of ``target``, or release it if it is an `Orphan`, ``delay`` seconds from now.
+        """Schedule the extension of the lease of ``target``, a handle, or the release of ``target``, an `Orphan`.
 
-        Replaces the entry of ``token``. A scheduled release is never replaced by an extension.
+        ``delay``: seconds from now. Replaces the entry of ``token``. A scheduled release is never replaced by an
+        extension.
         """
         due = time.monotonic() + delay
         place = _server_of(target)
@@ -92,8 +93,8 @@ class Renewal:
 
         - ``keep_until``: the lock stays taken until this time (monotonic seconds by the store's clock), as after a
           release within ``min_hold``.
-        - ``waited``: the claim is cancelled, because the store may list the claim as a waiter, and a request in flight
-          may still grant the claim.
+        - ``waited``: ``True`` if the store may list the claim as a waiter, or if a request in flight may still be
+          granted. The claim is then cancelled (`Algorithm.cancel`), which also removes it from the waiters.
         """
         # Not the claim's ttl: the lease may have been extended to a longer ttl.
         orphan = Orphan(store, primitive, claim, store.clock() + store.max_ttl, waited, keep_until)

@@ -118,8 +118,8 @@ class LocalQueue:
     ) -> Flow[Lease | Refusal]:
         """Ask the store once more for a waiter whose deadline has passed. Returns the lease or the refusal.
 
-        While another waiter asks, and for 5 ms after it was refused, this waiter sends no request, but shares the
-        refusal.
+        If such a request of another waiter is in flight, waits for its end. If that request is refused, or was refused
+        in the last 5 ms, sends no request, and returns that refusal.
         """
         while True:
             with self._mutex:
@@ -174,7 +174,7 @@ class LocalQueue:
     ) -> Flow[bool]:
         """Hand the lock over to the first local waiter, or release it in the store. Returns whether it was still held.
 
-        ``handed_over``: gets the waiter before a hand-over without a request.
+        ``handed_over``: a list. The waiter is appended before a hand-over without a request, see `Gate.release`.
 
         The lock is released in the store if there is no local waiter, after too many hand-overs in a row, if it stays
         taken for ``keep`` seconds, and if the algorithm or the kind of lock has no hand-over.
@@ -206,9 +206,9 @@ class LocalQueue:
         return (yield from algorithm.release(primitive, lease.claim)) or unanswered
 
     def _next_waiter(self, lease: Lease, handed_over: list[Waiter]) -> Waiter | None:
-        """Return the waiter that gets the lock next. ``handed_over``: gets it before a hand-over without a request.
+        """Return the waiter that gets the lock next; ``None`` if the lock must be released in the store.
 
-        Returns ``None`` if the lock must be released in the store.
+        If no request is needed, appends the waiter to ``handed_over``, and gives the lease to the waiter.
         """
         now = self._store.clock()
         with self._mutex:

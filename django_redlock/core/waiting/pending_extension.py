@@ -10,7 +10,7 @@ from .waiters import WakeEvent
 
 
 class Extension:
-    """An extension of ``lease`` to ``ttl`` seconds, from before the request is sent until its outcome is known."""
+    """A pending extension of ``lease`` to ``ttl`` seconds. It ends when the outcome of its request is known."""
 
     __slots__ = ("_wake_events", "lease", "release_ended", "ttl")
 
