@@ -46,7 +46,7 @@ def duration(seconds: float) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """Return ``text`` in at most ``width`` characters. The middle is left out, because names differ at both ends."""
+    """Return ``text``, cut to at most ``width`` characters. The beginning and the end stay: there names differ most."""
     if len(text) <= width:
         return text
     tail = (width - 1) // 2
@@ -164,7 +164,10 @@ _LABELS = {
 
 
 def facts(node: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return label and value, as text for people, of each fact in ``node``, one of the dicts that `health` returns."""
+    """Return the details of a server in ``node``, each as a pair of texts for people: label and value.
+
+    ``node``: one of the dicts that `health` returns. Details without a value are left out.
+    """
     known = {name: value for name, value in node.items() if name not in _NOT_FACTS and value not in ("", None)}
     return [
         (str(_LABELS.get(name) or name.replace("_", " ")), _FACTS.get(name, str)(value))
@@ -193,7 +196,10 @@ _EVENT_TEXTS = {
 
 
 def event_text(event: HistoryEvent) -> str:
-    """Return holder, duration and reason of an event as text to follow the event's kind: ``by host1 after 0.2 s``."""
+    """Return holder, duration and reason of an event as text, such as ``by host1 after 0.2 s``.
+
+    The caller puts the event's kind before this text.
+    """
     who = gettext("by %(holder)s") % {"holder": event.holder} if event.holder else ""
     words = {"who": who, "time": duration(event.seconds), "reason": translated(event.reason)}
     return (str(_EVENT_TEXTS.get(event.kind, "%(who)s")) % words).strip()

@@ -39,8 +39,8 @@ def list_locks(alias: str, pattern: str = "*", limit: int | None = None, max_key
     """List the live locks of one store whose names match the glob ``pattern``.
 
     Never raises: if the store fails, the result has the ``error`` and no locks. ``limit``: the largest number of locks
-    to list; ``None`` means no limit. ``max_keys``: the approximate number of keys to search; of the locks found,
-    those with waiters are listed first. ``None`` means that the search ends when ``limit`` locks are found.
+    to list; ``None`` means no limit. ``max_keys``: search about this number of keys, and list locks with waiters first.
+    ``None``: end the search when ``limit`` locks are found, and list them in any order.
     """
     try:
         found, scanned, complete, unanswered = locks[alias].listing(pattern, limit, max_keys)

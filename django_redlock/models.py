@@ -1,5 +1,7 @@
-"""`HeldLock`, the model that the admin lists and its permissions refer to. It has no table: `admin.queryset` reads the
-lock stores instead. The module also exports `FencedModel`, so that one module has all models of the package.
+"""`HeldLock`, the model behind the admin's list of locks and behind the permissions for this list.
+
+It has no table: `admin.queryset` reads the lock stores instead. The module also exports `FencedModel`, so that one
+module has all models of the package.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ class HeldLock(models.Model):
 def make_pk(alias: str, name: str) -> str:
     """Return the primary key of a lock: the store's alias, a colon and the lock's name, both URL-quoted.
 
-    Quoted, every name survives a form (browsers change line breaks) and a database (PostgreSQL stores no NUL).
+    They are quoted because browsers change line breaks in forms, and PostgreSQL can't store NUL.
     """
     return f"{quote(alias, safe='')}:{quote(name, safe=':/')}"
 

@@ -1,8 +1,8 @@
 """Locks that are held until the database transaction ends.
 
-A lock that is released before the commit doesn't protect the transaction: the next holder doesn't see its changes yet.
-So a `CommitLock` that is released within a transaction stays held until the commit or rollback. The transaction is
-rolled back if the lease was lost before the commit.
+If a lock is released before the commit, the next holder does not see the transaction's changes yet. So a `CommitLock`
+that is released within a transaction stays held until the commit or rollback. The transaction is rolled back if the
+lease was lost before the commit.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def in_transaction(connection: BaseDatabaseWrapper) -> bool:
 
 
 def after_rollback(database: str, function: Callable[[], Any]) -> None:
-    """Call ``function`` at the end of the open transaction if the work before this call has been rolled back.
+    """When the open transaction ends, call ``function`` if the changes made so far have been rolled back.
 
-    That is the case after a rollback of the whole transaction, and after a rollback to a savepoint that is older than
-    this call. Does nothing outside of ``atomic()``. ``database``: the alias of the database.
+    That is the case after a rollback of the whole transaction, and after a rollback to a savepoint that was set before
+    `after_rollback` was called. Does nothing outside of ``atomic()``. ``database``: the alias of the database.
     """
     connection = connections[database]
     if not in_atomic(connection):
@@ -128,8 +128,9 @@ class CommitLock(Lock):
 class TransactionLocks:
     """The locks that stay held until the end of one open transaction, and the functions to call at that end.
 
-    ``locks``: a `DeferredRelease` for each released lock; after the lock has been acquired again, its `CommitLock`.
-    ``at_end``: the functions. Their argument is ``False`` if the call that ended the transaction has failed.
+    ``locks``: the handle of each lock. It is a `DeferredRelease` after the lock was released, and a `CommitLock` after
+    the lock was then acquired again. ``at_end``: the functions. They are called with ``True``, or with ``False`` if the
+    commit or rollback has failed.
 
     Django has a hook for the commit (``on_commit``), but none for the rollback. So the methods that can end a
     transaction are wrapped on this connection, from the first kept lock until the end of the transaction.
@@ -191,8 +192,9 @@ class TransactionLocks:
     def _check(self, name: str, args: tuple[Any, ...]) -> None:
         """If a lease was lost, roll back instead of committing, and raise ``LockLost``.
 
-        Another holder may have changed the protected data since the loss. Locks with ``on_lost`` other than ``"raise"``
-        don't count. ``name`` and ``args``: the connection's method that was called to commit, and its arguments.
+        Called before the commit that ends the transaction. Since the loss, another holder may have changed the
+        protected data. The check ignores locks whose ``on_lost`` is not ``"raise"``. ``name`` and ``args``: the
+        connection's method that was called to commit, and its arguments.
         """
         for lock in self.locks:
             if lock.lost and lock.options.on_lost == "raise":
@@ -269,7 +271,7 @@ def warn_of_early_release(event: Event) -> None:
 
 
 def _call_site() -> tuple[str, int]:
-    """Return file and line of the innermost caller outside this package, which has released the lock."""
+    """Return the file and line of the code outside this package that has released the lock."""
     frame = sys._getframe(1)
     while frame.f_back and str(frame.f_globals.get("__name__", "")).startswith(("django_redlock.", "contextlib")):
         frame = frame.f_back

@@ -27,8 +27,8 @@ class FencedQuerySet(models.QuerySet[M]):
         """Return a queryset that writes under ``lock``: ``update``, ``delete``, ``claim`` and the methods that create.
 
         If a row has a larger fence, the whole write raises ``StaleLock`` and changes nothing. The lock is checked now
-        and at each write. Raises ``LockNotHeld`` when the lock is not held, ``StaleLock`` when the lock has been lost,
-        ``TypeError`` when ``lock`` has no fencing token.
+        and at each write. Raises ``LockNotHeld`` when the lock is not held, ``StaleLock`` (a kind of ``LockLost``) when
+        the lock has been lost, ``TypeError`` when ``lock`` has no fencing token.
         """
         fencing_token_of(lock)
         made: Self = self._chain()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The fencing token of a held lock, as it is written into a row."""
+"""The fencing token of a held lock, in the form in which it is stored in a database row."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class FencingToken(NamedTuple):
     token: int
 
     def refusal(self, row: str, found: int | None) -> StaleLock:
-        """Return the error for a refused write of ``row``, a description for the message.
+        """Return the error for a refused write. ``row``: a description of the row, for the message.
 
-        ``found``: the fence of the row; ``None`` means that the row has been deleted.
+        ``found``: the fencing token that is stored in the row; ``None`` if the row has been deleted.
         """
         if found is None:
             return StaleLock(self.name, f"{row} has been deleted since it was read", self.token)
@@ -40,7 +40,7 @@ class FencingToken(NamedTuple):
 
 
 class _Without:
-    """The default of ``lock`` arguments. It is not ``None``, because ``lock=None`` is probably a mistake."""
+    """The default of ``lock`` arguments: a write without a lock. ``None`` is refused, as it is probably a mistake."""
 
     def __repr__(self) -> str:
         return "<no lock>"
@@ -66,8 +66,8 @@ def bound(kwargs: dict[str, Any]) -> dict[str, Any]:
 def fencing_token_of(lock: FencingLock | int) -> FencingToken:
     """Return the fencing token of a held lock. ``lock`` may also be a bare token, received from the holder.
 
-    Raises ``LockNotHeld`` when the lock is not held, ``StaleLock`` when the lock has been lost, ``TypeError`` when
-    ``lock`` is not a lock with a fencing token.
+    Raises ``LockNotHeld`` when the lock is not held, ``StaleLock`` (a kind of ``LockLost``) when the lock has been
+    lost, ``TypeError`` when ``lock`` is not a lock with a fencing token.
     """
     if type(lock) is int:
         return FencingToken("", lock)

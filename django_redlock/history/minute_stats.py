@@ -1,8 +1,9 @@
 """Counts of lock events by minute, and histograms of the times for which locks were waited for and held.
 
-The store keeps one text for each name in a minute. Its first line has the counts, such as ``a=12 r=1 w3=12 h9=11``: 12
-acquired, 1 refused (``l``: lost, ``f``: released by force), 12 waits in bucket 3 and 11 holds in bucket 9 of the
-histograms. Below are the last events, each a line of JSON. ``history_add.lua`` merges the texts of several processes.
+For each minute, the store keeps one text for each lock name. Its first line has the counts. An example is
+``a=12 r=1 w3=12 h9=11``: 12 acquired, 1 refused (``l``: lost, ``f``: released by force), 12 waits in bucket 3 and 11
+holds in bucket 9 of the histograms. Below are the last events, each a line of JSON. ``history_add.lua`` merges the
+texts of several processes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..core.owner import Owner, clean
 T = TypeVar("T")
 
 MINUTES = 60
-MAX_NAMES = 200  # names in a minute with their own counts, by default
+MAX_NAMES = 200  # lock names that have counts of their own in one minute, by default
 MAX_EVENTS = 5  # events kept for a name in a minute
 ALL_LOCKS = ""  # the counts of all names of a store; no lock has this name
 OTHER_LOCKS = "}"  # the counts of names beyond `MAX_NAMES`; no lock has this name
@@ -33,9 +34,9 @@ _ENDS = {"released", "lost"}  # events that end a hold
 
 
 def check_history_option(option: int | bool) -> int:
-    """Return how many names a minute may have with their own counts, by the backend's option ``history``.
+    """Check the backend's option ``history``. Returns how many lock names have counts of their own in one minute.
 
-    The option is this number, ``True`` for `MAX_NAMES` or ``False`` for 0. Raises ``TypeError`` for other types and
+    ``option``: this number, ``True`` for `MAX_NAMES` or ``False`` for 0. Raises ``TypeError`` for other types and
     ``ValueError`` for negative numbers.
     """
     if not isinstance(option, int):
@@ -186,7 +187,7 @@ class MinuteCounter:
         self.events: deque[EventRecord] = deque(maxlen=MAX_EVENTS)
 
     def count(self, record: EventRecord) -> None:
-        """Count one event, and keep it as one of the last events."""
+        """Count one event, and add it to the last events. Only the last `MAX_EVENTS` events are kept."""
         kind = record.kind
         if letter := _COUNTED.get(kind):
             self._add(letter, 1)
@@ -240,9 +241,9 @@ Minutes = dict[tuple[Any, int], T]  # by backend and minute (minutes since the e
 def count_by_minute(records: Sequence[EventRecord], named: Minutes[set[str]]) -> Minutes[dict[str, MinuteCounter]]:
     """Count ``records``. Returns a dict of counters by lock name for each backend and minute.
 
-    ``named``: for each backend and minute, the names that have counters of their own; new names are added to it. Names
-    beyond the backend's limit share the counter `OTHER_LOCKS`, because the store would not keep their counts. The
-    counter `ALL_LOCKS` has the sums.
+    ``named``: for each backend and minute, the set of lock names that have counters of their own. This function adds
+    new names to these sets. Names beyond the backend's limit share the counter `OTHER_LOCKS`, because the store would
+    not keep their counts. The counter `ALL_LOCKS` has the sums.
     """
     found: Minutes[dict[str, MinuteCounter]] = {}
     for record in records:

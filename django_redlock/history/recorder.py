@@ -14,7 +14,7 @@ from .store import add
 class Recorder:
     """Counts lock events by minute and writes the counts into the store of each backend.
 
-    ``dropped``: how many counts were not written because a store failed. Each lock name in a minute adds one.
+    ``dropped``: the number of texts (one for each lock name and minute) that were not written because a store failed.
     """
 
     def __init__(self) -> None:

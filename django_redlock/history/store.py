@@ -32,7 +32,7 @@ class Loss(NamedTuple):
 
 
 class HistoryStore(Protocol):
-    """A store for the counts of one backend by minute. A minute is given in minutes since the epoch.
+    """A store for one backend's counts of lock events, grouped by minute. A minute is given in minutes since the epoch.
 
     The methods are flows (`core.flow`), and raise ``LockUnavailable``.
     """
@@ -79,7 +79,7 @@ def add(backend: Any, minute: int, texts: Mapping[str, str]) -> None:
 def lost_names(backend: Any) -> dict[str, int]:
     """Return how often each lock of ``backend`` was lost in the last hour, by name. Names without a loss are left out.
 
-    A force release cancels out one loss, because the former holder reports a loss after it. Raises
+    For each force release, one loss is not counted: the loss that the former holder reports. Raises
     ``LockUnavailable``.
     """
     if (store := backend.history_store) is None:
@@ -143,7 +143,8 @@ class RedisHistory:
     def losses(self, minutes: Sequence[int]) -> Flow[list[Loss]]:
         """Return, for each of ``minutes``, a `Loss` for each lock that was lost or released by force in that minute.
 
-        Each node has counts of its own. Raises ``LockUnavailable`` if no node replies.
+        Each event is counted on one node only, so the list may have several `Loss` tuples for one lock and minute, one
+        from each node. The caller adds them up. Raises ``LockUnavailable`` if no node replies.
         """
         answers = yield from self._ask_all("history_losses", (), minutes)
         return [loss for replies in answers for reply in replies for loss in parse_reply("", _read_losses, reply)]

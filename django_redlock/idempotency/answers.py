@@ -1,4 +1,4 @@
-"""`Answer`: a response in the form in which it is stored, and from which the response to a repeat is made."""
+"""`Answer`: the stored form of a response. The response to a repeated request is made from it."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ _ESCAPE = re.compile(r"\\(.)")
 def read_key(header: str) -> str | None:
     """Return the key in the value of an ``Idempotency-Key`` header; ``None`` for a value that is not valid.
 
-    A key without quotes is accepted too, because many clients send it that way; it has no spaces, commas, semicolons,
-    quotes or backslashes. Source: draft-ietf-httpapi-idempotency-key-header, section 2.1.
+    Many clients send a key without quotes. Such a key is valid if it has no spaces, commas, semicolons, quotes or
+    backslashes. Source: draft-ietf-httpapi-idempotency-key-header, section 2.1.
     """
     text = header.strip()
     if quoted := _QUOTED.fullmatch(text):
@@ -37,7 +37,7 @@ def user_or_session(request: HttpRequest, view: Any = None) -> str | None:
     """Return a text that identifies the user of ``request`` or, for an anonymous user, the session.
 
     Returns ``None`` without user and session, and for a user without a primary key. ``view``: the view for the
-    request. If it is one of Django REST framework, its own authentication finds the user, and may raise its error.
+    request. The authentication classes of a Django REST framework view find the user; their errors are raised.
     """
     user = _user(request, view)
     if user is not None and user.is_authenticated:

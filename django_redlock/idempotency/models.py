@@ -7,7 +7,10 @@ from django.utils.translation import gettext_lazy
 
 
 class StoredAnswer(models.Model):
-    """One answer, written in the transaction of the view. Other transactions never see it without its answer."""
+    """The row of one request, written in the transaction of the view.
+
+    The answer is in the row before the commit, so other transactions never see a row without an answer.
+    """
 
     name = models.CharField(primary_key=True, max_length=100, editable=False)  # hash of user and key
     fingerprint = models.CharField(max_length=64, editable=False)

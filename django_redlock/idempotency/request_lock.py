@@ -27,8 +27,9 @@ _KNOWN = [9]  # how a reply begins when the store knows the request already
 class _Record(NamedTuple):
     """What the claim for one request carries.
 
-    ``answer`` says what a release does. Bytes: it stores them as the answer. ``b""``: it removes the record, so that a
-    repeat runs the view again. ``None``: it frees the lock and keeps the record, because the view may still be running.
+    ``answer`` says what a release does besides freeing the lock. ``b""``: the release removes the record, so that a
+    repeated request runs the view again. Other bytes: the release stores them as the answer. ``None``: the release
+    keeps the record as it is, because the view may still be running.
     """
 
     entry: Entry

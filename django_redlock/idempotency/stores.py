@@ -18,7 +18,7 @@ def request_lock(backend: Backend, entry: Entry, ttl: float | None) -> RequestLo
     """Return the lock handle for one request. ``ttl``: seconds of its lease; ``None`` for the backend's default.
 
     Raises ``LockNotSupported`` unless ``backend`` is a ``RedisBackend``, a ``LocMemBackend`` or a ``DummyBackend``,
-    because one script must see both the lock and the record.
+    because other backends can't change the lock and the record of the answer in one atomic step.
     """
     options = LockOptions(backend.ttl if ttl is None else backend.check_ttl(ttl), owner=entry.label, on_lost="warn")
     if type(backend.algorithm) in (SingleNode, Cluster):

@@ -42,11 +42,11 @@ class ProcessGroup:
 
     @property
     def ended_by_loss(self) -> bool:
-        """True if the loss of the lock ended the command, and no signal to this process asked for its end."""
+        """True if the loss of the lock ended the command. False after a signal in `ENDING` to this process."""
         return self._lost.is_set() and not (self._ended_by_itself or self._asked_to_end)
 
     def run(self, environment: Mapping[str, str]) -> int:
-        """Run the command to its end, and forward the signals of this process to its group.
+        """Run the command until it ends. Signals to this process are forwarded to the command's process group.
 
         ``environment``: variables added to those of this process. Returns the exit code as a shell reports it, 128 + n
         after signal n. Raises ``OSError`` when the command can't be started. After `stop`, the command is not started,
@@ -136,11 +136,13 @@ class ProcessGroup:
     def _stopped(self, number: int) -> None:
         """React when the signal ``number`` has stopped the command.
 
-        SIGTTIN and SIGTTOU stop a command that uses the terminal while another process group has it. If the group of
-        this process has the terminal, the command's group gets it, and the command is continued. Until then the
-        terminal stays with the group of this process, so that other commands of a pipeline can use it. If a third group
-        has the terminal, or after SIGTSTP (Ctrl-Z), this process stops too, and both go on when the shell continues it.
-        After SIGTSTP they go on at once if there is no such shell.
+        - SIGTTIN or SIGTTOU: the command uses the terminal, but another process group has the terminal. If the group of
+          this process has it, the command's group gets it, and the command continues. (Before that, the group of this
+          process keeps it for other commands of a pipeline.) If a third group has it, this process stops, too.
+        - SIGTSTP (Ctrl-Z): this process stops, too. Without a job-control shell, the command continues at once.
+        - Any other signal, or no terminal: the command stays stopped.
+
+        A shell that continues this process thereby continues the command.
         """
         if not self._terminal or number not in {signal.SIGTSTP, *ASKS_FOR_TERMINAL}:
             return  # paused on purpose, for example by SIGSTOP: the command stays stopped and the lock is renewed
@@ -179,8 +181,8 @@ class ProcessGroup:
 class WakeUpPipe:
     """A pipe that wakes the main thread at each signal that Python handles (the self-pipe trick).
 
-    A signal that arrives just before the thread waits wakes it, too. With a blocking ``waitpid()``, the handler of this
-    signal would run only when the command ends.
+    A signal that arrives just before the thread waits wakes it, too. This is why `ProcessGroup` does not block in
+    ``waitpid()``: there, Python would run the handler of such a signal only after the end of the command.
     """
 
     def __init__(self) -> None:

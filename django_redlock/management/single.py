@@ -105,8 +105,8 @@ def ended_in_order() -> Iterator[None]:
 def already_running(owner: Owner, remaining: float | None = None) -> str:
     """Return text such as ``already running on host X, pid Y, for 3 min``, without the parts that are unknown.
 
-    For work that may start once in a period and is done, the text is ``done on host X, pid Y, again in 4 h``.
-    ``remaining``: seconds until the lock ends or the work may start again.
+    For a lock with ``every=`` whose work is done, the text is ``done on host X, pid Y, again in 4 h``. ``remaining``:
+    seconds until the lock ends or the work may start again; ``None`` if unknown.
     """
     where = f" on host {owner.host}, pid {owner.pid}" if owner.host else ""
     if state_of(owner) == "done" and remaining is not None:

@@ -13,10 +13,10 @@ EXPORTERS = {"prometheus": "prometheus_client", "opentelemetry": "opentelemetry"
 
 
 def install(names: Iterable[str]) -> None:
-    """Switch on the exporters ``names``: ``"prometheus"``, ``"opentelemetry"`` or both, in a list or one as a string.
+    """Switch on the exporters ``names``: a list with ``"prometheus"``, ``"opentelemetry"`` or both.
 
-    After a second call with the same name, each event is still counted once. Raises ``ValueError`` for an unknown name,
-    ``ImportError`` when the exporter's library is not installed.
+    A single name may also be given as a string. After a second call with the same name, each event is still counted
+    once. Raises ``ValueError`` for an unknown name, ``ImportError`` when the exporter's library is not installed.
     """
     for name in [names] if isinstance(names, str) else names:
         if name not in EXPORTERS:

@@ -98,7 +98,7 @@ class SpanListener:
         """Return a function that makes the spans for ``moments``, a batch of events.
 
         This method is the listener for `EventQueue.subscribe`. The queue calls the returned function later in the
-        background. Making a span may export the span, and forks and scrapes must not wait for that I/O.
+        background. The end of a span may export it, and a scrape of the metrics must not wait for that I/O.
         """
         return partial(self._end, moments)
 

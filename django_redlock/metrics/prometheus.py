@@ -36,8 +36,8 @@ def install(registry: CollectorRegistry = REGISTRY) -> None:
 class HeldLocksCollector(Collector):
     """Collects the gauge ``redlock_held`` at each scrape: the number of locks that this process holds.
 
-    ``labels``: the pairs of backend alias and kind of lock to report. The collector is registered before the counters,
-    so that ``drain()`` counts the queued events before a scrape reads the counters.
+    ``labels``: the pairs of backend alias and kind of lock to report. `collect` first has the queued events counted.
+    The collector is registered before the counters, so a scrape reads the counters after that.
     """
 
     def __init__(self, labels: set[tuple[str, str]]) -> None:

@@ -1,6 +1,6 @@
-"""The lease of a running body and the record of a queued call as primitives, that is, as kinds of locks.
+"""Two kinds of locks (primitives): the lease of a running body, and the record of a queued call.
 
-The core can therefore renew and release a body's lease as any other, and retry the removal of a queued record.
+The core can therefore renew and release a body's lease like any other lease, and retry the removal of a queued record.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def cancel_request(keys: Keys, task_id: str, delivery_id: str = "") -> EvalScrip
 def by_key(request: EvalScript, done_ttl: bytes | None) -> list[EvalScript]:
     """Split ``request`` into two requests with one key each, because a Cluster that moves a slot refuses two keys.
 
-    The first request changes the set of ended deliveries, the second the record. ``request``: has the keys of record
-    and set, and as its last argument the delivery's number in the set. ``done_ttl``: milliseconds, as text, for which
-    the set lists the delivery as ended. ``b"0"`` removes the delivery from the set. For ``None``, the set stays
-    unchanged, and only the second request is returned.
+    The first request changes the set of ended deliveries, the second request changes the record. ``request``: a request
+    with two keys (the record, the set), and with the delivery's number in the set as its last argument. ``done_ttl``:
+    the milliseconds, as text, for which the set lists the delivery; ``b"0"``: remove the delivery from the set;
+    ``None``: leave the set unchanged, and return the second request only.
     """
     lock, ended = request.keys
     alone = request._replace(script=request.script._replace(keys=1), keys=(lock,))
@@ -56,9 +56,9 @@ class BodyPrimitive(Primitive):
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         """Return the request that starts the body. Its script writes the lease to the record, or refuses the call.
 
-        ``wait``: milliseconds for which a refused call is listed as a waiter, see ``core/lua/task_start.lua``. With
-        ``queue_order`` 0, the request restores the lease of a running body after a loss of data, and no other call can
-        refuse it.
+        ``wait``: milliseconds for which a refused call is listed as a waiter, see ``core/lua/task_start.lua``. If the
+        ``queue_order`` of this primitive is 0, the request restores the lease of a running body after a loss of data.
+        Calls with another task id then can't refuse the request.
         """
         call, keys = call_of(claim), claim.keys
         ended = call.ended
@@ -82,10 +82,10 @@ class BodyPrimitive(Primitive):
         return EvalScript(_EXTEND, (claim.keys.lock,), (claim.token, millis(ttl)), node)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        """Return the request that marks the task's function as ended, and releases its lease.
+        """Return the request that ends the body and releases the body's lease.
 
-        The ``ending`` in the claim's payload says whether the record is removed or queued again, see `Ending`. ``keep``
-        has no effect.
+        The ``ending`` in the claim's payload decides whether the record is removed or queued again, see `Ending`.
+        ``keep`` has no effect.
         """
         call = call_of(claim)
         ended = call.ended
@@ -101,7 +101,8 @@ class BodyPrimitive(Primitive):
     def release_by_key(self, claim: Claim, keep: float = 0.0) -> Sequence[EvalScript]:
         """Return `release_request` split into requests with one key each, in the order in which to send them.
 
-        If the delivery has ended, the first request lists it as ended. The last request releases the lease.
+        If the claim's ``ending`` is "ended", the first request adds the delivery to the set of ended deliveries. The
+        last request releases the lease.
         """
         call = call_of(claim)
         return by_key(self.release_request(claim, keep), millis(call.done_ttl) if call.ending == "ended" else None)

@@ -43,7 +43,8 @@ class CallNamer:
     def _bound(self, this: tuple[Any, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call by name, with defaults applied.
 
-        ``this``: a placeholder for the first argument, such as ``self``, if it is not sent. It is not returned.
+        ``this``: ``(None,)`` if the task's function has a first argument that messages don't contain, such as ``self``;
+        else ``()``. The result leaves this argument out.
         """
         names = self._positional
         if names is not None and not kwargs and len(args) + len(this) == len(names):
@@ -58,8 +59,8 @@ class CallNamer:
         """Return the lock's name for a call of the task named ``task``.
 
         ``text_of``: a function for values that are not of a JSON type. It returns the value as text, or raises an error
-        if the value can't be sent. ``this``: placeholder for a first argument that is not sent, such as ``self``:
-        ``(None,)`` if the function has one, else ``()``.
+        if the value can't be sent. ``this``: ``(None,)`` if the task's function has a first argument that messages
+        don't contain, such as ``self``; else ``()``.
         Raises ``TypeError`` when the arguments don't fit the task, ``ValueError`` for a name that no lock can have.
         """
         if callable(self._key):

@@ -1,8 +1,9 @@
 """Names the Redis sets that list ended deliveries of tasks, so that no task runs again when its message comes again.
 
-A set lists deliveries of some minutes, each as a 64-bit number, and expires as a whole. Redis keeps a set of up to 512
-numbers as an array of 8 bytes each (``set-max-intset-entries``). The probability that a new delivery is mistaken for an
-ended one is the size of its set divided by 2**64.
+Each set is for the deliveries that were sent within about two minutes, or on a Cluster within an hour. It lists each
+ended delivery as a 64-bit number, and expires as a whole. Redis keeps a set of up to 512 numbers as an array of 8 bytes
+each (``set-max-intset-entries``). The probability that a new delivery is mistaken for an ended one is the size of its
+set divided by 2**64.
 """
 
 from __future__ import annotations

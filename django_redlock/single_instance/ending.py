@@ -1,6 +1,7 @@
 """Ends a task's body: releases its lease, and returns the message of a call that waits for the end of the body.
 
-A worker puts a call off when the store refuses the call at its start. The store keeps the message until a body ends.
+If the store refuses a call at its start, a worker can put the call off: the store keeps the call's message until a body
+ends. The process that has ended the body then sends the message.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ def end_flow(lock: Lock, ending: Ending) -> Flow[bytes | None]:
 def message_flow(flow: Flow[Any]) -> Flow[bytes | None]:
     """Run ``flow``, which ends a task's body. Returns the message of another call that waited for the end of the body.
 
-    The caller must send this message now. Returns ``None`` if no call waited. A script that ends a body may reply
-    ``[1, message]`` in place of 1; ``flow`` receives 1. After a reply with a message, a ``LockError`` is logged and not
-    raised.
+    The caller must send this message now. Returns ``None`` if no call waited. The script that ends the body may reply
+    ``[1, message]`` in place of 1. This function keeps the message, and passes 1 to ``flow``. If ``flow`` raises a
+    ``LockError`` after that, the error is only logged, so that the message is not lost.
     """
     message: bytes | None = None
     try:

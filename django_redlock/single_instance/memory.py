@@ -15,8 +15,9 @@ Words = Sequence[bytes]
 class TaskRecord(NamedTuple):
     """The record of one queued or running task, with the fields of ``task_record.lua``.
 
-    ``due``: the time at which the present state ends. ``next_delivery_id`` and ``next_due``: the delivery with which a
-    running task is queued after its body, and the time at which that ends. Times are milliseconds of the store's clock.
+    ``due``: the time at which the present state ends. ``next_delivery_id``: the delivery with which a running task is
+    queued after the end of its body. ``next_due``: the time at which that queued state ends. Times are milliseconds of
+    the store's clock.
     """
 
     state: bytes
@@ -93,7 +94,8 @@ class ExpiringKeys:
 class Past(NamedTuple):
     """Past deliveries: those that have ended and those that were replaced by a later call.
 
-    ``put_off``: the messages of calls that were put off, by lock key and delivery id.
+    ``put_off``: the messages of calls that were refused at their start and are sent again when a body ends, by lock key
+    and delivery id.
     """
 
     ended: ExpiringKeys
@@ -217,7 +219,12 @@ def _start(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> 
 
 
 def _blocker(entries: Entries, now: int, task: bytes, token: bytes, states: bytes, limit: bytes) -> TaskRecord | None:
-    """Return the record that refuses the start of the task ``task``; ``None`` if the task may start."""
+    """Return the record that refuses the start of the task ``task``; ``None`` if the task may start.
+
+    This is the task's own record if its body runs with another ``token``. Otherwise it is the first of the other
+    records in ``states``, if there are at least ``limit``. If ``states`` include "queued", these records don't refuse
+    a task that is queued itself.
+    """
     mine = entries.get(task)
     if mine and mine.state == b"running":
         return mine if mine.token != token else None

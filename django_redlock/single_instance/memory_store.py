@@ -75,7 +75,7 @@ class MemoryStore:
     def _run_when_changed(self, request: BlockThenEval) -> Any:
         """Run the script. If it is refused, wait for a change of a record, and run it again.
 
-        The first run notices a change since the last attempt.
+        The run before the wait is necessary: a record may have changed since the script was refused before.
         """
         changed = self._backend.beside(TaskTable).changed
         with changed:

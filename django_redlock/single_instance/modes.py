@@ -14,10 +14,10 @@ ModeName = Literal["until_executed", "until_executing", "while_executing", "unti
 class Mode(NamedTuple):
     """A mode of ``single_instance_task``: the states in which one call refuses another.
 
-    ``at_submit`` and ``at_start``: the states of another call, "queued" or "running" or both, that refuse a call when
-    it is submitted and when its body starts; empty: none. ``until_expiry``: the call counts as queued until its ttl has
-    passed, even after its body has ended. A running body has a lease in every mode, so that a redelivered message does
-    not run at the same time.
+    ``at_submit``: a call is refused at submit while another call is in one of these states ("queued", "running"). For
+    ``""``, no call is refused. ``at_start``: the same for the start of the body. ``until_expiry``: the call counts as
+    queued until its ttl has passed, even after its body has ended. A running body has a lease in every mode, so that a
+    redelivered message does not run at the same time.
     """
 
     at_submit: str
@@ -39,8 +39,9 @@ class TaskOptions(NamedTuple):
     """The checked arguments of ``single_instance_task``. Times are seconds.
 
     ``name``: the name of the mode. ``ttl``: the lease of the body, or the period of ``until_expired``. ``has_lease``:
-    the user gave a ``ttl``, and it is the lease. ``run_unprotected``: run without a lock when the store is unavailable.
-    ``wait``: the argument ``conflict_timeout``. ``retries``: the argument ``conflict_retries``; ``None``: no limit.
+    whether the user gave a ``ttl`` that is the lease, not the period. ``run_unprotected``: run without a lock when the
+    store is unavailable. ``wait``: the argument ``conflict_timeout``. ``retries``: the argument ``conflict_retries``;
+    ``None``: no limit.
     """
 
     name: str
@@ -119,10 +120,11 @@ def options(
 
 
 def _conflict(mode: str, given: Any, limit: int) -> tuple[OnConflict, OnConflict]:
-    """Return two actions for a duplicate, the first at submit and the second at start. Raises ``ValueError``.
+    """Return two actions for a duplicate: the first at submit, the second at start.
 
-    ``given``: the argument ``on_conflict``. A pair has both actions. A single action applies at submit, at start, or at
-    both, wherever it is supported; the other action is the mode's default.
+    ``given``: the argument ``on_conflict``. A pair has both actions. A single action is used at submit and at start,
+    except where it is not supported: there the mode's default is used. Raises ``ValueError`` for an unknown action, and
+    for one that the mode or ``limit`` does not support.
     """
     words = dict.fromkeys((*AT_SUBMIT, *AT_START))
     if isinstance(given, str) and given not in words:

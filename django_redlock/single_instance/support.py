@@ -27,8 +27,9 @@ declared: WeakKeyDictionary[Callable[..., Any], TaskOptions] = WeakKeyDictionary
 def store_of(backend: Backend) -> Store | None:
     """Return the store for the records of queued and running calls; ``None`` if ``backend`` can't keep records.
 
-    One Redis, a Redis Cluster, a primary with its replicas, and memory can. Several nodes that vote can't, because no
-    script changes a whole record there. The store of a `DummyBackend` accepts all calls and keeps nothing.
+    One Redis, a Redis Cluster, a primary with its replicas, and memory can keep records. Several nodes that vote can't,
+    because no single script can change the record on all of them. The store of a `DummyBackend` accepts all calls and
+    keeps nothing.
     """
     if isinstance(backend.algorithm, SingleNode | Replicated):
         return backend

@@ -112,9 +112,10 @@ class TaskLock:
             self.cancel_later(call, error, same_delivery)
 
     def cancel_later(self, call: TaskCall, error: LockError, same_delivery: bool = True) -> None:
-        """Log the ``error`` of a `cancel`, and retry the `cancel` in the background if the store was unavailable.
+        """Log ``error``, with which the removal of a queued record has failed.
 
-        It is retried for up to an hour. ``same_delivery``: as for `cancel`.
+        If the store was unavailable, the removal is retried in the background for up to an hour. ``same_delivery``: as
+        for `cancel`.
         """
         if not isinstance(error, LockUnavailable):
             logger.warning("task %s[%s]: %s", call.task, call.task_id, error)

@@ -1,6 +1,6 @@
-"""Changes to the record of a task without its lease: submit, rename, cancel, and cleanup after a dead process.
+"""Changes to a task's record by code that doesn't hold the body's lease: submit, rename, cancel, requeue a dead body.
 
-Each change is one atomic script. The delivery id or the run token makes it idempotent.
+Each change is one atomic script. The script is idempotent, so a request can be sent again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ MAX_MESSAGES = 1000  # most messages that the store keeps for one lock
 
 
 def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode | Replicated) -> Flow[Lease | Refusal]:
-    """Write the record of a queued call. Returns the `Lease` of the record, or a `Refusal` if other calls refuse it.
+    """Write the record of a queued call. Returns the record's `Lease`, or a `Refusal` if another call is in the way.
 
-    ``own``: the call is a retry by the record's owner, which is always granted. ``replace``: replace a queued call that
-    is in the way. Raises ``LockUnavailable``.
+    ``own``: the call is a retry of a task. It is always granted if there is a record with its task id. ``replace``:
+    replace a queued call that is in the way. Raises ``LockUnavailable``.
     """
     owner = describe_owner(call.owner)
     claim = Claim(call.name, call.keys, call.delivery_id.encode(), owner, call.queued_ttl)
@@ -98,10 +98,11 @@ def remember_ended(call: TaskCall) -> Flow[bool]:
 
 
 def requeue_dead(call: TaskCall, pid: int, redelivered: bool = True) -> Flow[bool]:
-    """Queue a call again whose body ran in the dead process ``pid`` of this host. Returns whether it ran there.
+    """Change the record of ``call`` to queued if the body ran in the dead process ``pid`` of this host.
 
-    In a mode without queued records, the record is removed instead. ``redelivered``: the broker will deliver the
-    message again, so the delivery must not count as ended. Raises ``LockUnavailable``.
+    In a mode without queued records, the record is removed instead. Returns whether the body ran in that process;
+    otherwise the record stays as it is. ``redelivered``: the broker will deliver the message again, so the delivery
+    must not count as ended. Raises ``LockUnavailable``.
     """
     ended, keep = call.ended, millis(call.requeue_ttl) if call.requeue_ttl else b"0"
     args = (call.task_id.encode(), owner_part(pid), keep, ended.number)

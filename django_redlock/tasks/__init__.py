@@ -71,13 +71,14 @@ def single_instance_task(
     allowed at a time, with "while_executing".
 
     ``on_conflict``: the action for a duplicate, which is a call refused because of another call: "skip", "log",
-    "raise", in a worker also "wait" (up to ``conflict_timeout``), or a callable that gets a `Conflict` and returns
-    "skip", "log" or "raise". A pair gives one action for ``enqueue()`` and one for the start of the body.
+    "raise", "wait" (only at the start of the body: wait for up to ``conflict_timeout``, then raise), or a callable that
+    gets a `Conflict` and returns "skip", "log" or "raise". A pair gives one action for ``enqueue()`` and one for the
+    start of the body.
 
     ``ttl``: the lease of a running body, which is renewed while the body runs. ``None``: 30 seconds, or the backend's
-    ``max_ttl`` if that is less. ``queue_ttl``: time for which a call counts as queued, from ``run_after``.
-    ``on_store_error="run"``: run without a lock when the store is down. ``using``: alias of the lock backend. All times
-    are in seconds.
+    ``max_ttl`` if that is less. ``queue_ttl``: time for which a call counts as queued. It begins at ``enqueue()``, or
+    at the task's ``run_after`` if that is later. ``on_store_error="run"``: run without a lock when the store is down.
+    ``using``: alias of the lock backend. All times are in seconds.
 
     Raises ``TypeError`` and ``ValueError`` for invalid arguments.
     """

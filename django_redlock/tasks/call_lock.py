@@ -49,8 +49,8 @@ class DjangoTaskLock(TaskLock):
     def call(self, name: str, task_id: str = "", run_after: Any = None) -> TaskCall:
         """Return a new `TaskCall` of the task, with a new delivery id. ``name``: the lock's name.
 
-        ``task_id``: the id of the call's ``TaskResult``; ``""`` if it is not known, for a provisional id.
-        ``run_after``: the datetime before which the call does not start, as in ``Task``.
+        ``task_id``: the id of the call's ``TaskResult``. ``""`` if it is not known: the `TaskCall` then gets a
+        provisional id. ``run_after``: the datetime before which the call does not start, as in ``Task``.
         """
         options, backend, delivery_id = self.options, self.backend, new_delivery_id()
         delay = 0.0 if run_after is None else max(0.0, (run_after - timezone.now()).total_seconds())

@@ -55,7 +55,7 @@ class StepOutcome(NamedTuple):
 def run(flow: Flow[Any], lock: DjangoTaskLock) -> Any:
     """Run ``flow`` (a generator of requests), blocking, and return its result.
 
-    ``lock``: its store performs all requests except `Step`, which is called here.
+    This function calls each `Step` in this thread. The store of ``lock`` performs all other requests.
     """
 
     def perform(request: Any) -> Any:
@@ -120,7 +120,7 @@ def enqueue_flow(lock: DjangoTaskLock, task: Any, args: Any, kwargs: Any, send: 
 
 
 def _cancel_both(lock: DjangoTaskLock, call: TaskCall, named: TaskCall) -> None:
-    """Cancel a call whose record has the task id of ``call``, or that of ``named`` after it was renamed.
+    """Cancel a call. Its record has the provisional id in ``call`` or, after the renaming, the final id in ``named``.
 
     Both ids are tried, because the reply to the renaming may have been lost.
     """
@@ -138,7 +138,7 @@ def _cancel_flow(lock: DjangoTaskLock, call: TaskCall, same_delivery: bool = Tru
 def _rename_flow(call: TaskCall, task_id: str) -> Flow[None]:
     """Give the record with the provisional id ``task_id`` the task id of ``call``. Errors are logged and not raised.
 
-    If a worker has started the call first, the worker has renamed the record already.
+    If a worker has started the call before, it has renamed the record already, and this flow changes nothing.
     """
     try:
         yield from rename(call, task_id)
@@ -181,9 +181,10 @@ def body_flow(lock: DjangoTaskLock, name: str, task_id: str, body: Step) -> Flow
 def _start_flow(lock: DjangoTaskLock, call: TaskCall, handle: Lock, known: bool) -> Flow[Lease | Refusal]:
     """Acquire the lock of the body with ``handle``. Returns the `Lease`, or the `Refusal` by another call.
 
-    If the call's own queued record refuses it, the record gets the call's id, and the lock is acquired again. A queued
-    record with a provisional id counts as the call's own, because a record has its final id only after ``enqueue()``.
-    ``known``: the id of the call is known. If it is not known, any queued record counts as the call's own.
+    A queued record with a provisional id is taken for the call's own: ``enqueue()`` gives the record its final id only
+    after it has sent the call. If such a record refuses the start, this flow gives it the task id of ``call``, and
+    acquires the lock again. ``known``: whether the worker knows the call's id. If not, any queued record is taken for
+    the call's own.
     """
     wait = lock.options.wait if lock.options.at_start == "wait" else 0.0
     outcome: Lease | Refusal = yield from handle.acquire_flow(0.0 if call.mode.at_submit else wait)

@@ -44,7 +44,8 @@ def duplicate_of(task: Any, args: Any, kwargs: Any, conflict: Conflict) -> Any:
     """Return the result of a refused ``enqueue()``, a ``TaskResult`` with the id of the call in the way.
 
     The arguments are those of the refused call. The id is ``""`` if the call in the way is being enqueued at this
-    moment. The result's ``refresh()`` loads the other fields.
+    moment. The times are ``None``, and the status is ``READY`` or ``RUNNING``, until ``refresh()`` loads all but the
+    arguments from the task backend.
     """
     base = base_module(task)
     statuses = base.TaskResultStatus

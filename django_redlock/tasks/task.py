@@ -40,7 +40,7 @@ else:
 
 
 class ProtectedDjangoTask(_Task):
-    """Mixin for the framework's ``Task`` class. Its methods hold a lock for each call while it is queued or runs."""
+    """Mixin for the framework's ``Task`` class. Each call holds a lock while it is queued and runs, or only runs."""
 
     __slots__ = ()
 
@@ -86,8 +86,9 @@ class ProtectedDjangoTask(_Task):
         return body_flow(self.redlock, self.redlock.name(sent, kwargs), task_id, body)
 
     async def _acall(self, acall: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Call the task's function under asyncio and return its value. ``acall``: that of the framework's ``Task``.
+        """Call the task's function under asyncio, and return its value.
 
+        ``acall``: the method of this name of the framework's ``Task`` class.
         If the caller is cancelled, a body that runs in a thread runs to its end and keeps its lock until then.
         """
         cancellable = iscoroutinefunction(self.func)
@@ -112,7 +113,7 @@ def _protected_class(base: Any) -> Any:
 
 
 def protect(task: Any, options: TaskOptions) -> Any:
-    """Return a copy of ``task`` whose calls have a lock. Raises ``TypeError`` if its function has one already."""
+    """Return a copy of ``task`` whose calls have a lock. Raises ``TypeError`` if its function is protected already."""
     if hasattr(task.func, _ATTRIBUTE):
         raise TypeError(f"{task.module_path} has a single_instance_task already")
     setattr(task.func, _ATTRIBUTE, DjangoTaskLock(options, task))

@@ -15,8 +15,8 @@ from ..core.values import Seconds, seconds
 class Clock:
     """A clock for a backend's option ``clock``. It runs like the monotonic clock, and `advance` moves it forward.
 
-    Locks in memory use this clock for leases, waits and descriptions. On Redis the server's clock decides when a lease
-    ends. There this clock only changes when the holder believes that its lease ends.
+    Locks in memory use this clock for leases, waits and descriptions. With Redis, the server's clock decides when a
+    lease ends. This clock then affects only the time at which the holder regards its lease as ended.
     """
 
     def __init__(self) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 def assert_results(number: int, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """Fail unless ``number`` calls of ``task`` were enqueued, and return their ``TaskResult`` objects.
 
-    If ``args`` or ``kwargs`` are not empty, only the calls count that need the same lock as a call with these
-    arguments, or that have these arguments if ``task`` has no lock. Raises ``RuntimeError`` if the task's backend is
-    not the dummy backend of ``django.tasks``.
+    If ``args`` or ``kwargs`` are given, only matching calls are counted: calls with the same lock name as a call with
+    these arguments. If ``task`` has no lock, calls with the same arguments match. Raises ``RuntimeError`` if the task's
+    backend is not the dummy backend of ``django.tasks``.
     """
     results = getattr(task.get_backend(), "results", None)
     if results is None:

@@ -1,4 +1,4 @@
-"""Locks for tests that fail on demand: an acquire is refused, a lease is lost, or the store is down."""
+"""Fake locks for tests. The locks fail on demand: an acquire is refused, a lease is lost, or the store is down."""
 
 from __future__ import annotations
 
@@ -88,7 +88,10 @@ class Rehearsal:
 
 
 class FakeAlgorithm(StorageAlgorithm):
-    """The algorithm of `FakeStorage`. It lets an acquire fail if the `Rehearsal` has planned that."""
+    """The algorithm of `FakeStorage`. It refuses an acquire, or raises ``LockUnavailable``, if that was planned.
+
+    A lease that is to be lost is granted here. `FakeStorage.hook` ends it.
+    """
 
     def __init__(self, backend: StorageBackend, rehearsal: Rehearsal) -> None:
         super().__init__(backend)
@@ -119,7 +122,8 @@ class FakeStorage(StorageBackend):
     def hook(self) -> Hook:
         """The function that receives lock events.
 
-        It calls the hook that was set, and then ends the lease if the `Rehearsal` has planned its loss.
+        This function calls the hook that was assigned to this property. After an acquire, it then ends the lease if the
+        `Rehearsal` has planned the loss.
         """
         return self._on_event
 
@@ -158,6 +162,6 @@ class FakeDummy(FakeStorage, DummyBackend):
 
 
 def _name(argument: Any) -> str:
-    """Return the lock's name that ``argument``, a name, a claim or a lease, contains; ``""`` for any other value."""
+    """Return the lock's name in ``argument``: a name, a claim or a lease. Returns ``""`` for any other value."""
     name = getattr(getattr(argument, "claim", argument), "name", argument)
     return name if isinstance(name, str) else ""

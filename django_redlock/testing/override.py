@@ -79,9 +79,10 @@ class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override
 
 
 def _configure(holder: Any, entries: Any, *, enter: bool) -> None:
-    """Set ``REDLOCK`` in ``holder``, the object behind Django's settings, as Django's override_settings does.
+    """Set ``REDLOCK`` to ``entries`` in ``holder``, and send ``setting_changed``, as Django's override_settings does.
 
-    ``ABSENT`` removes it.
+    ``holder``: Django's ``settings._wrapped``. ``entries``: `ABSENT` removes the setting. ``enter``: ``False`` when the
+    former setting is restored.
     """
     if entries is ABSENT:
         vars(holder).pop("REDLOCK", None)

@@ -68,8 +68,8 @@ class CapturedTasks:
     def calls(self, task: Any, *args: Any, **kwargs: Any) -> list[EnqueuedCall]:
         """Return the captured calls of ``task``.
 
-        If arguments are given, returns only the calls that need the same lock as a call with these arguments. If
-        ``task`` has no lock, returns only the calls with these arguments.
+        If arguments are given, returns only the matching calls: calls with the same lock name as a call with these
+        arguments. If ``task`` has no lock, calls with the same arguments match.
         """
         mine = [call for call in self.enqueued if call.task.name == task.name]
         if not (args or kwargs):
@@ -122,8 +122,9 @@ def capture_tasks() -> Iterator[CapturedTasks]:
 def assert_enqueued_once(task: Any, *args: Any, **kwargs: Any) -> Any:
     """Fail unless exactly one call of ``task`` was captured, and return its `EnqueuedCall`.
 
-    If arguments are given, only the calls count that need the same lock as a call with these arguments, or that have
-    these arguments if ``task`` has no lock. Raises ``RuntimeError`` outside `capture_tasks`.
+    If arguments are given, only matching calls are counted: calls with the same lock name as a call with these
+    arguments. If ``task`` has no lock, calls with the same arguments match. Raises ``RuntimeError`` outside
+    `capture_tasks`.
 
     A task of ``django.tasks`` needs the dummy backend of ``django.tasks`` instead of `capture_tasks`. Its
     ``TaskResult`` is returned.
@@ -132,9 +133,9 @@ def assert_enqueued_once(task: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def assert_not_enqueued(task: Any, *args: Any, **kwargs: Any) -> None:
-    """Fail if a call of ``task`` was captured.
+    """Fail if a call of ``task`` was captured. If arguments are given, fail only for a matching call.
 
-    The arguments and ``RuntimeError`` are those of `assert_enqueued_once`, also for a task of ``django.tasks``.
+    `assert_enqueued_once` explains which calls match, the ``RuntimeError``, and the use with ``django.tasks``.
     """
     _assert_enqueued(0, task, args, kwargs)
 

@@ -22,8 +22,8 @@ class RWLockSide(_Members):
     """One side of a `RWLock`: an `RLock` for each thread or asyncio task. It has the members of a `Lock`.
 
     ``token``, ``remaining``, ``lost`` and so on describe the lease of the calling thread or task. A thread or task may
-    acquire the side several times, and must release it as often. If a thread or task ends without a release, its lease
-    ends with its ttl.
+    acquire the side several times, and must release it once for each acquire. If a thread or task ends without a
+    release, its lease ends with its ttl.
     """
 
     def __init__(self, model: RLock) -> None:

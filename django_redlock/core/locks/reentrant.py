@@ -1,4 +1,4 @@
-"""The reentrant lock: its holder may acquire it several times, and must release it as often."""
+"""The reentrant lock: its holder may acquire it several times, and must release it once for each acquire."""
 
 from __future__ import annotations
 

@@ -104,7 +104,10 @@ class Command(StoreCommand):
             raise SystemExit(1)
 
     def _watched(self, what: str, taken: Iterator[float], rounds: int) -> Iterator[float]:
-        """Yield the values of ``taken`` and, if stderr is a terminal, show a progress bar."""
+        """Yield the durations that ``taken`` yields. If stderr is a terminal, also show a progress bar.
+
+        ``what``: the label of the bar. ``rounds``: the number of durations at which the bar is full.
+        """
         if not self.stderr.isatty():
             yield from taken
             return

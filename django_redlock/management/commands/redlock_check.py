@@ -73,9 +73,9 @@ class Command(StoreCommand):
             self.stderr.write(f"not armed: {', '.join(new)}")
 
     def _armed(self, aliases: list[str], options: dict[str, Any]) -> bool:
-        """Take new servers of the stores into service at once, after a confirmation by the operator.
+        """Arm the stores ``aliases``: take their new servers into service now, without a quarantine.
 
-        Returns whether the operator has confirmed, or has given ``--yes``.
+        Returns ``False``, and arms nothing, unless the operator confirms it or has given ``--yes``.
         """
         self.stderr.write(self.style.WARNING(ASSERTION))
         asks = options["format"] == "table"  # a program that reads JSON can't answer a question

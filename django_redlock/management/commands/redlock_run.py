@@ -173,7 +173,10 @@ settings: it was not run."""
 
 
 def _refusal(error: LockNotAcquired) -> str:
-    """Return the message for a lock that was not acquired. It says who holds it, or when the work may start again."""
+    """Return the message for a lock that was not acquired.
+
+    It says who holds the lock or, if ``--every`` allows no start yet, when the command may start again.
+    """
     owner = Owner.parse(error.holder)
     done = state_of(owner) == "done"
     return f"lock {error.name!r}: {already_running(owner, error.retry_after)}" if done else str(error)

@@ -11,9 +11,10 @@ Use `LockConformance` for a store that can't report holders, and `HandleConforma
 acquire. If a store has passed the whole suite, use `TransportConformance` to test another way of connecting to it.
 
 Leases in the suite that end by themselves are as short as 0.06 s, and those that are renewed last 3 s. For a slower
-store, set `short` and `renewable`. If the locks of a store exclude only within one process, set `one_process`. If a
-store does not support all kinds of locks, list the missing kinds in `lacks`, and `BackendConformance` does not collect
-their cases. If it does not support ``hand_off()`` or ``every=``, add ``"hand_off"`` or ``"every"`` to `lacks`.
+store, set these two times, the class attributes `short` and `renewable`, in seconds. If the locks of a store don't
+exclude other processes, set `one_process = True`. If a store does not support all kinds of locks, list the missing
+kinds in `lacks`, and `BackendConformance` does not collect their cases. If it does not support ``hand_off()`` or
+``every=``, add ``"hand_off"`` or ``"every"`` to `lacks`.
 """
 
 from __future__ import annotations
@@ -64,4 +65,4 @@ class BackendConformance(
 
 
 class TransportConformance(ExclusionCases, LeaseCases, InspectionCases, InterruptionCases, ForkCases, KindCases):
-    """Cases that may fail over another kind of connection to the same store, such as TLS or a Unix socket."""
+    """Cases whose result may depend on the kind of connection to the store, such as TLS or a Unix socket."""

@@ -59,7 +59,7 @@ class ArgumentCases(Fixtures):
 
     @pytest.mark.parametrize("ttl", [*NOT_POSITIVE, 300.1, timedelta(hours=1)], ids=repr)
     def test_senseless_ttl(self, client: Client, name: str, ttl: Any) -> None:
-        """A ttl that is not positive or is above max_ttl raises ValueError. A held lock stays held."""
+        """A ttl that is above max_ttl or not positive raises ValueError. After such an extend() the lock stays held."""
         with pytest.raises(ValueError, match="ttl"):
             client.lock(name, ttl=ttl)
         with client.lock(name) as lock:

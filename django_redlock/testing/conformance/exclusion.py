@@ -36,10 +36,10 @@ class Counter:
 
 
 def check_nested(client: Client, held: Any, again: Callable[..., Any], short: float) -> None:
-    """Check that a thread or task gets an error if it waits without a timeout for a lock that it holds itself.
+    """Check the waits of a thread or task for a lock that it holds itself through another handle.
 
-    ``held``: a handle that is free. ``again()`` returns another handle of the same lock. ``short``: a timeout in
-    seconds, after which the second handle is refused without that error.
+    A wait without a timeout must raise an error. A wait with the timeout ``short`` (seconds) must end without this
+    error. ``held``: a free handle, to be acquired first. ``again()`` returns another handle of the same lock.
     """
 
     def blocking() -> None:
@@ -133,7 +133,7 @@ class ExclusionCases(Fixtures):
 
     @pytest.mark.parametrize("where", ["lock", "backend"])
     def test_blocking_timeout(self, client: Client, new_client: NewClient, name: str, where: str) -> None:
-        """`with` waits at least for blocking_timeout, which is an option of the lock or else of the backend."""
+        """`with` waits for blocking_timeout at least. The option is set on the lock, or as a default on the backend."""
         option = {"blocking_timeout": self.short}
         lock = new_client().lock(name, **option) if where == "lock" else new_client(**option).lock(name)
         with client.lock(name):
@@ -239,7 +239,7 @@ class ExclusionCases(Fixtures):
         assert client.lock(name).acquire(timeout=TEST_TIMEOUT)  # the lock is free, so acquire doesn't wait
 
     def test_not_nested(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
-        """A thread may wait without a timeout for another thread's lock, or for its own lock without renewal."""
+        """A thread may wait without a timeout for another thread's lock, and for its own lock if it is not renewed."""
         with client.lock(name):
             waiting = spawn(client.lock(name).acquire)
             until_someone_waits(client, name)
@@ -251,7 +251,10 @@ class ExclusionCases(Fixtures):
     def test_one_handle_twice(
         self, new_backend: NewBackend, name: str, spawn: Spawn, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A second acquire() of a held handle waits until another thread releases it. Only one warning is logged."""
+        """A second acquire() of a held handle waits until another thread releases the lock.
+
+        A warning about such a wait is logged once for each handle.
+        """
         backend = new_backend()
         lock = backend.lock(name)
 

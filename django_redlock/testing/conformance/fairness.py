@@ -82,7 +82,7 @@ class FairCases(Fixtures):
         other.release()
 
     def test_fair_goes_first(self, client: Client, name: str, spawn: Spawn) -> None:
-        """An unfair newcomer that can wait does not overtake the waiters in the queue."""
+        """An unfair acquire() with a timeout does not overtake the fair waiters in the queue."""
         lock, order = client.lock(name, fair=True), []
 
         def wait(fair: bool) -> None:

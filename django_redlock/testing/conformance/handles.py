@@ -119,7 +119,7 @@ class HandleCases(Fixtures):
 
     @pytest.mark.parametrize("fencing", [False, True])
     def test_fencing_tokens_grow(self, client: Client, other: Client, name: str, fencing: bool) -> None:
-        """Each grant of a name has a larger fencing token than the grant before, for any holder."""
+        """Each acquire of the lock gets a larger fencing token than the acquire before, through any handle."""
         tokens = []
         for user in (client, other) * 5:
             with user.lock(name, fencing=fencing) as lock:
@@ -201,7 +201,7 @@ class HandleCases(Fixtures):
         SyncClient(backend).close()
 
     def test_left_in_another_thread(self, new_backend: NewBackend, name: str, spawn: Spawn) -> None:
-        """Leaving a block releases the lock that the block acquired, even if another thread entered the block."""
+        """A `with` block may be entered in one thread and left in another. The end of the block releases the lock."""
         backend = new_backend()
         lock = backend.lock(name)
         for _ in range(2):
@@ -213,7 +213,7 @@ class HandleCases(Fixtures):
         backend.close()
 
     def test_left_in_another_task(self, new_backend: NewBackend, name: str) -> None:
-        """Leaving a block releases the lock that the block acquired, even if another task entered the block."""
+        """An `async with` block may be entered in one task and left in another. Its end releases the lock."""
         backend = new_backend()
         lock = backend.lock(name)
 

@@ -63,7 +63,7 @@ class ForkCases(Fixtures):
             assert not other.lock(name).acquire(False)
 
     def test_uses_everything(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
-        """Parent and child can use the same handle and backend at the same time, even if another thread forked."""
+        """After a fork by another thread, parent and child can use the same handle and backend at the same time."""
         lock = client.lock(name)
         lock.acquire()
         lock.release()

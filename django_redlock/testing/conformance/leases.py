@@ -21,8 +21,8 @@ from .harness.fixtures import Fixtures, NewClient, eventually
 def is_renewed(lock: Any, see: Callable[[str], Any] | None = None) -> bool:
     """Return whether the lease of ``lock`` is renewed: wait until its remaining time grows.
 
-    Returns false if the lease is lost, or not renewed within `TEST_TIMEOUT` seconds. ``see(attribute)`` returns an
-    attribute of the lock as the thread or task that holds it sees it. By default this thread reads the attribute.
+    Returns false if the lease is lost, or not renewed within `TEST_TIMEOUT` seconds. ``see(attribute)`` reads an
+    attribute of the lock in the thread or task that holds the lock. By default this thread reads the attribute.
     """
     see = see or partial(getattr, lock)
     least = see("remaining")
@@ -36,9 +36,9 @@ def is_renewed(lock: Any, see: Callable[[str], Any] | None = None) -> bool:
 
 
 def holds_renewed(acquire: Callable[[], Any], renewed: Callable[[], bool]) -> bool:
-    """Return whether a lock is held after ``acquire()``, and its lease renewed, as ``renewed()`` returns.
+    """Call ``acquire()`` and then ``renewed()``, until both return a true value. Return whether they did.
 
-    Tries again for `TEST_TIMEOUT` seconds, because on a busy machine the lease may end before its renewal.
+    Both are called again for up to `TEST_TIMEOUT` seconds: on a busy machine a lease may end before its renewal.
     """
     return bool(eventually(lambda: acquire() and renewed()))
 
@@ -88,7 +88,7 @@ class LeaseCases(Fixtures):
         assert client.lock(name).acquire(timeout=TEST_TIMEOUT)
 
     def test_a_new_beginning(self, client: Client, other: Client, name: str) -> None:
-        """A handle that has lost its lock can acquire it again. A release before is not necessary."""
+        """A handle that has lost its lock can acquire the lock again, without a release() in between."""
         lock, following = client.lock(name, auto_renew=False), other.lock(name)
         assert lock.acquire(timeout=TEST_TIMEOUT)
         with contextlib.suppress(LockLost):  # the answer may come after the end of so short a lease
@@ -159,7 +159,7 @@ class LeaseCases(Fixtures):
 
     @pytest.mark.parametrize("where", ["lock", "backend"])
     def test_renewed(self, client: Client, new_client: NewClient, name: str, where: str) -> None:
-        """With auto_renew, of the lock or else of the backend, a lease is renewed for as long as the lock is held."""
+        """With auto_renew on the lock, or on the backend as the default, a lease is renewed while the lock is held."""
         ttl = self.renewable
         if where == "lock":
             lock = new_client(auto_renew=False).lock(name, ttl=ttl, auto_renew=True)

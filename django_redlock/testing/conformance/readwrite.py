@@ -90,7 +90,10 @@ class ReadWriteCases(ReadWriteTurnCases):
         assert not people().do(lock.write, "acquire", False)
 
     def test_rwlock_again(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
-        """A holder may acquire its side again, and must release it as often. No other thread or task can release it."""
+        """A holder may acquire its side again, and must release the side once for each acquire.
+
+        No other thread or task can release it.
+        """
         lock = people.backend.rwlock(name)
         for side in (lock.read, lock.write):
             assert me.do(side, "acquire", False)
@@ -173,9 +176,9 @@ class ReadWriteCases(ReadWriteTurnCases):
             me.do(lock.write, "acquire", False)
 
     def test_rwlock_min_hold(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
-        """A reader that releases the lock before min_hold is over still excludes writers until then, also itself.
+        """A reader that releases the lock before min_hold is over still excludes writers until then.
 
-        Other readers are admitted.
+        The former reader itself can't acquire the write side, either. Other readers are admitted.
         """
         long, short = people.backend.rwlock(name, min_hold=20), people.backend.rwlock(name + ":2", min_hold=self.short)
         for lock in (long, short):

@@ -23,7 +23,10 @@ def _is_refused(actor: Actor, lock: Any) -> bool:
 
 
 class Room:
-    """Counts the readers and writers inside the lock. ``wrong``: their numbers at each violation of the exclusion."""
+    """Counts the readers and writers inside the lock.
+
+    ``wrong``: the pair (writers, readers) for each time that a writer was not alone.
+    """
 
     def __init__(self) -> None:
         self.mutex = threading.Lock()
@@ -115,7 +118,7 @@ class ReadWriteTurnCases(ReadWriters):
         assert all(each.result(WAKE) for each in waiting)
 
     def test_rwlock_wakes_writers(self, people: Actors, me: Actor, name: str) -> None:
-        """The release of the last reader admits one waiting writer after another. Then a reader is admitted."""
+        """After the last reader's release, the waiting writers acquire the lock one by one, and then a reader can."""
         lock, got = people.backend.rwlock(name), []
         me.do(lock.read, "acquire")
         writers = [people() for _ in range(3)]

@@ -22,7 +22,7 @@ class SemaphoreCases(Fixtures):
 
     @pytest.mark.parametrize("limit", [1, 2, 4])
     def test_permits(self, client: Client, name: str, limit: int) -> None:
-        """As many handles as the limit can hold a permit. The next handle gets a permit after a release."""
+        """Up to ``limit`` handles can hold a permit at once. One more handle gets a permit after a release."""
         permits = [client.semaphore(name, limit=limit) for _ in range(limit)]
         late = client.semaphore(name, limit=limit)
         assert all(permit.acquire(False) for permit in permits)

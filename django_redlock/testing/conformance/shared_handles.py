@@ -39,7 +39,10 @@ KIND_ARGUMENTS: Mapping[str, Collection[str]] = {
 
 
 class EachKind(Fixtures):
-    """Base class: a case with one of the `KIND_ARGUMENTS` runs once for each kind of lock that the store supports."""
+    """Base class of cases that run once for each kind of lock.
+
+    A case with an argument that is named in `KIND_ARGUMENTS` runs with each kind listed there that the store supports.
+    """
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Parametrize the case with the kinds of locks. pytest calls this hook for each case."""
@@ -150,7 +153,7 @@ class SharedHandleCases(EachKind):
 
     @needs(*PERMITS)
     def test_each_block_has_one(self, several: Callable[..., Any], spawn: Spawn) -> None:
-        """Each `with` block of a shared handle has a permit of its own, also nested blocks and blocks of other threads.
+        """Each `with` block of a shared handle has its own permit, even if it is nested or in another thread.
 
         A release by another thread never affects the permit of a block.
         """

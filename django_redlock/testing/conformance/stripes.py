@@ -23,7 +23,7 @@ class StripedCases(Fixtures):
 
     @pytest.mark.parametrize("stripes", [1, 4])
     def test_stripes(self, client: Client, name: str, stripes: int) -> None:
-        """As many handles as there are stripes hold one stripe each. The next handle acquires the released stripe."""
+        """With n stripes, n handles can hold one stripe each. One more handle acquires the stripe that is released."""
         locks = [client.striped(name, stripes) for _ in range(stripes)]
         late = client.striped(name, stripes)
         assert late.stripe is None
@@ -109,7 +109,7 @@ class StripedCases(Fixtures):
         assert [counter.most for counter in counters] == [1, 1, 1]
 
     def test_stripes_run_dry(self, client: Client, name: str, spawn: Spawn) -> None:
-        """Each stripe guards a stock. Threads that call switch() at an empty stock sell all items, and no more."""
+        """Each stripe protects a counter of items. Threads that call switch() at zero take all items, and no more."""
         stock = [5, 0, 1, 9]
 
         def buy() -> int | None:
@@ -125,7 +125,10 @@ class StripedCases(Fixtures):
         assert sold == {0: 5, 2: 1, 3: 9, None: 9}
 
     def test_switch(self, client: Client, name: str) -> None:
-        """switch() moves to each of the other stripes once, then returns False, and the last stripe stays held."""
+        """Each call of switch() moves to a stripe that the handle has not held yet.
+
+        When there is none, switch() returns False, and the handle keeps its stripe.
+        """
         with client.striped(name, 3, blocking=False) as lock:
             had, token = [lock.stripe], lock.token
             while lock.switch():

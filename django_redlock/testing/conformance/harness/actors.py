@@ -25,7 +25,10 @@ class InThread:
         return self.begin(lock, method, *args).result(TEST_TIMEOUT)
 
     def see(self, lock: Any, attribute: str) -> Any:
-        """Return the value of a lock's attribute, read in this thread. A method, which must do no I/O, is called."""
+        """Return the value of a lock's attribute, read in this thread.
+
+        If the attribute is a method, it is called, and its result is returned. The method must do no I/O.
+        """
         return self._pool.submit(_look, lock, attribute).result(TEST_TIMEOUT)
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
-"""Clients of a lock store. Both have the same blocking methods; one calls a lock's asyncio methods, so that each case
-runs for blocking code and for asyncio.
+"""Two classes of clients of a lock store, `SyncClient` and `AsyncClient`, with the same blocking methods.
+
+The methods of an `AsyncClient` call asyncio methods of locks, so that each case runs for blocking code and for asyncio.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ PROCESSES = "processes"  # the feature of a store that several processes can sha
 
 
 def needs(*features: str) -> Callable[[Case], Case]:
-    """Return a decorator for a case. The case is not collected for a store that lacks all of ``features``."""
+    """Return a decorator for a case that needs at least one of ``features``. Other stores don't collect the case."""
 
     def mark(case: Case) -> Case:
         case.features = features  # type: ignore[attr-defined]
@@ -48,7 +48,7 @@ class Fixtures:
     renewable = 3.0  # seconds: leases that are renewed in time, although the machine is busy
     one_process = False  # the store's locks exclude only within one process
     lacks: Collection[str] = ()  # "fair" and the unsupported kinds of locks: their cases are not collected
-    features: Collection[str] = ()  # a store that lacks all of these features does not collect the cases of this class
+    features: Collection[str] = ()  # the cases of this class need at least one of these features
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -63,8 +63,8 @@ class Fixtures:
     def busy_machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let waiters poll rarely, so that polling hides no lost wake-up from the cases that wait for one.
 
-        Waiters in fair queues poll more often, but not so often that a slow waiter counts as gone. Leases of `short`
-        seconds are asked for more often than usual, until one is granted before its end.
+        Waiters in fair queues poll more often, but not so often that a slow waiter counts as gone. On a busy machine a
+        lease of `short` seconds may have ended when its grant arrives, so an acquire is retried more often than usual.
         """
         monkeypatch.setattr(base, "MAX_BLOCK", 11.0)
         monkeypatch.setattr(base, "MAX_BLOCK_IN_QUEUE", 2.0)

@@ -19,7 +19,7 @@ class HandOffCases(Fixtures):
     features = ("hand_off",)
 
     def test_handed_off(self, client: Client, other: Client, name: str) -> None:
-        """After adopt() the new handle holds the lock, and the first handle nothing. The store shows the new owner."""
+        """After adopt() the new handle holds the lock. The first handle holds nothing. The store has the new owner."""
         lock = client.lock(name, owner="the first")
         lock.acquire()
         number, text = lock.fencing_token, lock.hand_off()

@@ -1,4 +1,7 @@
-"""A case for each kind of lock, from acquire to release. It is meant for other connections and server versions."""
+"""One short case for each kind of lock, from acquire to release.
+
+It is short so that it can run over each kind of connection, such as TLS, and on several server versions.
+"""
 
 from __future__ import annotations
 
