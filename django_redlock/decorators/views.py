@@ -23,6 +23,7 @@ from ..errors import LockLost, LockNotAcquired, LockUnavailable
 from ..name_templates import namer
 from .uncancelled import run_to_end
 from .view_wrapping import (
+    AFTER_VIEW,
     IDEMPOTENT,
     NOT_RUN,
     LateErrors,
@@ -239,5 +240,8 @@ def _not_run(response: Any) -> Any:
 
 
 def _check(lock: Lock) -> None:
+    """Raise ``LockLost`` if ``lock`` was lost while the view ran. The error has the attribute `AFTER_VIEW`."""
     if lock.lost and lock.options.on_lost == "raise":
-        raise LockLost(lock.name)
+        error = LockLost(lock.name)
+        setattr(error, AFTER_VIEW, True)
+        raise error
