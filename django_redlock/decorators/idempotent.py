@@ -28,6 +28,7 @@ from .view_wrapping import (
     IDEMPOTENT,
     NOT_RUN,
     EveryAlias,
+    check_locks,
     check_place,
     check_view,
     decorate_class,
@@ -261,7 +262,9 @@ def _wrap(view: Callable[..., Any], terms: _Terms) -> Callable[..., Any]:
     def call(request: Any, *args: Any, **kwargs: Any) -> Any:
         def work() -> Any:
             response = view(request, *args, **kwargs)
-            return response, terms.answer_of(response)
+            answer = terms.answer_of(response)
+            check_locks(request)
+            return response, answer
 
         def perform(step: Any) -> Any:
             if type(step) is _Query:
@@ -282,7 +285,9 @@ def _wrap(view: Callable[..., Any], terms: _Terms) -> Callable[..., Any]:
 
         async def work() -> Any:
             response = await view(request, *args, **kwargs)
-            return response, await sync_to_async(terms.answer_of)(response)
+            answer = await sync_to_async(terms.answer_of)(response)
+            check_locks(request)
+            return response, answer
 
         async def perform(step: Any) -> Any:
             if type(step) is _Query:

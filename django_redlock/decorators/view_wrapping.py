@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial, wraps
 from inspect import signature
 from typing import Any, Self
@@ -12,6 +13,8 @@ from django.core.handlers.base import BaseHandler
 from django.db import connections
 from django.utils.decorators import classonlymethod
 
+from ..core.locks.lock import Lock
+from ..errors import LockLost
 from ..transactions import in_atomic
 
 _RIGHT_PLACE = (
@@ -20,6 +23,7 @@ _RIGHT_PLACE = (
 )
 IDEMPOTENT = "_redlock_idempotent"  # the attribute of a view with `idempotent`
 AFTER_VIEW = "_redlock_after_view"  # the attribute of an error that was raised after the view
+LOCKS = "_redlock_locks"  # the attribute of a request with the locks that are held for its view
 NOT_RUN = "_redlock_not_run"  # the attribute of a response to a request for which the view did not run
 
 
@@ -112,6 +116,29 @@ class LateErrors:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if self.view_returned and error is not None:
             setattr(error, AFTER_VIEW, True)
+
+
+@contextmanager
+def holding(request: Any, lock: Lock) -> Iterator[None]:
+    """Context manager in which `check_locks` checks ``lock``, as well as the locks of decorators outside."""
+    outer = getattr(request, LOCKS, ())
+    setattr(request, LOCKS, (*outer, lock))
+    try:
+        yield
+    finally:
+        setattr(request, LOCKS, outer)
+
+
+def check_locks(request: Any) -> None:
+    """Raise ``LockLost`` if a lock of ``request`` was lost while the view ran. The error has `AFTER_VIEW`.
+
+    Each decorator that commits the view's transactions calls it between the view and the commit.
+    """
+    for lock in getattr(request, LOCKS, ()):
+        if lock.lost and lock.options.on_lost == "raise":
+            error = LockLost(lock.name)
+            setattr(error, AFTER_VIEW, True)
+            raise error
 
 
 def is_async(view: Any) -> bool:

@@ -19,16 +19,18 @@ from ..core.keys import check_name, stripe_name
 from ..core.locks.lock import Lock
 from ..core.locks.striped import Striped, check_stripes
 from ..core.options import CommonOptions, LockKwargs, check_options
-from ..errors import LockLost, LockNotAcquired, LockUnavailable
+from ..errors import LockNotAcquired, LockUnavailable
 from ..name_templates import namer
 from .uncancelled import run_to_end
 from .view_wrapping import (
     IDEMPOTENT,
     NOT_RUN,
     LateErrors,
+    check_locks,
     check_place,
     check_view,
     decorate_class,
+    holding,
     in_transactions,
     is_async,
     opted_out_aliases,
@@ -184,11 +186,12 @@ def _wrap(view: Callable[..., Any], guard: ViewLock) -> Callable[..., Any]:
 
             def work() -> HttpResponseBase:
                 response: HttpResponseBase = view(request, *args, **kwargs)
-                _check(lock)
+                check_locks(request)
                 return response
 
             try:
                 held = request.lock = stack.enter_context(lock)
+                stack.enter_context(holding(request, lock))
                 response: HttpResponseBase = in_transactions(work, opted_out, inner)()
                 late.view_returned = True
             except (LockNotAcquired, LockUnavailable) as error:
@@ -209,11 +212,12 @@ def _wrap(view: Callable[..., Any], guard: ViewLock) -> Callable[..., Any]:
 
                 async def work() -> HttpResponseBase:
                     response: HttpResponseBase = await view(request, *args, **kwargs)
-                    _check(lock)
+                    check_locks(request)
                     return response
 
                 try:
                     held = request.lock = await stack.enter_async_context(lock)
+                    stack.enter_context(holding(request, lock))
                     response: HttpResponseBase = await in_transactions(work, opted_out, inner)()
                     late.view_returned = True
                 except (LockNotAcquired, LockUnavailable) as error:
@@ -236,8 +240,3 @@ def _not_run(response: Any) -> Any:
     if isinstance(response, HttpResponseBase):
         setattr(response, NOT_RUN, True)
     return response
-
-
-def _check(lock: Lock) -> None:
-    if lock.lost and lock.options.on_lost == "raise":
-        raise LockLost(lock.name)

@@ -15,6 +15,8 @@ MAX_KEY = 255  # characters
 _QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"\s*(?:;.*)?')
 _BARE = re.compile(r"[!#-+\--:<-\[\]-~]+")
 _ESCAPE = re.compile(r"\\(.)")
+# The attributes of a Django request that the authentication of Django REST framework sets.
+_SET_BY_DRF = ("user", "auth")
 
 
 def read_key(header: str) -> str | None:
@@ -63,12 +65,18 @@ def _user(request: HttpRequest, view: Any) -> Any:
         return getattr(request, "user", None)
     instance = cls(**getattr(view, "initkwargs", {}))
     instance.request, instance.action_map = request, getattr(view, "actions", None) or {}
-    asked = instance.initialize_request(request)
+    asked, attributes = instance.initialize_request(request), vars(request)
+    before = {name: attributes[name] for name in _SET_BY_DRF if name in attributes}
     try:
         return asked.user
     except Exception as error:
         error.auth_header = instance.get_authenticate_header(asked)  # type: ignore[attr-defined]  # as DRF does
         raise
+    finally:
+        # The view authenticates again, and SessionAuthentication would take this user for the user of a session.
+        for name in _SET_BY_DRF:
+            attributes.pop(name, None)
+        attributes.update(before)
 
 
 def hashed(parts: Iterable[bytes]) -> str:

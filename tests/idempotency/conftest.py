@@ -7,6 +7,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from django.core.handlers.base import BaseHandler
 from django.db import connections
 from django.test import AsyncRequestFactory, RequestFactory
 
@@ -75,6 +76,14 @@ def database(request, new_store):
     return new_store(request.param)["database"]
 
 
+@pytest.fixture
+def atomic_requests(new_store):
+    """The alias of a database with ATOMIC_REQUESTS."""
+    alias = new_store("sqlite")["database"]
+    connections[alias].settings_dict["ATOMIC_REQUESTS"] = True
+    return alias
+
+
 def _ask(factory, body, key, user, method, path, extra):
     headers = {"Idempotency-Key": key} if key else {}
     request = factory.generic(method, path, json.dumps(body), "application/json", headers=headers, **extra)
@@ -90,6 +99,11 @@ def ask(view, body=None, *, key='"k1"', user=ALICE, method="POST", path="/pay", 
 async def aask(view, body=None, *, key='"k1"', user=ALICE, method="POST", path="/pay", **extra):
     """Send one request to an async view, and return the response."""
     return await view(_ask(AsyncRequestFactory(), body, key, user, method, path, extra))
+
+
+def as_django(view):
+    """Return the view as Django's handler calls it."""
+    return BaseHandler().make_view_atomic(view)
 
 
 def code(response):

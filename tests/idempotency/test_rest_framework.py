@@ -4,7 +4,7 @@ import base64
 
 import pytest
 from django.contrib.auth.models import User
-from django.test import RequestFactory
+from django.test import Client, RequestFactory
 from django.urls import path
 from django.utils.decorators import method_decorator
 
@@ -13,7 +13,7 @@ from tests.idempotency.conftest import code, replayed
 
 pytest.importorskip("rest_framework")
 
-from rest_framework.authentication import BasicAuthentication
+from rest_framework.authentication import BasicAuthentication, SessionAuthentication, TokenAuthentication
 from rest_framework.decorators import api_view, authentication_classes
 from rest_framework.response import Response
 from rest_framework.serializers import ValidationError
@@ -67,13 +67,34 @@ class OnHandler(APIView):
         return answer(request)
 
 
+class NamedToken(TokenAuthentication):
+    """Without a table of tokens: the token is the name of its user."""
+
+    def authenticate_credentials(self, key):
+        return User.objects.get(username=key), key
+
+
+class WithDefaults(APIView):
+    """A view with the authentication classes that Django REST framework has by default: session, then basic."""
+
+    def post(self, request):
+        return Response({"user": request.user.username, "auth": request.auth}, status=201)
+
+
+class WithToken(WithDefaults):
+    authentication_classes = (SessionAuthentication, NamedToken)
+
+
 VIEWS = {
     "class": OnClass.as_view(),
     "dispatch": OnDispatch.as_view(),
     "view set": OnViewSet.as_view({"post": "create"}),
     "function": on_function,
 }
-urlpatterns = [path(name, view) for name, view in VIEWS.items()]
+urlpatterns = [
+    path("defaults", idempotent(using="memory")(WithDefaults.as_view())),
+    path("token", idempotent(using="memory")(WithToken.as_view())),
+]
 
 
 @pytest.fixture(params=VIEWS)
@@ -141,6 +162,41 @@ def test_wrong_credentials(send):
     assert answer["WWW-Authenticate"].startswith("Basic")
     assert code(send(None, {"sku": 1})) == (400, "idempotency-user-missing")
     assert calls == []
+
+
+@pytest.fixture
+def client(settings, stores, db):
+    """A client that sends no CSRF token and, unlike Django's client by default, is refused where one is needed."""
+    settings.ROOT_URLCONF = __name__
+    User.objects.create(username="alice", password="plain$$secret")
+    return Client(enforce_csrf_checks=True, headers={"Idempotency-Key": '"k"'})
+
+
+@pytest.mark.parametrize("csrf", [False, True])
+@pytest.mark.parametrize(
+    ("path", "secret", "auth"),
+    [("defaults", "Basic YWxpY2U6c2VjcmV0", "null"), ("token", "Token alice", '"alice"')],
+)
+def test_session_authentication_comes_first(client, path, secret, auth, csrf):
+    """SessionAuthentication does not take the user of another authentication for the user of a session."""
+    headers = {"Authorization": secret}
+    if csrf:
+        client.cookies["csrftoken"] = headers["X-CSRFToken"] = "c" * 32
+    first, again = (client.post(f"/{path}", {}, "application/json", headers=headers) for _ in range(2))
+    assert (first.status_code, first.content.decode()) == (201, f'{{"user":"alice","auth":{auth}}}')
+    assert (again.content, replayed(again)) == (first.content, True)
+
+
+def test_the_user_of_a_session(client):
+    """The user of a session needs a CSRF token, as without the decorator."""
+    client.force_login(User.objects.get(username="alice"), "django.contrib.auth.backends.ModelBackend")
+    assert code(client.post("/token", {}, "application/json")) == (403, "not-authenticated")
+    client.cookies["csrftoken"] = "c" * 32
+    answers = [client.post("/token", {}, "application/json", headers={"X-CSRFToken": "c" * 32}) for _ in range(2)]
+    assert [(each.content, replayed(each)) for each in answers] == [
+        (b'{"user":"alice","auth":null}', False),
+        (b'{"user":"alice","auth":null}', True),
+    ]
 
 
 def test_on_a_handler(stores):

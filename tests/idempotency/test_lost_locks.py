@@ -1,0 +1,195 @@
+"""Views with `@locked_view` and `@idempotent` that lose their lock."""
+
+import pytest
+from django.http import HttpResponse
+from django.test import RequestFactory
+
+from django_redlock import locks
+from django_redlock.decorators import idempotent, locked_view
+from django_redlock.errors import LockLost
+from tests.idempotency.conftest import ALICE, aask, as_django, ask, code, replayed
+from tests.idempotency.models import Charge
+
+# The responses to a repeat until the lease of the first request has ended, and after that.
+IN_DOUBT = {(409, "idempotency-key-in-use"), (409, "idempotency-outcome-unknown")}
+
+
+@pytest.fixture(params=["default", "memory"])
+def using(request, stores):
+    """The backend of both decorators: one Redis, and memory."""
+    return request.param
+
+
+def lose(lock, using="default"):
+    """Lose a lock, and let its handle notice the loss."""
+    assert locks[using].force_release(lock.name)
+    with pytest.raises(LockLost):
+        lock.extend()
+
+
+async def alose(lock, using="default"):
+    """Lose the lock of an async view, and let its handle notice the loss."""
+    assert await locks[using].aforce_release(lock.name)
+    with pytest.raises(LockLost):
+        await lock.aextend()
+
+
+# ── idempotent above locked_view, which raises LockLost when the view has returned ───────────
+
+
+def test_unnoticed_in_the_view(atomic_requests):
+    """An error of the release comes after the commit: a repeat is refused and there is one charge."""
+
+    @idempotent()
+    @locked_view("stock")
+    def view(_request):
+        assert locks["default"].force_release("stock")  # the view has not heard of it when it returns
+        Charge.objects.using(atomic_requests).create(order="1")
+        return HttpResponse()
+
+    view = as_django(view)
+    with pytest.raises(LockLost):
+        ask(view)
+    assert code(ask(view)) == (409, "idempotency-key-in-use")
+    assert Charge.objects.using(atomic_requests).count() == 1
+
+
+async def test_unnoticed_in_an_async_view(stores):
+    """An error of the release comes after the view: a repeat is refused."""
+
+    @idempotent()
+    @locked_view("stock")
+    async def view(_request):
+        assert await stores["default"].aforce_release("stock")  # the view has not heard of it when it returns
+        return HttpResponse()
+
+    with pytest.raises(LockLost):
+        await aask(view)
+    assert code(await aask(view)) == (409, "idempotency-key-in-use")
+
+
+def test_noticed_in_the_view(using):
+    """A lock that is lost in the view leaves the outcome unknown: no repeat runs the view."""
+    calls = []
+
+    @idempotent(using=using)
+    @locked_view("stock", using=using)
+    def view(request):
+        calls.append(1)
+        lose(request.lock, using)
+        return HttpResponse()
+
+    with pytest.raises(LockLost):
+        ask(view)
+    assert code(ask(view)) in IN_DOUBT
+    assert calls == [1]
+
+
+async def test_noticed_in_an_async_view(using):
+    """A lock that is lost in an async view leaves the outcome unknown: no repeat runs the view."""
+    calls = []
+
+    @idempotent(using=using)
+    @locked_view("stock", using=using)
+    async def view(request):
+        calls.append(1)
+        await alose(request.lock, using)
+        return HttpResponse()
+
+    with pytest.raises(LockLost):
+        await aask(view)
+    assert code(await aask(view)) in IN_DOUBT
+    assert calls == [1]
+
+
+# ── locked_view above idempotent, which commits the work ─────────────────────────────────────
+
+
+def selling(alias, **options):
+    """Return a view that makes a charge in the database ``alias``. Its first call loses the lock of `locked_view`."""
+    calls = []
+
+    @idempotent(**options)
+    def view(request):
+        Charge.objects.using(alias).create(order="1")
+        calls.append(1)
+        if len(calls) == 1:
+            lose(request.outer if hasattr(request, "outer") else request.lock)
+        return HttpResponse()
+
+    return view
+
+
+def test_nothing_is_committed_without_the_lock(database):
+    """The work and its answer are rolled back together, and a repeat does the work."""
+    view = locked_view("stock")(selling(database, database=database))
+    with pytest.raises(LockLost):
+        ask(view)
+    assert Charge.objects.using(database).count() == 0
+    assert [replayed(ask(view)) for _ in range(2)] == [False, True]
+    assert Charge.objects.using(database).count() == 1
+
+
+@pytest.mark.parametrize("kind", ["redis", "database"])
+def test_nothing_is_committed_with_atomic_requests(atomic_requests, kind):
+    """The transaction of ATOMIC_REQUESTS is rolled back. With Redis the outcome of other work is unknown."""
+    options = {"database": atomic_requests} if kind == "database" else {}
+    view = as_django(locked_view("stock")(selling(atomic_requests, **options)))
+    with pytest.raises(LockLost):
+        ask(view)
+    assert Charge.objects.using(atomic_requests).count() == 0
+    again = ask(view)
+    assert again.status_code == 200 if kind == "database" else code(again) in IN_DOUBT
+    assert Charge.objects.using(atomic_requests).count() == (kind == "database")
+
+
+async def test_above_an_async_view(using):
+    """A lock that is lost in an async view leaves the outcome unknown in this order too."""
+    calls = []
+
+    @locked_view("stock", using=using)
+    @idempotent(using=using)
+    async def view(request):
+        calls.append(1)
+        await alose(request.lock, using)
+        return HttpResponse()
+
+    with pytest.raises(LockLost):
+        await aask(view)
+    assert code(await aask(view)) in IN_DOUBT
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_two_locks(database):
+    """The outer one of two locks counts as much as the inner one."""
+    inner = locked_view("shelf")(selling(database, database=database))
+
+    @locked_view("stock")
+    def view(request):
+        request.outer = request.lock
+        return inner(request)
+
+    with pytest.raises(LockLost):
+        ask(view)
+    assert Charge.objects.using(database).count() == 0
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_the_same_request_again(database):
+    """A middleware may send a request to the view again: only the new lock counts."""
+    view = locked_view("stock")(selling(database, database=database))
+    request = RequestFactory().post("/pay", headers={"Idempotency-Key": "k"})
+    request.user = ALICE
+    with pytest.raises(LockLost):
+        view(request)
+    assert view(request).status_code == 200
+    assert Charge.objects.using(database).count() == 1
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_loss_that_only_warns(database):
+    """With ``on_lost="warn"`` the work is committed and its answer is stored."""
+    view = locked_view("stock", on_lost="warn")(selling(database, database=database))
+    assert [replayed(ask(view)) for _ in range(2)] == [False, True]
+    assert Charge.objects.using(database).count() == 1
