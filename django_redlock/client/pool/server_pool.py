@@ -135,9 +135,9 @@ class ServerPool:
     async def _aconnect(self) -> Any:
         unbounded = {"socket_timeout": None, "socket_connect_timeout": None, "retry": AsyncRetry(NoBackoff(), 0)}
         connection = ASYNC_KINDS[self._kind](**{**self._settings, **unbounded, "protocol": 2})
-        connection.__dict__["redlock_closings"] = self._closings
+        connection.__dict__.update(redlock_closings=self._closings, redlock_timeout=self.timeout)
         try:
-            async with LoopDeadline(self.timeout):
+            async with LoopDeadline(2 * self.timeout if self._needs_lookup else self.timeout):
                 await connection.connect()
         except BaseException:
             await connection.disconnect(nowait=True)
