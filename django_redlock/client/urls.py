@@ -85,7 +85,10 @@ def _sentinel(url: str, timeout: float) -> Node:
 
 
 def _cluster(url: str, timeout: float) -> Node:
-    return ClusterNode(*_hosts(split_url(url)[1], 7000), timeout)
+    _, netloc, path = split_url(url)
+    if path not in ("", "0"):
+        raise ValueError("a Redis Cluster has database 0 only, and its URL takes no options")
+    return ClusterNode(*_hosts(netloc, 7000), timeout)
 
 
 def _direct(url: str, timeout: float) -> Node:
