@@ -144,7 +144,8 @@ def _cache(url: str, timeout: float) -> Node:
         places = [client.connection_pool.connection_kwargs for client in manager.sentinels]
         hosts = [(place["host"], place["port"]) for place in places]
         return SentinelNode(hosts, pool.service_name, settings, timeout, kind, manager.sentinel_kwargs)
-    if not isinstance(pool, ConnectionPool):  # a pool of valkey-py, whose connections raise errors of valkey-py
+    # Connections of valkey-py raise errors of valkey-py. Those with a client-side cache hide their sockets.
+    if not isinstance(pool, ConnectionPool) or getattr(pool, "cache", None) is not None:
         return DirectNode(LimitedPool(pool, timeout), label=url)
     return DirectNode(BorrowedPool(pool, timeout), label=url)
 
