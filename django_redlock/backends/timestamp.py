@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -194,8 +195,8 @@ def _key_format(text: str, prefix: str) -> tuple[Callable[..., str], Callable[[b
     """Parse ``text``, the option ``key_format``, and return two functions. ``prefix``: the value of ``{prefix}``.
 
     The first, ``key(name, escape)``, returns the key for a name. Its optional ``escape`` is applied to the parts of the
-    key before and after the name. The second function returns the name for a key; ``None`` for a key of another form.
-    Raises ``ValueError`` for an invalid format.
+    key before and after the name. The second function returns the name for a key; ``None`` if no lock can have
+    the key. Raises ``ValueError`` for an invalid format.
     """
     parts = list(Formatter().parse(text))
     fields = [field for _, field, _, _ in parts if field is not None]
@@ -211,6 +212,8 @@ def _key_format(text: str, prefix: str) -> tuple[Callable[..., str], Callable[[b
 
     def name_of(key: bytes) -> str | None:
         found = shape.fullmatch(key.decode(errors="replace"))
-        return found[1] if found else None
+        with suppress(ValueError):  # another program's key
+            return check_name(found[1]).decode() if found else None
+        return None
 
     return key, name_of

@@ -7,7 +7,7 @@ exceeds the timeout.
 from __future__ import annotations
 
 import socket
-import ssl
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -17,17 +17,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from .error_context import as_reply, timed_out, without_context
+
 T = TypeVar("T")
-_BLOCKED = TimeoutError, RedisTimeoutError, BlockingIOError, ssl.SSLWantReadError
-
-
-def timed_out(error: BaseException | None) -> bool:
-    """Return whether ``error`` is a timeout, or was raised while a timeout was handled (``__context__``)."""
-    while error is not None:
-        if isinstance(error, _BLOCKED):
-            return True
-        error = error.__context__
-    return False
 
 
 class ReplyIncomplete(RedisTimeoutError):
@@ -56,7 +48,7 @@ def read_replies(connection: Any, count: int, until: float) -> list[Any]:
             try:
                 found.append(connection.read_response(disable_decoding=True, disconnect_on_error=False))
             except ResponseError as error:
-                found.append(error.with_traceback(None))  # the traceback would keep the callers' locks alive
+                found.append(as_reply(error))
         return found
 
     return _by(until, connection, read)
@@ -69,7 +61,7 @@ def _by(until: float, connection: Any, read: Callable[[], T]) -> T:
     (monotonic seconds), and redis-py's errors.
     """
     sock: socket.socket = connection._sock
-    limit = sock.gettimeout()
+    limit, handled = sock.gettimeout(), sys.exception()
     try:
         while True:
             sock.settimeout(0.0)
@@ -78,7 +70,7 @@ def _by(until: float, connection: Any, read: Callable[[], T]) -> T:
             except ValueError as error:
                 raise InvalidResponse("the length or number in a reply is not an integer") from error
             except (RedisConnectionError, RedisTimeoutError) as error:
-                if not timed_out(error):
+                if not timed_out(without_context(error, handled)):
                     raise
             if not _has_more(sock, until - time.monotonic()):
                 raise ReplyIncomplete("no reply in time")

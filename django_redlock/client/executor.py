@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from redis.exceptions import RedisError
 from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import CallFunction, EvalScript, Fault, SendToAll, Sleep
 from ..core.waiting.waiters import AwaitTurn
+from .error_context import without_context
 from .fanout.broadcast_drivers import FanOut
 from .faults import fault_of
 from .multiplexer import Multiplexer
@@ -96,13 +98,15 @@ class Executor:
         return await (asyncio.gather(*map(asend, request)) if isinstance(request, list) else asend(request))
 
     def _pools(self, node: int) -> list[ServerPool] | Fault:
+        handled = sys.exception()
         try:
             return self.nodes[node].pools()
         except (RedisError, OSError) as error:
-            return fault_of(self.nodes[node], error)
+            return fault_of(self.nodes[node], without_context(error, handled))
 
     async def _apools(self, node: int) -> list[ServerPool] | Fault:
+        handled = sys.exception()
         try:
             return await self.nodes[node].apools()
         except (RedisError, OSError) as error:
-            return fault_of(self.nodes[node], error)
+            return fault_of(self.nodes[node], without_context(error, handled))

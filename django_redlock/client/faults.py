@@ -18,7 +18,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from ..core.event_queue import EventRecord, event_queue
 from ..core.flow.replies import UnreadableReply
 from ..core.flow.requests import EvalScript, Fault
-from .deadlines import timed_out
+from .error_context import forget_frames, timed_out
 from .node_protocol import Node
 
 WRONG_SERVER = AskError, ClusterDownError, ReadOnlyError, TryAgainError  # another server serves the key, or will soon
@@ -31,10 +31,11 @@ _REASONS = {AuthenticationError: "authentication", ReadOnlyError: "read only", R
 def fault_of(node: Node, error: Exception, connected: bool = False, where: str = "") -> Fault:
     """Return the `Fault` for ``error`` from the server at ``where``, and record a ``"fault"`` event.
 
-    ``where`` is the server's address. ``connected`` says whether the connection was open before the error. If the
-    server has closed that connection or has become a replica, the fault is ``stale``, so the request may be repeated at
-    once. After a `ResponseError` other than READONLY and CLUSTERDOWN, ``node`` keeps the server. After any other error,
-    ``node`` forgets the server, and the next request looks for the server again.
+    ``error`` must have no exception of the caller in its chain (`without_context`). ``where`` is the server's address.
+    ``connected`` says whether the connection was open before the error. If the server has closed that connection or has
+    become a replica, the fault is ``stale``, so the request may be repeated at once. After a `ResponseError` other than
+    READONLY and CLUSTERDOWN, ``node`` keeps the server. After any other error, ``node`` forgets the server, and the
+    next request looks for the server again.
     """
     late = timed_out(error)
     closed = connected and type(error) is RedisConnectionError and not late
@@ -58,18 +59,6 @@ def check_reply(node: Node, call: EvalScript, reply: Any, where: str = "") -> An
     if type(reply) in (int, list) or (reply is None and call.compensation is None):
         return reply
     return fault_of(node, UnreadableReply(reply), where=where)
-
-
-def forget_frames(error: BaseException | None) -> None:
-    """Remove the tracebacks of ``error`` and of the errors that caused it. Does nothing for ``None``.
-
-    A `Fault` may be kept after the call has ended. Its tracebacks would keep the callers' lock handles alive, and the
-    leases would be renewed.
-    """
-    seen: set[int] = set()  # two errors may be each other's cause
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        error.__traceback__, error = None, error.__cause__ or error.__context__
 
 
 def _plain_error(error: Exception, late: bool, connected: bool) -> Exception:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from redis.exceptions import RedisError, ResponseError
 from ..core.flow.requests import EvalScript, Fault
 from .asyncio_timeouts import LoopDeadline
 from .deadlines import read_replies
+from .error_context import as_reply, without_context
 from .fast_reply import read_numbers, wait_readable
 from .faults import fault_of
 from .node_protocol import Node
@@ -114,7 +116,7 @@ def send(sent: AnyRequest) -> list[Any] | Fault:
     """
     request = sent if isinstance(sent, Request) else sent.request
     node, key, payload, count, compensation, pool = request
-    connection, complete = None, False
+    connection, complete, handled = None, False, sys.exception()
     try:
         pool = pool or node.known_pool(key) or node.find_pool(key)
         if sent is not request:
@@ -125,7 +127,7 @@ def send(sent: AnyRequest) -> list[Any] | Fault:
         complete = len(replies) == count
         return replies
     except (RedisError, OSError) as error:
-        return fault_of(node, error, connection is not None, pool.where if pool else "")
+        return fault_of(node, without_context(error, handled), connection is not None, pool.where if pool else "")
     finally:
         if connection is not None and pool is not None:
             if complete:
@@ -139,14 +141,14 @@ async def asend(sent: AnyRequest) -> list[Any] | Fault:
     if not isinstance(sent, Request):
         return await _asend_blocking(sent)
     node, key, payload, count, compensation, pool = sent
-    connection, pending = None, None
+    connection, pending, handled = None, None, sys.exception()
     try:
         pool = pool or node.known_pool(key) or await node.afind_pool(key)
         connection = pool.shared() or await pool.ashared()
         pending = connection.send(payload, count, compensation)
         return await pending.future
     except (RedisError, OSError, ValueError) as error:
-        return fault_of(node, error, connection is not None, pool.where if pool else "")
+        return fault_of(node, without_context(error, handled), connection is not None, pool.where if pool else "")
     except BaseException:
         if pending is not None and connection is not None:
             connection.abandon(pending)
@@ -155,7 +157,7 @@ async def asend(sent: AnyRequest) -> list[Any] | Fault:
 
 async def _asend_blocking(sent: BlockingRequest | ConfirmedRequest) -> list[Any] | Fault:
     node, key, payload, count, compensation, pool = sent.request
-    connection, complete, timer = None, False, None
+    connection, complete, timer, handled = None, False, None, sys.exception()
     pokes: list[bytes] = []
     try:
         pool = pool or node.known_pool(key) or await node.afind_pool(key)
@@ -168,13 +170,13 @@ async def _asend_blocking(sent: BlockingRequest | ConfirmedRequest) -> list[Any]
                 try:
                     replies.append(await connection.read_response(disable_decoding=True, disconnect_on_error=False))
                 except ResponseError as error:
-                    replies.append(error.with_traceback(None))  # the traceback would keep the callers' locks alive
+                    replies.append(as_reply(error))
                 if len(replies) == count - 1 and type(sent) is ConfirmedRequest and _not_serving(replies):
                     return replies
         complete = True
         return replies[:count]
     except (RedisError, OSError, ValueError) as error:  # ValueError: a number that redis-py can't parse
-        return fault_of(node, error, connection is not None, pool.where if pool else "")
+        return fault_of(node, without_context(error, handled), connection is not None, pool.where if pool else "")
     finally:
         if timer is not None:
             timer.cancel()

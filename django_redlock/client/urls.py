@@ -85,7 +85,10 @@ def _sentinel(url: str, timeout: float) -> Node:
 
 
 def _cluster(url: str, timeout: float) -> Node:
-    return ClusterNode(*_hosts(split_url(url)[1], 7000), timeout)
+    _, netloc, path = split_url(url)
+    if path not in ("", "0"):
+        raise ValueError("a Redis Cluster has database 0 only, and its URL takes no options")
+    return ClusterNode(*_hosts(netloc, 7000), timeout)
 
 
 def _direct(url: str, timeout: float) -> Node:
@@ -141,7 +144,8 @@ def _cache(url: str, timeout: float) -> Node:
         places = [client.connection_pool.connection_kwargs for client in manager.sentinels]
         hosts = [(place["host"], place["port"]) for place in places]
         return SentinelNode(hosts, pool.service_name, settings, timeout, kind, manager.sentinel_kwargs)
-    if not isinstance(pool, ConnectionPool):  # a pool of valkey-py, whose connections raise errors of valkey-py
+    # Connections of valkey-py raise errors of valkey-py. Those with a client-side cache hide their sockets.
+    if not isinstance(pool, ConnectionPool) or getattr(pool, "cache", None) is not None:
         return DirectNode(LimitedPool(pool, timeout), label=url)
     return DirectNode(BorrowedPool(pool, timeout), label=url)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 from django.core.cache import caches
@@ -126,3 +127,43 @@ def test_names_that_are_never_looked_up_cost_few_threads(name_server, own_redis)
             assert refused_after(backend) < WAIT / 4
         started = set(threading.enumerate()) - before
         assert 1 <= sum(thread.name == "redlock-connect" for thread in started) <= 8
+
+
+@pytest.fixture
+def silent_first(monkeypatch, redis_server):
+    """`redis.example` has two addresses: no connection to the first succeeds or fails, the second is of a Redis."""
+    port, look_up = redis_server.port, socket.getaddrinfo
+
+    def getaddrinfo(host, *args, **options):
+        if host != "redis.example":
+            return look_up(host, *args, **options)
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port))
+            for address in ("127.0.0.2", "127.0.0.1")
+        ]
+
+    with ExitStack() as sockets:
+        sockets.enter_context(socket.create_server(("127.0.0.2", port), backlog=0))
+        for _ in range(4):  # they fill the backlog
+            client = sockets.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(("127.0.0.2", port))
+        monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+        yield redis_server.url.replace("127.0.0.1", "redis.example")
+
+
+async def aacquired(lock) -> bool:
+    """`acquired` for asyncio."""
+    try:
+        return await lock.aacquire(blocking=False)
+    except LockUnavailable:
+        return False
+
+
+@pytest.mark.parametrize("granted", [acquired, lambda lock: asyncio.run(aacquired(lock))], ids=["blocking", "asyncio"])
+def test_the_first_address_of_a_name_is_silent(silent_first, unique, granted):
+    """A lock is acquired at the second address of a host name if the first one does not answer."""
+    with closing(RedisBackend(silent_first, node_timeout=1, history=False)) as backend:
+        lock = backend.lock(unique)
+        poll(lambda: granted(lock), timeout=60, what="a lock")
+        lock.release()

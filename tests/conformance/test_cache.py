@@ -1,5 +1,6 @@
 """Locks on the connections of a cache: django-redis, Django's own, django-valkey."""
 
+import contextlib
 import functools
 
 import pytest
@@ -93,3 +94,17 @@ class TestValkeyCache(ExclusionCases):
     def new_backend(self):
         pytest.importorskip("django_valkey")
         return functools.partial(RedisBackend, "cache:valkey", node_timeout=10)
+
+
+def test_client_side_caching(redis_server, unique):
+    """A cache whose connections cache replies, which needs a server that supports it, provides its settings only."""
+    caching = pytest.importorskip("redis.cache")
+    options = {"protocol": 3, "cache_config": caching.CacheConfig()}
+    configured = {"BACKEND": OTHERS["django"], "LOCATION": redis_server.url, "OPTIONS": options}
+    with (
+        override_settings(CACHES={"default": configured}),
+        contextlib.closing(RedisBackend("cache:default", node_timeout=10, history=False)) as backend,
+    ):
+        lock = backend.lock(unique)
+        assert lock.acquire(blocking=False)
+        lock.release()

@@ -22,7 +22,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ...core import fork
 from ..asyncio_timeouts import LoopDeadline
-from ..deadlines import timed_out
+from ..error_context import timed_out
 from ..pool import ServerPool
 
 T = TypeVar("T")

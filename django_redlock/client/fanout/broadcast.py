@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Protocol
@@ -10,6 +11,7 @@ from redis.exceptions import RedisError
 
 from ...core.flow.requests import Batch, EvalScript, Fault, SendToAll
 from ..deadlines import ReplyIncomplete
+from ..error_context import without_context
 from .in_flight import READABLE, InFlightConnection
 from .node_connections import NodeConnections
 
@@ -144,12 +146,12 @@ class Broadcast:
                 connector.connect(node)  # another request has used the connection that was opened
 
     def _send(self, slot: int, connection: InFlightConnection, now: float) -> None:
-        request = self.requests[slot]
+        request, handled = self.requests[slot], sys.exception()
         self.connections.missed_releases.sent(self.acquisition_id, request.node)
         try:
             connection.send(script_calls_of(request), now)
         except (RedisError, OSError) as error:
-            self._broken(slot, connection, error)
+            self._broken(slot, connection, without_context(error, handled))
         else:
             number = connection.fileno()
             self.open[number] = slot, connection
@@ -157,14 +159,14 @@ class Broadcast:
 
     def _receive(self, number: int) -> None:
         """Read the replies on the connection with file descriptor ``number``. Does nothing until they are complete."""
-        slot, connection = self.open[number]
+        (slot, connection), handled = self.open[number], sys.exception()
         try:
             answers = connection.receive()
         except ReplyIncomplete:
             return
         except (RedisError, OSError) as error:
             self._close(number)
-            self._broken(slot, connection, error)
+            self._broken(slot, connection, without_context(error, handled))
             return
         self._close(number)
         connection.checkin()
@@ -213,6 +215,7 @@ class Broadcast:
 
         The compensation is sent on the connection of the request, so that it can't overtake the request.
         """
+        handled = sys.exception()
         for number, (slot, connection) in tuple(self.open.items()):
             if connection.compensation is None:
                 continue
@@ -220,7 +223,7 @@ class Broadcast:
                 connection.send([connection.compensation()], time.monotonic())
             except (RedisError, OSError) as error:
                 self._close(number)
-                self._failed(slot, connection, connection.fail(error))
+                self._failed(slot, connection, connection.fail(without_context(error, handled)))
 
     def _detach(self) -> None:
         """Stop waiting for outstanding replies, and keep their connections for later requests.

@@ -11,6 +11,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from ...core.flow.requests import EvalScript, Fault
 from ..deadlines import read_reply
+from ..error_context import as_reply
 from ..fast_reply import read_numbers
 from ..faults import check_reply, fault_of
 from ..node_protocol import Node
@@ -111,7 +112,7 @@ class InFlightConnection:
         try:
             return read_reply(self.connection, until)
         except ResponseError as error:
-            return error
+            return as_reply(error)
 
     def fileno(self) -> int:
         """Return the file descriptor of the socket, for `select.poll`."""

@@ -6,6 +6,7 @@ request of the same acquisition. On the same connection a release can't overtake
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from redis.exceptions import RedisError
 from ...core.flow.requests import EvalScript, Fault
 from ...core.fork import on_fork
 from ..deadlines import ReplyIncomplete
+from ..error_context import without_context
 from ..node_protocol import Node
 from .background_connector import Connector
 from .in_flight import InFlightConnection
@@ -128,6 +130,7 @@ class NodeConnections:
         """
         if not self._in_flight:
             return
+        handled = sys.exception()
         due: dict[tuple[bytes, int], InFlightConnection] = {}
         with self._mutex:  # only connections that are due leave the dict: a concurrent release needs the others
             for key, connection in tuple(self._in_flight.items()):
@@ -151,7 +154,7 @@ class NodeConnections:
                 if isinstance(error, ReplyIncomplete) and now - connection.sent_at <= self.timeout:
                     self.keep_in_flight(*key, connection)  # a later reply is outstanding
                     continue
-                connection.fail(error)
+                connection.fail(without_context(error, handled))
                 self.missed_releases.add(connection.script_calls, key[1])
 
     def close(self) -> None:

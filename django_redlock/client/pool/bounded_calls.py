@@ -1,20 +1,33 @@
-"""Adds a timeout to calls that have none: the look-up of a host name, and the checkout from another library's pool."""
+"""Adds a timeout to calls that have none: look-ups of host names, credential providers, other libraries' pools."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
 
 from ...core import fork
 
 T = TypeVar("T")
 MAX_OVERDUE = 8  # overdue calls at the same time; further calls fail at once until one of them has ended
+
+
+@contextmanager
+def redis_errors() -> Iterator[None]:
+    """Raise redis-py's ``ConnectionError`` for an exception of another library, such as a credential provider's."""
+    try:
+        yield
+    except (RedisError, OSError):
+        raise
+    except Exception as error:
+        raise RedisConnectionError(f"{type(error).__name__}: {error}") from error
 
 
 class BoundedCalls:
@@ -31,7 +44,7 @@ class BoundedCalls:
         self._limits: dict[Future[Any], float] = {}  # call under way -> its time limit; kept by the call's thread
 
     def run(self, call: Callable[[], T], seconds: float, late: Callable[[T], object]) -> T:
-        """Run ``call``, and return its result or raise its exception.
+        """Run ``call``, and return its result or raise its exception, as one of redis-py's errors or as ``OSError``.
 
         Raises ``TimeoutError`` after ``seconds``, or at once if `MAX_OVERDUE` calls are overdue. If the call returns
         later, ``late`` is called with the result. Raises redis-py's ``ConnectionError`` if no thread can be started.
@@ -59,7 +72,8 @@ class BoundedCalls:
     def _call(self, future: Future[T], limit: float, call: Callable[[], T], late: Callable[[T], object]) -> None:
         self._limits[future] = limit
         try:
-            result = call()
+            with redis_errors():  # in the thread, which a signal handler's exception does not reach
+                result = call()
         except BaseException as error:  # noqa: BLE001  (raised where the result is waited for)
             if future.set_running_or_notify_cancel():
                 future.set_exception(error)

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from ...core.fork import on_fork
+from ..asyncio_timeouts import LoopDeadline
 
 SHARED_SECONDS = 1.0  # seconds for which all tasks wait for the same look-up of a host; then the next task starts one
 
@@ -21,17 +22,22 @@ on_fork(_lookups.clear)  # the child has none of the threads
 
 
 class Resolving:
-    """A mixin for redis-py's asyncio connections that looks up the host in a thread and tries each of its addresses."""
+    """A mixin for redis-py's asyncio connections that looks up the host in a thread and tries each of its addresses.
+
+    ``redlock_timeout`` limits the attempt to connect to one address, in seconds.
+    """
 
     host: str
     port: int
+    redlock_timeout: float
     _address = ""
 
     async def _connect(self) -> None:
         addresses = await _addresses(self.host, self.port)
         for self._address in addresses:
             try:
-                await super()._connect()  # type: ignore[misc]
+                async with LoopDeadline(self.redlock_timeout):
+                    await super()._connect()  # type: ignore[misc]
             except OSError:
                 if self._address is addresses[-1]:
                     raise

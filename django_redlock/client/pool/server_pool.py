@@ -21,7 +21,7 @@ from redis.retry import Retry
 
 from ...core.fork import on_fork
 from ..asyncio_timeouts import LoopDeadline
-from .bounded_calls import BoundedCalls
+from .bounded_calls import BoundedCalls, redis_errors
 from .connection_kinds import ASYNC_KINDS, connection_settings, is_host_name, kernel_keeps_timeout, prepare, socket_of
 from .loop_connections import LoopPool, OpenConnections, drained
 from .shared_connection import SharedConnection
@@ -43,7 +43,8 @@ class ServerPool:
         self._settings = connection_settings(settings, timeout)
         self._closings = 0  # calls of `close` and `aclear`; each connection stores the number at its start
         self._calls = BoundedCalls()
-        self._needs_lookup = not settings.get("path") and is_host_name(settings.get("host", "localhost"))
+        is_name = not settings.get("path") and is_host_name(settings.get("host", "localhost"))
+        self._unbounded = is_name or settings.get("credential_provider") is not None  # connecting has no timeout
         self._reset()
         on_fork(self.abandon)
 
@@ -85,10 +86,10 @@ class ServerPool:
     def connect(self) -> Connection:
         """Return a new connection. Raises redis-py's errors, and ``TimeoutError`` when connecting takes too long.
 
-        The look-up of a host name has no timeout, so the call runs in a thread for twice ``timeout`` at most. A
-        connection that is ready later becomes idle.
+        The look-up of a host name and a credential provider have no timeout, so the call runs in a thread for twice
+        ``timeout`` at most. A connection that is ready later becomes idle.
         """
-        return self._calls.run(self._connect, 2 * self.timeout, self.checkin) if self._needs_lookup else self._connect()
+        return self._calls.run(self._connect, 2 * self.timeout, self.checkin) if self._unbounded else self._connect()
 
     def _connect(self) -> Connection:
         settings = {**self._settings, "socket_timeout": None if kernel_keeps_timeout(self._kind) else self.timeout}
@@ -135,10 +136,11 @@ class ServerPool:
     async def _aconnect(self) -> Any:
         unbounded = {"socket_timeout": None, "socket_connect_timeout": None, "retry": AsyncRetry(NoBackoff(), 0)}
         connection = ASYNC_KINDS[self._kind](**{**self._settings, **unbounded, "protocol": 2})
-        connection.__dict__["redlock_closings"] = self._closings
+        connection.__dict__.update(redlock_closings=self._closings, redlock_timeout=self.timeout)
         try:
-            async with LoopDeadline(self.timeout):
-                await connection.connect()
+            with redis_errors():
+                async with LoopDeadline(2 * self.timeout if self._unbounded else self.timeout):
+                    await connection.connect()
         except BaseException:
             await connection.disconnect(nowait=True)
             raise

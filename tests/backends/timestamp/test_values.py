@@ -146,6 +146,14 @@ def test_held_among_other_keys(backend, redis, old):
         assert len(backend.held(limit=1)) == 1
 
 
+@pytest.mark.parametrize("key", ["x" * 600, "}", "}stock"])
+def test_held_among_keys_that_no_lock_can_have(backend, redis, key):
+    """held() skips keys of other programs that are not valid names of locks."""
+    redis.set(key, "9" * 13)
+    with backend.lock("ours"):
+        assert [held.name for held in backend.held()] == ["ours"]
+
+
 def test_force_release_of_old_code(backend, old, redis):
     """A lock of old code can be released by force, also for one holding only."""
     assert old().take()
