@@ -109,7 +109,7 @@ def striped(
 ) -> Striped:
     """Return a lock that acquires any free one of ``stripes`` locks.
 
-    ``without``: the indexes, starting at 0, of the locks that it must not acquire.
+    ``without``: the indexes, starting at 0, of locks that are not to be acquired.
     """
     return locks[using].striped(name, stripes, without=without, **options)
 

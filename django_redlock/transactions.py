@@ -128,9 +128,9 @@ class CommitLock(Lock):
 class TransactionLocks:
     """The locks that stay held until the end of one open transaction, and the functions to call at that end.
 
-    ``locks``: the handle of each lock. It is a `DeferredRelease` after the lock was released, and a `CommitLock` after
-    the lock was then acquired again. ``at_end``: the functions. They are called with ``True``, or with ``False`` if the
-    commit or rollback has failed.
+    ``locks``: the handle of each lock: a `DeferredRelease` when the lock was released, a `CommitLock` when a released
+    lock was acquired again. ``at_end``: the functions. They are called with ``True``, or with ``False`` if the commit
+    or rollback has failed.
 
     Django has a hook for the commit (``on_commit``), but none for the rollback. So the methods that can end a
     transaction are wrapped on this connection, from the first kept lock until the end of the transaction.

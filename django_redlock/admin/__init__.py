@@ -34,10 +34,10 @@ from .queryset import LockRows
 
 
 class StoreHealth(NamedTuple):
-    """The part of the health page about one store. ``nodes``: results of health checks. ``plots``: charts of an hour.
+    """The part of the health page about one store.
 
-    ``lost``: a tuple for each lock that was lost in the last hour: primary key (quoted for URLs), name, number of
-    losses.
+    ``nodes``: results of health checks. ``plots``: charts of the last hour. ``lost``: a tuple for each lock that was
+    lost in the last hour: primary key (quoted for URLs), name, number of losses.
     """
 
     alias: str
@@ -106,12 +106,15 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
     def media(self) -> Media:
         """The style sheet and the script of this package, without Django's scripts.
 
-        Django's scripts handle only the rows that were on the page when it was loaded. A refresh adds and removes rows.
+        Django's scripts handle only the rows of the page as it was loaded. They would miss rows that a refresh adds.
         """
         return Media(css={"all": ["django_redlock/locks.css"]}, js=[Script("django_redlock/live.js", defer=True)])  # type: ignore[list-item]
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
-        """Return the columns of the tab of locks or of tasks, with a column of nodes if any store has several nodes."""
+        """Return the columns for the tab that ``request`` shows: locks, or tasks.
+
+        The column ``nodes`` is included if any store has several nodes.
+        """
         columns = self.task_display if shows_tasks(request) else self.list_display
         return [*columns, *(["nodes"] if any(nodes_of(alias) > 1 for alias in locks) else [])]
 
@@ -135,7 +138,10 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         return actions
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        """Return the live locks of the tab. The stores are asked once per request."""
+        """Return the rows of the tab, locks or tasks; for a POST, the rows of both tabs.
+
+        The stores are asked once per request.
+        """
         rows: LockRows | None = getattr(request, "_redlock_rows", None)
         if rows is None:
             alias, scope = request.GET.get("alias", ""), SCAN.get(request.GET.get("scan", ""), 1)

@@ -43,9 +43,9 @@ LONGEST_NAME = 22  # characters of a name in the list
 
 
 def bar(left: float | None, full: float) -> SafeString:
-    """Return a progress bar of the ``left`` seconds of a lease of ``full`` seconds, highlighted below a third.
+    """Return a progress bar for a lease with ``left`` seconds remaining. The full bar stands for ``full`` seconds.
 
-    ``None`` for ``left`` means that the lease has no end.
+    The bar is highlighted below a third. ``None`` for ``left`` means that the lease has no end.
     """
     if left is None:
         return format_html('<span class="redlock-bad">{}</span>', gettext("no end"))

@@ -126,9 +126,9 @@ def _release(request: HttpRequest, pk: str, digest: str) -> Outcome:
 
 
 def _released(row: HeldLock, digest: str) -> HeldLock | None:
-    """Return ``row`` with only the holders that have ``digest``; ``None`` if there are none.
+    """Return ``row`` with only the holders that a force release with ``digest`` ends; ``None`` if there are none.
 
-    If ``digest`` is that of the whole lock, returns ``row`` with all its holders.
+    ``digest``: from the form, the digest of the whole lock (all holders are returned) or of one holder.
     """
     held = row.held
     if digest == held.digest:
@@ -138,7 +138,7 @@ def _released(row: HeldLock, digest: str) -> HeldLock | None:
 
 
 def _second_look(pk: str) -> str:
-    """Return a sentence with the holders that the lock has after its release.
+    """Return a sentence that names the holders if the lock is held now, after the force release.
 
     Returns ``""`` if the lock is free or the store is unavailable.
     """

@@ -206,9 +206,9 @@ class Backend(LockFactories):
     def force_release(self, name: str, digest: str = "", by: str = "") -> bool:
         """Release the lock ``name`` regardless of its holder, and wake a waiter. Returns whether the lock was released.
 
-        ``digest``: if not empty, release only if the `LockInfo` of the lock still has this digest. With one of the
-        ``digests`` of a shared lock's `LockInfo`, only the holder with this digest is released. ``by``: the name of the
-        operator, for the event. Raises ``LockUnavailable``.
+        ``digest``: the ``digest`` of an earlier `LockInfo` of the lock. If not empty, release only if the lock still
+        has the same holders. With one of the ``digests`` of a shared lock's `LockInfo`, only the holder with this
+        digest is released. ``by``: the name of the operator, for the event. Raises ``LockUnavailable``.
         """
         return self.drive(self._force_release_flow(name, digest, by))
 
@@ -247,7 +247,7 @@ class Backend(LockFactories):
     def server_of(self, keys: Keys) -> str:
         """Return the address of the Redis Cluster's server that has the lock with ``keys``; ``""`` for other stores.
 
-        The renewal uses it to extend the leases on one server in one pipeline.
+        The renewal extends the leases of locks with the same address in one pipeline.
         """
         return ""
 

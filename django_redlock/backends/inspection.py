@@ -39,11 +39,12 @@ class FoundKeys(NamedTuple):
 def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, node: int = 0) -> Flow[Listing]:
     """Return up to ``limit`` live locks whose names match the glob ``pattern``, on the node with index ``node``.
 
-    ``prefix``: the key prefix. The keys are found by SCAN. With ``max_keys``, the scan does not stop at ``limit``
-    locks, but after about ``max_keys`` keys. It finds all locks with waiters among these keys, and the list has the
-    ``limit`` locks with the most waiters (in the order of `by_trouble`). Costs one request for every 1,000 keys of the
-    database, and one for every 100 locks that are described: all locks with waiters, and other locks up to ``limit``.
-    Raises ``LockUnavailable`` if no server is available.
+    ``prefix``: the key prefix. The keys are found by SCAN. Without ``max_keys``, the scan stops when it has found
+    ``limit`` locks. With ``max_keys``, the scan stops after about ``max_keys`` keys. The result is then sorted by
+    `by_trouble`: of the locks found, it has the ``limit`` locks with the most waiters.
+
+    Costs one request for every 1,000 keys read, and one for every 100 locks described. With ``max_keys``, all locks
+    with waiters are described, and other locks up to ``limit``. Raises ``LockUnavailable`` if no server is available.
     """
     if max_keys is None:
         keys, scanned, complete, unanswered = yield from find_keys(
@@ -172,8 +173,8 @@ def last_fencing_token(name: str, backend: Any) -> Flow[int | None]:
 def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool]:
     """Release a lock on the node with index ``node`` regardless of its holder, and wake a waiter.
 
-    ``digest``: if not empty, release only if the lock still has this digest. With the digest of one holder of a shared
-    lock, only this holder is released. Returns whether a holder was released.
+    ``digest``: as in `Backend.force_release`: if not empty, release only if the lock still has the same holders. With
+    the digest of one holder of a shared lock, only this holder is released. Returns whether a holder was released.
     """
     reply = yield EvalScript(script("force_release"), (keys.lock,), (digest.encode(),), node)
     if type(reply) is Fault:

@@ -78,13 +78,14 @@ class LockFactories:
     def striped(
         self, name: str, stripes: int, *, without: Collection[int] = (), **options: Unpack[CommonOptions]
     ) -> Striped:
-        """Return a lock that acquires any free stripe of ``stripes`` in one request. ``.stripe`` is its index, from 0.
+        """Return a lock that acquires any free stripe of ``stripes`` in one request.
 
-        Use it for work that is split into parts, for example an inventory in segments. Each handle tries the stripes
-        from a different start. ``without``: indexes of stripes to exclude, for example segments that are sold out. The
-        method ``switch()`` of the lock goes on to another stripe. Callers may use different numbers of stripes for a
-        name. Options and errors: `Backend.lock`. Also raises ``TypeError`` or ``ValueError`` if ``stripes`` is not an
-        ``int`` from 1 to 256, and ``ValueError`` if ``without`` excludes all stripes.
+        Use it for work that is split into parts, for example an inventory in segments. ``.stripe`` of the lock is the
+        index of the stripe that is held, from 0. Each handle tries the stripes from a different start. ``without``:
+        indexes of stripes to exclude, for example segments that are sold out. The method ``switch()`` of the lock goes
+        on to another stripe. Callers may use different numbers of stripes for a name. Options and errors:
+        `Backend.lock`. Also raises ``TypeError`` or ``ValueError`` if ``stripes`` is not an ``int`` from 1 to 256, and
+        ``ValueError`` if ``without`` excludes all stripes.
         """
         check_stripes(stripes)
         if (left_out := frozenset(without)) and left_out.issuperset(range(stripes)):

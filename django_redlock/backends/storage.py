@@ -110,7 +110,7 @@ class StorageAlgorithm:
         return outcomes
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Release the lock, but keep it taken for ``keep`` more seconds. Returns whether the claim still held it."""
+        """Release the lock. Returns whether ``claim`` held it. ``keep``: seconds for which the lock stays taken."""
         freed: bool = yield from call_storage(self._backend.release, claim, keep)
         return freed
 
@@ -183,8 +183,8 @@ class StorageBackend(Backend):
     def force_release_once(self, name: str, digest: str) -> bool:
         """Release the lock ``name`` regardless of its holder. Returns whether the lock was released.
 
-        ``digest``: if not empty, release only if the lock still has this digest. With the digest of one holder of a
-        shared lock, only this holder is released.
+        ``digest``: as in `Backend.force_release`: if not empty, release only if the lock still has the same holders.
+        With the digest of one holder of a shared lock, only this holder is released.
         """
         raise LockNotSupported(name, f"{type(self).__name__} can't release by force")
 

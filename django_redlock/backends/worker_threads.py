@@ -31,8 +31,8 @@ class WorkerThreads:
     async def run(self, function: Callable[[], T], undo: Callable[[], Any] | None = None) -> T:
         """Call ``function`` in a thread, and return its result.
 
-        If the task is cancelled, it does not wait for ``function``, which may still acquire the lock. ``undo`` is then
-        called after ``function`` has ended.
+        If the task is cancelled, the task does not wait for ``function``, which may still acquire the lock. In this
+        case ``undo`` is called after ``function`` has ended.
         """
         future = self._started().submit(copy_context().run, function)
         try:

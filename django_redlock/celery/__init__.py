@@ -85,14 +85,16 @@ def single_instance_task(
     allowed at a time.
 
     ``on_conflict``: the action for a duplicate, which is a call refused because of another call: "skip", "log",
-    "raise", "wait" (up to ``conflict_timeout``), "retry" (in a worker: send the message again after growing pauses, at
-    most ``conflict_retries`` of them), "replace" (the queued call), or a callable that gets a `Conflict` and returns
-    one of these actions. A pair gives one action for submit and one for start.
+    "raise", "wait" (up to ``conflict_timeout``), "retry" (in a worker: send the message again after growing pauses),
+    "replace" (the queued call), or a callable that gets a `Conflict` and returns one of these actions. A pair gives one
+    action for submit and one for start. ``conflict_retries``: the largest number of pauses of "retry"; ``None``: 20, or
+    no limit with "until_and_while_executing".
 
-    ``ttl``: the lease of a running body, which is renewed while the body runs; with "until_expired" the period.
-    ``None``: 30 seconds; a lease is then at most the backend's ``max_ttl``. ``queue_ttl``: the time for which a call
-    counts as queued, counted from its ETA. Each retry starts this time anew. ``on_store_error="run"``: run without a
-    lock when the store is down. ``using``: alias of the lock backend.
+    ``ttl``: the lease of a running body, which is renewed while the body runs. ``None``: 30 seconds, or the backend's
+    ``max_ttl`` if that is less. With "until_expired", ``ttl`` is the period (``None``: 30 seconds), and the lease has
+    its default length, but at most the period. ``queue_ttl``: the time for which a call counts as queued, counted from
+    its ETA. Each retry starts this time anew. ``on_store_error="run"``: run without a lock when the store is down.
+    ``using``: alias of the lock backend.
 
     Raises ``TypeError`` and ``ValueError`` for invalid arguments.
     """

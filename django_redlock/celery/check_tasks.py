@@ -1,4 +1,4 @@
-"""Keeps a Celery worker from starting if a lock backend can't protect one of its tasks."""
+"""Keeps a Celery worker from starting if a task has a mode or limit that its lock backend does not support."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from ..single_instance.support import refusals
 class CheckTasks(Step):
     """A step in the start of a Celery worker.
 
-    Raises ``LockNotSupported``, which ends the start, if a lock backend can't protect one of the worker's tasks.
+    Raises ``LockNotSupported``, which ends the start, if one of the worker's tasks has a mode or limit that its lock
+    backend does not support.
     """
 
     def create(self, parent: Any) -> None:

@@ -46,8 +46,8 @@ class LockReleasingRequest:
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """Handle an exceeded time limit. Called by Celery.
 
-        After a hard limit, Celery kills the process when this method has returned. A background thread waits for that
-        and releases the lock. ``timeout``: the limit in seconds.
+        After a hard limit (``soft`` is false), Celery kills the process when this method has returned. A background
+        thread waits for the end of the process, and releases the lock. ``timeout``: the limit in seconds.
         """
         super().on_timeout(soft, timeout)  # type: ignore[misc]
         if not soft:
@@ -73,7 +73,10 @@ class LockReleasingRequest:
             self.cancel_record()
 
     def cancel_record(self) -> None:
-        """Remove the record of the queued task from the lock store, whatever its delivery id. Errors are logged."""
+        """Remove the record of the queued task from the lock store, even if it belongs to another delivery.
+
+        Errors are logged.
+        """
         with self._logged():
             self.task.redlock.cancel(self._received_call(), same_delivery=False)
 

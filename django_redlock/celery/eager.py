@@ -33,8 +33,9 @@ _replaced: ContextVar[tuple[str, ...]] = ContextVar("redlock_replaced", default=
 def is_always_eager(conf: Any) -> bool:
     """Return whether Celery's setting ``task_always_eager`` is on.
 
-    The setting is read only if one of its spellings is present. To read an absent setting, Celery searches every
-    spelling in every source, with an exception for each miss. That costs as much as the rest of a submit.
+    Looks for the names of the setting (such as ``CELERY_ALWAYS_EAGER``) first, and reads the setting only if one of
+    them is present. Reading an absent setting costs as much as the rest of a submit, because Celery searches each name
+    in each source of settings, with an exception for each miss.
     """
     *places, _defaults = conf.maps
     unset = places and not any(name in place for place in places for name in _spellings(conf.prefix))
@@ -91,7 +92,7 @@ def apply(task: ProtectedTask, run: Callable[..., Any], args: Any, kwargs: Any, 
 def replacing(task_id: str | None) -> AbstractContextManager[None]:
     """Return a context manager for Celery's ``replace()`` in the eager body of the task ``task_id``.
 
-    Within it, a replacing task that needs the same lock shares the lock of the body.
+    Within the context, a replacing task that needs the same lock shares the lock of the body.
     """
     return _value(_replaced, tuple(name for name, running in _running.get() if running == task_id))
 

@@ -83,8 +83,8 @@ def _acquire(task: ProtectedTask, request: Any, lock: Lock, call: TaskCall, wait
 def _is_ending(conflict: Conflict, request: Any) -> bool:
     """Return whether the body that holds the lock is expected to end at once.
 
-    True for an earlier run with the same task id, and for the task that this task has replaced (``replace()``). The
-    state of the conflict is then "running", or "held" in a store that keeps no records of tasks.
+    True for an earlier run with the same task id, and for the task that this task has replaced (``replace()``). In both
+    cases the state of the conflict is "running", or "held" in a store that keeps no records of tasks.
     """
     replaced = request.parent_id if request.get("replaced_task_nesting") else None
     return conflict.state in ("running", "held") and conflict.holder in (request.id, replaced)
@@ -137,8 +137,8 @@ def _cancel_failed_outside(sender: Any, request: Any, **_: Any) -> None:
 def _will_be_redelivered(task: ProtectedTask, error: BaseException) -> bool:
     """Return whether the broker will deliver the message again after ``error``.
 
-    It will if the task has ``acks_late`` and the error ends the process or asks for a requeue, as Celery's ``Reject``
-    can. If Celery acknowledges the message nevertheless, the worker's main process removes the record.
+    True if the task has ``acks_late`` and the error ends the process or asks for a requeue, as Celery's ``Reject`` can.
+    If Celery acknowledges the message nevertheless, the worker's main process removes the record.
     """
     options: Any = task
     requeued = isinstance(error, SystemExit | KeyboardInterrupt) or getattr(error, "requeue", False)

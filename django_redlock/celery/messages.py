@@ -17,12 +17,13 @@ HEADER = "redlock"  # name of the message header, which holds the fields of `Mes
 class Message(NamedTuple):
     """The header of a protected task's message.
 
-    ``name``: the lock's name. ``task_id``: shows that the header belongs to this message, because middleware copies
-    headers to other messages. ``tries``: the number of pauses between tries that the call has begun after conflicts; in
-    one pause the message may be sent several times. ``until``: end of the present pause, in seconds since the epoch.
-    ``prompt``: whether the message is the copy without an ETA that `put_off` stores, and that is sent when a body has
-    ended. ``serializer``: the serializer named in ``apply_async``, which Celery does not tell a worker; ``""``: none
-    was named.
+    ``name``: the lock's name. ``delivery_id``: the identity of the message in the lock store. All copies of a message
+    have the same one. ``task_id``: shows that the header belongs to this message, because middleware copies headers to
+    other messages. ``tries``: the number of pauses between tries that the call has begun after conflicts; in one pause
+    the message may be sent several times. ``until``: end of the present pause, in seconds since the epoch. ``prompt``:
+    whether the message is the copy without an ETA that `put_off` stores, and that is sent when a body has ended.
+    ``serializer``: the serializer named in ``apply_async``, which Celery does not tell a worker; ``""``: none was
+    named.
     """
 
     name: str

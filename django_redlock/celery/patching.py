@@ -98,7 +98,7 @@ _bind = Task.bind.__func__  # type: ignore[attr-defined]
 def bind(cls: type[Any], app: Any) -> Any:
     """Add the mixins to the task class ``cls``, then call Celery's ``Task.bind``.
 
-    A worker of ``app`` checks at its start whether the backends can protect these tasks (`CheckTasks`).
+    A worker of ``app`` checks at its start whether the lock backends support these tasks (`CheckTasks`).
     """
     patch(cls)
     if hasattr(cls, "redlock"):

@@ -52,8 +52,8 @@ def _stamped(request: Any) -> bool:
 def _received_requests(state: Any) -> Iterator[Any]:
     """Yield all requests (received messages) of the worker that run, are about to run, or wait for ETA or rate limit.
 
-    The worker's table ``requests`` is not enough. It has one request per task id, and drops the id when that request
-    ends. A retry that arrives before the end of the run that sent it is then missing in the table. ``state``: the
+    The worker's table ``requests`` is not enough. It has one request per task id, and drops the id when a request with
+    this id ends. So the table misses a retry that arrived before the end of the run that sent it. ``state``: the
     worker's state, the first argument of a revoke command.
     """
     requests = list(worker.requests.values())

@@ -61,9 +61,10 @@ class CeleryTaskLock(TaskLock):
     def new_call(
         self, task: Task[Any, Any], task_id: str, message: Message, delay: float = 0.0, expires: float = inf
     ) -> TaskCall:
-        """Return the `TaskCall` of ``message``. It may start in ``delay`` seconds and expires in ``expires`` seconds.
+        """Return the `TaskCall` of ``message``.
 
-        The times set how long the record of the queued call is kept.
+        ``delay``: seconds until the call may start. ``expires``: seconds until the call expires. Both set how long the
+        record of the queued call is kept.
         """
         options, backend = self.options, self.backend
         if self._done_ttl is None:  # reading a setting costs as much as the rest of this method

@@ -1,4 +1,4 @@
-"""The system check of Celery and Django tasks that run once at a time. Not every lock store can protect every task."""
+"""The system check of Celery and Django tasks that run once at a time: not every lock backend supports every mode."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .settings import TAG
 
 @register(TAG)
 def check_tasks(**_kwargs: Any) -> list[CheckMessage]:
-    """Return an error for each task below ``single_instance_task`` that its lock store can't protect.
+    """Return an error for each ``single_instance_task`` with a mode or limit that its lock backend does not support.
 
     Opens no connection. Checks nothing in a project that has imported neither Celery nor ``django_redlock.tasks``.
     """

@@ -46,8 +46,8 @@ def read_numbers(sock: socket.socket, count: int, prelude: bytes = b"", least: i
 def wait_readable(sock: socket.socket, seconds: float) -> bool:
     """Wait up to ``seconds`` for data, and return whether ``sock`` is readable.
 
-    Returns ``False`` at once if ``sock`` has a timeout in Python (``settimeout``). The caller then reads with
-    redis-py's parser.
+    Returns ``False`` at once if ``sock`` has a timeout in Python (``settimeout``). After ``False`` the caller reads
+    with redis-py's parser.
     """
     if sock.gettimeout() is not None:
         return False

@@ -55,6 +55,7 @@ def check_reply(node: Node, call: EvalScript, reply: Any, where: str = "") -> An
     """Return ``reply``, or a `Fault` if the reply has a type that our scripts don't return.
 
     The scripts return integers and arrays. Scripts without a compensation (``call.compensation``) may also return nil.
+    ``where``: the server's address, for the `Fault`.
     """
     if type(reply) in (int, list) or (reply is None and call.compensation is None):
         return reply

@@ -232,6 +232,6 @@ def _poke(connection: Any, pokes: list[bytes]) -> None:
 def _not_serving(replies: list[Any]) -> bool:
     """Return whether the first script granted nothing because the server is in quarantine.
 
-    Replicas then have nothing to confirm.
+    In quarantine there is nothing for replicas to confirm, so the reply to WAIT is not needed.
     """
     return isinstance(replies[0], list) and replies[0][:1] not in ([0], [1])

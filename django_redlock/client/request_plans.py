@@ -28,7 +28,7 @@ Nodes = Sequence[Node]
 
 
 def eval_request(nodes: Nodes, call: EvalScript) -> Request:
-    """Return the request to a server that runs the script of ``call`` with EVALSHA."""
+    """Return the request that runs the script of ``call`` with EVALSHA, on the server that has the keys of ``call``."""
     return Request(nodes[call.node], call.keys[0], encode_evalsha(call), 1, call.compensation)
 
 

@@ -28,8 +28,8 @@ class EventRecord(NamedTuple):
 
     ``at`` is the Unix time of the event in seconds. ``kind`` has two more values than in `Event`: ``"fault"`` (``name``
     is a node, ``reason`` the kind of error) and ``"duplicate"`` (``name`` is a task, ``reason`` the place where the
-    duplicate was detected). ``context`` is the value that `EventQueue.context` returned in the thread or task of the
-    event.
+    duplicate was detected). ``backend`` is the backend of the lock; ``None`` if unknown. ``context`` is the value that
+    `EventQueue.context` returned in the thread or task of the event. The other fields are those of `Event`.
     """
 
     at: float
@@ -53,7 +53,8 @@ Listener = Callable[[Sequence[EventRecord]], Work | None]
 class EventQueue:
     """A queue of lock events, a background thread, and the listeners that get the events.
 
-    ``dropped`` counts the records that were discarded because the queue was full.
+    ``dropped`` counts the records that were discarded because the queue was full. ``context``: a function or ``None``.
+    The thread or task of each event calls the function, and its result becomes the ``context`` of the record.
     """
 
     def __init__(self) -> None:
@@ -146,7 +147,10 @@ class EventQueue:
                 _logged("background work", self._work.popleft())
 
     def drain(self) -> None:
-        """Hand all records to the listeners, and keep the functions that they return for `flush`. Does no I/O."""
+        """Hand all records to the listeners. The functions that the listeners return are called by `flush`, not here.
+
+        Does no I/O.
+        """
         with fork.postponed, self._seeing:  # a fork copies the state of listeners, which must be complete
             records = [self._queue.popleft() for _ in range(len(self._queue))]
             for name, listener in self.listeners.items() if records else ():

@@ -43,8 +43,8 @@ class ForkGuard:
     def enter(self, caller: int = 0) -> None:
         """Enter the guard. Waits for the end of a fork first, ``FORK_TIMEOUT`` at most.
 
-        ``caller``: the id of a thread that waits for this thread. If ``caller`` is inside, this thread enters at once:
-        the fork waits for ``caller``, so a wait for the fork would be a deadlock.
+        ``caller``: the id of a thread that waits for this thread; 0 for none. If that thread is inside, this thread
+        enters at once: the fork waits for ``caller``, so a wait for the fork would be a deadlock.
         """
         me = threading.get_ident()
         with self._mutex:

@@ -80,7 +80,7 @@ def stripe_name(name: str, index: int) -> str:
 
 @lru_cache(maxsize=64)  # for names that are used often
 def stripe_keys(prefix: bytes, name: str, stripes: int) -> tuple[Keys, ...]:
-    """Return the keys of each of the N stripes of ``name``. Raises the same errors as `check_name`."""
+    """Return the keys of the stripes of ``name``. ``stripes``: their number. Raises the same errors as `check_name`."""
     return tuple(keys_for(prefix, check_name(stripe_name(name, index))) for index in range(stripes))
 
 

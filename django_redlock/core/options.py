@@ -17,7 +17,10 @@ OnLost = Literal["raise", "warn"] | Callable[[LockHandle], Any]
 
 
 class LockOptions(NamedTuple):
-    """The options of one lock. Times are seconds. ``None`` in ``blocking_timeout`` or ``max_hold`` means "no limit"."""
+    """The options of one lock, as ``Backend.lock`` describes them. Times are seconds.
+
+    ``None`` in ``blocking_timeout`` or ``max_hold`` means "no limit". ``every``: the period; 0 for no period.
+    """
 
     ttl: float
     blocking: bool = True

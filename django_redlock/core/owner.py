@@ -1,6 +1,6 @@
 """The owner of a lock: a description of the holder, stored as JSON in the lock's value.
 
-The admin and the commands show it.
+The admin and the commands show the owner.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from .caller_identity import running_task
 class Owner:
     """The description of a holder or waiter. A field that is unknown is empty or 0.
 
-    ``since`` is the Unix time of ``acquire()`` by the holder's clock, ``ttl`` the ttl in seconds. ``extra`` has the
-    fields that the option ``owner={…}`` added, and what is known of the lock: ``limit`` of a semaphore, ``mode`` of a
-    read-write lock, ``max_hold`` (seconds).
+    ``thread`` and ``task`` are the names of the thread and of the asyncio task, ``label`` is the text of the option
+    ``owner="…"``. ``since`` is the Unix time of ``acquire()`` by the holder's clock, ``ttl`` the ttl in seconds.
+    ``extra`` has the fields that the option ``owner={…}`` added, and what is known of the lock: ``limit`` of a
+    semaphore, ``mode`` of a read-write lock, ``max_hold`` (seconds).
     """
 
     host: str = ""
@@ -117,7 +118,8 @@ _current = threading.local()
 def _thread_name() -> str:
     """Return the name of the running thread; ``"thread"`` if it was not started through `threading`.
 
-    `threading.current_thread()` would keep an entry forever for each thread that was not started through `threading`.
+    Does not call `threading.current_thread()`, which would keep an entry forever for each thread that was not started
+    through `threading`.
     """
     if (found := _current.__dict__.get("thread")) is None:
         own = threading.get_ident()

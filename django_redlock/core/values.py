@@ -125,7 +125,10 @@ class Lease(NamedTuple):
 
     @property
     def effective_claim(self) -> Claim:
-        """The claim of the present holder. After a local hand-over without a request, the store still has ``claim``."""
+        """The claim of the present holder: ``new_claim`` after a local hand-over without a request, else ``claim``.
+
+        After such a hand-over the store still has the token of ``claim``, the claim of the previous holder.
+        """
         return self.new_claim or self.claim
 
     @property

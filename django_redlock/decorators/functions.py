@@ -70,9 +70,9 @@ def locked(
 
 
 def _check_decorated(function: Any) -> None:
-    """Raise ``TypeError`` if `locked` can't protect ``function``.
+    """Raise ``TypeError`` if `locked` can't hold a lock while ``function`` runs.
 
-    It can't protect a class, nor a function whose body runs after the call has returned, such as a generator function.
+    This is so for a class, and for a function whose body runs after the call has returned (a generator function).
     """
     if isinstance(function, type):
         raise TypeError(f"locked() decorates functions and methods, not a class ({function.__qualname__})")

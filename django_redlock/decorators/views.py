@@ -128,9 +128,9 @@ class ViewLock(NamedTuple):
     def lock_for(self, request: Any, args: Any, kwargs: Any, opted_out: set[str]) -> Lock:
         """Return the lock for ``request``, not yet acquired.
 
-        Raises ``BadRequest`` for an invalid name, ``TypeError`` when the decorator is on a method or inside a
-        transaction of ``ATOMIC_REQUESTS``. ``opted_out``: the database aliases that the view excludes from
-        ``ATOMIC_REQUESTS``.
+        Raises ``BadRequest`` for an invalid name, and ``TypeError`` when the decorator is on a method, or when a
+        transaction of ``ATOMIC_REQUESTS`` has begun before the lock is acquired. ``opted_out``: the database aliases
+        that the view excludes from ``ATOMIC_REQUESTS``.
         """
         if not hasattr(request, "META"):
             kind = type(request).__name__

@@ -48,9 +48,9 @@ class DatabaseStore:
         """Run ``work`` in a transaction, and store its answer in the same transaction.
 
         ``work``: runs the view, and returns the response and the answer to store. Returns the response, or `Known` if
-        an earlier request has run or still runs. If ``work`` returns no answer or raises, the transaction is rolled
-        back, and a repeated request runs ``work`` again. Raises ``ImproperlyConfigured`` for a database without
-        autocommit and for a missing table.
+        an earlier request of the same user with the same key has run or still runs. If ``work`` returns no answer or
+        raises, the transaction is rolled back, and a repeated request runs ``work`` again. Raises
+        ``ImproperlyConfigured`` for a database without autocommit and for a missing table.
         """
         for _ in range(_TRIES):
             if known := self._find(entry):

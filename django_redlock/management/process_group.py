@@ -136,9 +136,9 @@ class ProcessGroup:
     def _stopped(self, number: int) -> None:
         """React when the signal ``number`` has stopped the command.
 
-        - SIGTTIN or SIGTTOU: the command uses the terminal, but another process group has the terminal. If the group of
-          this process has it, the command's group gets it, and the command continues. (Before that, the group of this
-          process keeps it for other commands of a pipeline.) If a third group has it, this process stops, too.
+        - SIGTTIN or SIGTTOU: the command uses the terminal, but another process group has the terminal. If this is the
+          group of this process, the command's group gets the terminal, and the command continues. (Until then, other
+          commands of a pipeline can use the terminal.) If this is a third group, this process stops, too.
         - SIGTSTP (Ctrl-Z): this process stops, too. Without a job-control shell, the command continues at once.
         - Any other signal, or no terminal: the command stays stopped.
 

@@ -1,6 +1,7 @@
-"""Two kinds of locks (primitives): the lease of a running body, and the record of a queued call.
+"""Two kinds of locks (primitives) for tasks: `BODY` for the lease of a running body, `QUEUED` for a queued record.
 
-The core can therefore renew and release a body's lease like any other lease, and retry the removal of a queued record.
+With these primitives, the core renews and releases the lease of a body like the lease of any lock, and retries the
+removal of a queued record in the background.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ class BodyPrimitive(Primitive):
         """Return the request that starts the body. Its script writes the lease to the record, or refuses the call.
 
         ``wait``: milliseconds for which a refused call is listed as a waiter, see ``core/lua/task_start.lua``. If the
-        ``queue_order`` of this primitive is 0, the request restores the lease of a running body after a loss of data.
-        Calls with another task id then can't refuse the request.
+        ``queue_order`` of this primitive is 0, the request restores the lease of a running body after a loss of data,
+        and calls with another task id can't refuse the request.
         """
         call, keys = call_of(claim), claim.keys
         ended = call.ended

@@ -19,8 +19,8 @@ class TaskCall(NamedTuple):
     ``name`` and ``keys``: the name and the Redis keys of the lock. ``delivery_id``: the identity of the message. A
     redelivered message keeps it, a retry gets a new one. ``queued_ttl``: time to live of a queued record from now.
     ``done_ttl``: time for which the store remembers that this delivery has ended. ``ending``: the effect on the record
-    when the body's lease is released. The value in a new `TaskCall` is for a start that got no reply: its lease is
-    released, because it may have been granted. ``cluster``: the records are in a Redis Cluster.
+    when the body's lease is released. The value in a new `TaskCall` is for a start that got no reply: the lease may
+    have been granted, and is released. ``cluster``: the records are in a Redis Cluster.
     """
 
     name: str

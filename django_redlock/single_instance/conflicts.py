@@ -46,7 +46,7 @@ OnConflict = Literal["skip", "log", "raise", "wait", "retry", "replace"] | Calla
 def conflict_of(task: str, task_id: str, key: str, where: Where, refusal: Refusal) -> Conflict:
     """Return the `Conflict` for ``refusal``, the store's answer to a refused call.
 
-    ``task``, ``task_id`` and ``key`` (the lock's name) belong to the refused call.
+    ``task``, ``task_id`` and ``key`` (the lock's name) belong to the refused call. ``where``: "submit" or "start".
     """
     holder = Owner.parse(refusal.holder).extra
     return Conflict(

@@ -15,9 +15,12 @@ Words = Sequence[bytes]
 class TaskRecord(NamedTuple):
     """The record of one queued or running task, with the fields of ``task_record.lua``.
 
-    ``due``: the time at which the present state ends. ``next_delivery_id``: the delivery with which a running task is
-    queued after the end of its body. ``next_due``: the time at which that queued state ends. Times are milliseconds of
-    the store's clock.
+    ``token``: the token of the body's lease; ``b"-"`` for a queued task. ``due``: when the present state ends.
+
+    A running task may be queued again after the end of its body: for a retry that was sent from the body, or for the
+    rest of the period of "until_expired". ``next_delivery_id``: the delivery id for this queued state, or ``b"-"``.
+    ``next_due``: when this queued state will end; 0: the task will not be queued again. Times are milliseconds of the
+    store's clock.
     """
 
     state: bytes
@@ -151,7 +154,7 @@ class TaskTable:
     def force_release(self, key: bytes, now: float, digest: str) -> bool:
         """Remove all records of the lock ``key``. Returns whether there were any. ``now``: seconds.
 
-        ``digest``: remove them only if they are still the records with this digest; ``""``: any.
+        ``digest``: as in `Backend.force_release`: if not empty, remove the records only if they still have this digest.
         """
         with self.changed:
             entries = self._live(key, round(now * 1000))

@@ -73,9 +73,9 @@ class MemoryStore:
         return self._backend.beside(TaskTable).run(request.script.name, now, request.keys, request.args)
 
     def _run_when_changed(self, request: BlockThenEval) -> Any:
-        """Run the script. If it is refused, wait for a change of a record, and run it again.
+        """Run the script. If the script is refused, wait for a change of a record, and run the script once more.
 
-        The run before the wait is necessary: a record may have changed since the script was refused before.
+        The caller has had a refusal already. The run before the wait is needed because a record may have changed since.
         """
         changed = self._backend.beside(TaskTable).changed
         with changed:

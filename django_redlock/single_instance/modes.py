@@ -38,10 +38,10 @@ DEFAULT_BODY_TTL = 30.0  # seconds
 class TaskOptions(NamedTuple):
     """The checked arguments of ``single_instance_task``. Times are seconds.
 
-    ``name``: the name of the mode. ``ttl``: the lease of the body, or the period of ``until_expired``. ``has_lease``:
-    whether the user gave a ``ttl`` that is the lease, not the period. ``run_unprotected``: run without a lock when the
-    store is unavailable. ``wait``: the argument ``conflict_timeout``. ``retries``: the argument ``conflict_retries``;
-    ``None``: no limit.
+    ``name``: the name of the mode. ``at_submit`` and ``at_start``: the actions of ``on_conflict``. ``ttl``: the lease
+    of the body, or the period of ``until_expired``. ``has_lease``: whether the user gave a ``ttl`` that is the lease,
+    not the period. ``run_unprotected``: run without a lock when the store is unavailable. ``wait``: the argument
+    ``conflict_timeout``. ``retries``: the argument ``conflict_retries``; ``None``: no limit.
     """
 
     name: str

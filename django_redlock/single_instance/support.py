@@ -1,4 +1,4 @@
-"""Finds out which lock backends keep records of queued and running tasks, and which tasks a backend can protect."""
+"""Finds out whether a lock backend keeps records of queued and running tasks, and supports a task's mode and limit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def store_of(backend: Backend) -> Store | None:
 
 
 def unsupported(backend: Backend, options: TaskOptions) -> str:
-    """Return the reason why the backend can't protect a task with these options, or an empty text."""
+    """Return the reason why ``backend`` does not support a task with these options, or an empty text."""
     has_limits = "semaphore" in backend.kinds
     if store_of(backend) is not None or (options.name == "while_executing" and (has_limits or options.limit == 1)):
         return ""
@@ -48,7 +48,7 @@ def unsupported(backend: Backend, options: TaskOptions) -> str:
 
 
 def refused_tasks() -> list[str]:
-    """Return a reason for each declared task that its backend can't protect.
+    """Return a reason for each declared task with a mode or limit that its lock backend does not support.
 
     Imports the modules ``tasks`` of Django's apps first, so that all their tasks are declared.
     """
@@ -62,7 +62,10 @@ def refused_tasks() -> list[str]:
 
 
 def refusals(tasks: Iterable[tuple[str, TaskOptions]]) -> Iterator[str]:
-    """Yield a reason for each task that its backend can't protect. ``tasks``: pairs of a task's name and options."""
+    """Yield a reason for each of ``tasks`` with a mode or limit that its lock backend does not support.
+
+    ``tasks``: pairs of a task's name and its options.
+    """
     for name, options in tasks:
         reason = ""
         with suppress(Exception):  # other checks report an alias that can't be built

@@ -16,7 +16,7 @@ class Clock:
     """A clock for a backend's option ``clock``. It runs like the monotonic clock, and `advance` moves it forward.
 
     Locks in memory use this clock for leases, waits and descriptions. With Redis, the server's clock decides when a
-    lease ends. This clock then affects only the time at which the holder regards its lease as ended.
+    lease ends, and this clock affects only the time at which the holder regards its lease as ended.
     """
 
     def __init__(self) -> None:

@@ -40,7 +40,7 @@ class Rehearsal:
         self._broken = False
 
     def refuse_next(self, name: str = "*") -> None:
-        """Refuse the next acquire of the lock. It returns at once, as if its whole timeout had passed."""
+        """Refuse the next acquire of the lock. The acquire returns at once, as if its whole timeout had passed."""
         self._planned.append((name, "refused"))
 
     def lose_next(self, name: str = "*") -> None:

@@ -11,7 +11,7 @@ from .table import LockTable
 
 
 class MemoryHistory:
-    """The history of the locks of one location by minute, kept in its `LockTable`.
+    """The history of one location: the counts of each minute by lock name, kept in the location's `LockTable`.
 
     ``find`` returns the `LockTable`, or ``None`` if the location has been cleared or was not used. The methods are
     flows (`core.flow`).
@@ -21,10 +21,10 @@ class MemoryHistory:
         self._find = find
 
     def add(self, minute: int, texts: Mapping[str, str], max_names: int) -> Flow[None]:
-        """Add the counts in ``texts`` to ``minute`` (minutes since the epoch). Drop minutes 60 or more before it.
+        """Add the counts in ``texts`` to ``minute`` (minutes since the epoch).
 
-        ``texts``: the counts as text (see `history.minute_stats`) by lock name. Names beyond ``max_names`` are counted
-        together.
+        Drops the counts of all minutes that are at least 60 minutes before ``minute``. ``texts``: the counts as text
+        (see `history.minute_stats`) by lock name. Names beyond ``max_names`` are counted together.
         """
         yield from ()
         if (table := self._find()) is None:

@@ -57,9 +57,10 @@ class SideTable(Protocol):
         """
 
     def force_release(self, key: bytes, now: float, digest: str) -> bool:
-        """Remove the record under ``key``. Returns whether there was one to remove.
+        """Remove the record under ``key``. Returns whether a record was removed.
 
-        ``digest``: remove it only if this is its digest; ``""``: in any case. ``now``: seconds of the backend's clock.
+        ``digest``: as in `Backend.force_release`: if not empty, remove the record only if the record still has this
+        digest. ``now``: seconds of the backend's clock.
         """
 
 
@@ -79,8 +80,8 @@ class LockTable:
     def mutex(self) -> AbstractContextManager[bool]:
         """The mutex of this table.
 
-        Raises ``LockUnavailable`` if this thread already holds the mutex. A signal handler or ``__del__`` has then
-        interrupted a change of the table, and must not see the half-finished change.
+        Raises ``LockUnavailable`` if this thread already holds the mutex. In this case a signal handler or ``__del__``
+        has interrupted a change of the table, and must not see the half-finished change.
         """
         if self._mutex._is_owned():  # type: ignore[attr-defined]
             raise LockUnavailable(
@@ -159,8 +160,8 @@ class LockTable:
     def adopt(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
         """Transfer all mutexes of ``parts`` from the holder that has handed them off. Returns the lease or a refusal.
 
-        ``parts``: one claim for each lock of ``claim``. The payload of ``claim`` is that holder's token. If the holder
-        no longer has one of the mutexes, none is transferred. ``now``: seconds of the backend's clock.
+        ``parts``: one claim for each lock of ``claim``. The payload of ``claim`` is the token of the previous holder.
+        If this holder no longer has one of the mutexes, none is transferred. ``now``: seconds of the backend's clock.
         """
         for which, part in enumerate(parts, 1):
             entries = self.live_holders(part.name, now)

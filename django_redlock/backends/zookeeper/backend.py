@@ -163,10 +163,10 @@ class ZooKeeperBackend(StorageBackend):
     def attempt_until(self, claim: Claim, deadline: float, asked: float) -> Lease | Refusal:
         """Queue ``claim``, and return its lease if it is first in the queue, otherwise a refusal.
 
-        ``asked``: when the caller made the request. If that was at or after ``deadline``, this is the last try, and a
-        refused claim leaves the queue. Under asyncio the request may have waited for a free thread since ``asked``.
-        While there is no connection, this wait counts towards ``connect_timeout``. Both times are seconds of the
-        backend's clock. Raises ``LockUnavailable``.
+        ``asked``: when the caller made the request. If ``asked`` is not before ``deadline``, this is the last try, and
+        a refused claim leaves the queue. Under asyncio the request may have waited for a free thread since ``asked``.
+        While there is no connection, the wait for a thread counts towards ``connect_timeout``. Both times are seconds
+        of the backend's clock. Raises ``LockUnavailable``.
         """
         now = self.clock()
         until = (now if self._connect().connected else asked) + self.connect_timeout

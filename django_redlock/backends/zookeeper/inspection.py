@@ -65,8 +65,8 @@ def lock_names(recipe: Recipe, until: float) -> Iterable[str]:
 def force_release(recipe: Recipe, name: str, digest: str, until: float) -> bool:
     """Remove the znode of the holder of the lock ``name``. Returns whether the znode was removed.
 
-    ``digest``: if not empty, remove the znode only if the lock still has this digest. ``until``: the deadline in
-    seconds of the backend's clock.
+    ``digest``: as in `Backend.force_release`: if not empty, remove the znode only if the lock still has the same
+    holder. ``until``: the deadline in seconds of the backend's clock.
     """
     line = recipe.children(name, until)
     if not line or digest not in ("", _digest(line[0])):

@@ -96,9 +96,9 @@ class Recipe:
     def _join(self, claim: Claim, until: float) -> Contender:
         """Create the znode of ``claim``, and return its contender.
 
-        After a lost reply, finds the znode by its unique prefix, or creates it again. ``until``: the deadline in
+        After a lost reply, finds the znode by its unique prefix, or creates the znode again. ``until``: the deadline in
         seconds of the backend's clock. Raises `ZooKeeperError` if the claim was released or the session has ended
-        meanwhile. The znode is then deleted in the background, because it may have been created again in a new session.
+        meanwhile. After this error the znode, if it exists in a new session, is deleted in the background.
         """
         contender = Contender(claim, claim_digest(claim) + "-")
         if not self._contenders.join(contender):
@@ -207,8 +207,8 @@ class Recipe:
     def unwatch(self, contender: Contender) -> None:
         """Remove the watch of ``contender``, if it has one.
 
-        Call this only after the reply to a request that was sent after the watching ``get``. kazoo passes on the reply
-        to ``get`` before it adds the watch.
+        Call this only after the reply to a request that was sent after the watching ``get``. An earlier call might find
+        no watch to remove, because kazoo passes on the reply to ``get`` before it adds the watch.
         """
         if contender.watches is not None:
             self.connect().unwatch(contender.watches, contender.change)

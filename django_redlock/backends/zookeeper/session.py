@@ -98,10 +98,10 @@ class Session:
     def _adjust(self, client: Any) -> None:
         """Patch kazoo's ``client`` in three places for which kazoo has no option.
 
-        With the patches, ``timeout`` is the session timeout that the server grants, which may be shorter than the
-        requested timeout. A server that accepts a connection and does not reply, for example while it starts, is given
-        up after the answer timeout instead of the session timeout. A ``KeyboardInterrupt`` while kazoo wakes its thread
-        is raised, and not taken for a closed connection.
+        - The session's ``timeout`` is set to the timeout that the server grants, which may be shorter than requested.
+        - The wait for a server that accepts a connection and does not reply, for example while it starts, ends after
+          the answer timeout. kazoo would wait for the session timeout.
+        - A ``KeyboardInterrupt`` while kazoo wakes its thread is raised. kazoo would take it for a closed connection.
         """
         from kazoo.handlers.threading import AsyncResult
         from kazoo.protocol.serialization import Connect
@@ -159,7 +159,7 @@ class Session:
         raise Unanswered("not connected")
 
     def send(self, method: str, *args: Any, **options: Any) -> Any:
-        """Call ``<method>_async`` of kazoo's client, and return its pending result, which `answer` accepts."""
+        """Call ``<method>_async`` of kazoo's client, and return the pending result: `answer` waits for the reply."""
         return getattr(self.client, f"{method}_async")(*args, **options)
 
     def answer(self, pending: Any, until: float) -> Any:
@@ -201,9 +201,10 @@ class Session:
             self.ask("ensure_path", path, until=until)
 
     def stop(self, timeout: float, *, report: bool = True) -> None:
-        """End the session in a thread, and wait up to ``timeout`` seconds for its end.
+        """End the session in a separate thread, and wait up to ``timeout`` seconds for its end.
 
-        kazoo may block on a server that hangs. ``report``: whether ``ended`` is called.
+        The thread is needed because kazoo may block on a server that hangs. ``report``: whether the function ``ended``
+        of the session (see `Session`) is called.
         """
         self._finalizer.detach()
         if not report:

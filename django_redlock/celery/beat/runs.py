@@ -1,4 +1,4 @@
-"""The last runs of the schedule's entries, kept in the lock store, so that the next leader goes on with them.
+"""The last run of each entry of the schedule, kept in the lock store, so that the next leader continues the schedule.
 
 A run is recorded before its message is sent, and marked as sent afterwards. A leader that finds a run without the mark
 sends the message under the recorded task id. The store refuses the records of a leader whose fencing token is not the
@@ -34,7 +34,7 @@ class Run(NamedTuple):
     """The last run of an entry of the schedule. ``at`` is its time in ISO format, ``task_id`` the id of its message.
 
     ``number`` is 1 for the first run. Number 0 means that the entry has not run yet: ``at`` is then the time from which
-    its schedule is computed.
+    its schedule is computed. ``sent`` is false if the run was recorded, but its message was not sent yet.
     """
 
     number: int
@@ -89,8 +89,8 @@ class Runs:
     def begin(self, name: str, at: datetime) -> Run:
         """Record a run of the entry ``name`` at the time ``at``, marked as not sent. Returns the run.
 
-        If the entry's previous run is not sent yet, for example because the broker was down, no new run begins. The
-        previous run then gets the new time, and keeps its number and its task id.
+        If the entry's previous run is not sent yet, for example because the broker was down, no new run begins.
+        Instead, the previous run gets the new time, and keeps its number and its task id.
         """
         before = self._runs.get(name, Run(0, ""))
         new = Run(before.number + 1, "", str(uuid4()), sent=False) if before.sent else before

@@ -33,10 +33,10 @@ class BeatTerm(NamedTuple):
 class LeaderScheduler:
     """A scheduler for ``celery beat`` on several machines. It wraps another scheduler, and only the leader sends tasks.
 
-    The next leader goes on with the last runs of its predecessor. Settings of the Celery app:
-    ``redlock_beat_scheduler`` (the wrapped scheduler), ``redlock_beat_using`` (the alias of a ``RedisBackend``),
-    ``redlock_beat_name`` (the name of the lead), ``redlock_beat_ttl`` and ``redlock_beat_stop_before`` (seconds, see
-    ``Backend.leader``).
+    The lock store keeps the time at which each entry of the schedule last ran. The next leader goes on from these
+    times. Settings of the Celery app: ``redlock_beat_scheduler`` (the wrapped scheduler), ``redlock_beat_using`` (the
+    alias of a ``RedisBackend``), ``redlock_beat_name`` (the name of the leader's lock), ``redlock_beat_ttl`` and
+    ``redlock_beat_stop_before`` (seconds, see ``Backend.leader``).
 
     Raises ``ImproperlyConfigured`` for a backend of another kind, ``TypeError`` and ``ValueError`` for bad values.
     """

@@ -30,7 +30,7 @@ _PERMANENT = AuthenticationError, ResponseError  # a retry does not help if all 
 
 
 class SecondBest(RedisError, Generic[T]):
-    """Raised with an answer that is used only if no server has a better one. ``reason`` says what is wrong with it."""
+    """Raised with an answer that is used only if no server has a better one. ``reason``: what makes it second best."""
 
     def __init__(self, answer: T, reason: str) -> None:
         super().__init__(reason)
@@ -56,7 +56,7 @@ class Question(Generic[T]):
     def when_over(self, callback: Callable[[], object]) -> None:
         """Have ``callback`` called when a server has answered or all have failed, or at once if the question is over.
 
-        A later call runs in the thread that records the answer or the last error.
+        If not called at once, ``callback`` runs in the thread that records the answer or the last error.
         """
         with self._mutex:
             if not self.over:
@@ -177,9 +177,9 @@ class FirstAnswer(Generic[T]):
             self._question_for(server).answered(answer)
 
     def _question_for(self, server: ServerPool) -> Question[T]:
-        """Record that ``server`` has answered or failed, and return the question for which its answer counts.
+        """Record that ``server`` has answered or failed, and return the newest question.
 
-        That is the newest question, even if the server was asked for an earlier question and answers late.
+        The answer or error counts for this question, even if the server was asked for an earlier one and is late.
         """
         with self._mutex:
             self._pending.discard(server)

@@ -26,7 +26,7 @@ class Redirection(NamedTuple):
     def read(cls, error: Exception) -> Redirection | None:
         """Parse ``MOVED 3999 127.0.0.1:6381`` or ``ASK …``. Returns ``None`` for any other error.
 
-        redis-py may have removed the first word. The class of the error then distinguishes ASK from MOVED.
+        If redis-py has removed the first word, the class of the error distinguishes ASK from MOVED.
         """
         found = _REDIRECTION.fullmatch(str(error))
         if found is None or not (found[1] or isinstance(error, AskError)):

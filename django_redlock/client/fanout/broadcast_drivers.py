@@ -1,4 +1,4 @@
-"""Performs a request to all nodes of a quorum, in a thread or in an asyncio task."""
+"""Performs a request to all nodes of a quorum, in the calling thread or asyncio task."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class FanOut:
     async def aperform(self, request: SendToAll) -> list[Any]:
         """`perform` for asyncio. At most `MAX_IN_FLIGHT` requests of an event loop are performed at the same time.
 
-        Waits for a free slot first. If no request of the loop gets a reply for as long as the node timeout meanwhile,
-        sends nothing and returns a `Fault` for each request.
+        Waits for a free slot first. If no request of the loop is answered for as long as the node timeout, sends
+        nothing and returns a `Fault` for each node's request.
         """
         connections = self.connections
         slots = self._slots.setdefault(asyncio.get_running_loop(), ConcurrencyLimit(connections.timeout))

@@ -13,8 +13,8 @@ MAX_IN_FLIGHT = 8  # requests of one event loop to one node at the same time
 class ConcurrencyLimit:
     """Limits the requests of an event loop to `MAX_IN_FLIGHT` at the same time, with a slot for each.
 
-    A task waits for a slot as long as requests of other tasks are answered. The task gives up when none was answered
-    for ``timeout`` seconds.
+    A task waits for a slot as long as requests of other tasks are answered. The task gives up when none of them was
+    answered for ``timeout`` seconds.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -23,7 +23,10 @@ class ConcurrencyLimit:
         self._last_answer = 0.0
 
     async def acquire(self) -> Fault | None:
-        """Wait for a slot and return ``None``. Returns a `Fault` if no request was answered for ``timeout`` seconds."""
+        """Wait for a slot and return ``None``.
+
+        Returns a `Fault` if, for ``timeout`` seconds, none of the requests that have a slot is answered.
+        """
         while self._slots.locked():
             try:
                 async with LoopDeadline(self._timeout):

@@ -69,7 +69,7 @@ class InFlightConnection:
         """Read and return the replies to the last `send`, by ``until`` (monotonic seconds).
 
         The default 0 reads without waiting. An error reply becomes a `Fault` in the list. Raises redis-py's errors, and
-        `ReplyIncomplete` if replies are missing by then. The call may then be repeated.
+        `ReplyIncomplete` if replies are missing at ``until``. After `ReplyIncomplete` the call may be repeated.
         """
         if not self._parsing:
             numbers = read_numbers(socket_of(self.connection), self._ignored + self._due)
@@ -94,9 +94,9 @@ class InFlightConnection:
             self._due -= 1
 
     def _send_sources(self, first: int) -> None:
-        """Send the script at index ``first`` and all later scripts again, with their sources.
+        """Send the script at index ``first`` (from 0) and all later scripts again, with EVAL and their sources.
 
-        The server doesn't know the first of them. The index starts at 0.
+        Called when the server did not know the script at ``first``. The earlier replies to these scripts are dropped.
         """
         calls = self.script_calls[first:]
         del self._replies[first:]

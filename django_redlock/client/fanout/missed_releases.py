@@ -50,9 +50,9 @@ class MissedReleases:
         self.add(calls, node)
 
     def sent(self, acquisition_id: bytes, node: int) -> None:
-        """Record that a request of the acquisition was sent to the node. The node may have granted a vote.
+        """Record that a request of the acquisition was sent to the node.
 
-        A later release that can't be sent is then retried.
+        The node may have granted a vote. Therefore a later release that can't be sent is retried.
         """
         if self._never_sent:
             with self._mutex:

@@ -114,9 +114,9 @@ class NodeConnections:
             connection.discard()
 
     def take_in_flight(self, acquisition_id: bytes, node: int) -> InFlightConnection | None:
-        """Remove and return the connection to the node that was kept for the acquisition; ``None`` if there is none.
+        """Return the connection that `keep_in_flight` has kept for the acquisition and the node, and keep it no longer.
 
-        The caller must check in, discard or keep the connection.
+        Returns ``None`` if there is none. The caller must check in, discard or keep the connection.
         """
         if not self._in_flight:
             return None

@@ -101,7 +101,7 @@ class BorrowedPool(ServerPool):
     def connect(self) -> Connection:
         """Return a connection of the borrowed pool.
 
-        Raises redis-py's errors, and ``TimeoutError`` after twice the timeout.
+        Raises redis-py's errors, and ``TimeoutError`` after twice ``timeout``, the timeout of this pool.
         """
         pool = self._borrowed
         if _has_idle(pool):

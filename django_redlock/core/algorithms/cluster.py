@@ -164,15 +164,15 @@ class Cluster(SingleNode):
         return outcomes
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        """Remove ``claim`` from the waiters, and release the locks for all its attempts. Raises ``LockUnavailable``.
+        """Remove ``claim`` from the waiters, and release all its locks if any attempt of ``claim`` was granted.
 
-        Returns whether the claim held all its locks.
+        Returns whether the claim held all its locks. Raises ``LockUnavailable``.
         """
         yield Batch([primitive.dequeue_request(part) for part in by_slot(claim)])
         return (yield from self.release(primitive, claim.all_attempts()))
 
     def cancel_many(self, claims: Sequence[tuple[Primitive, Claim]]) -> Flow[list[bool]]:
-        """Cancel many claims like `SingleNode.cancel_many`, except claims for locks in several slots.
+        """Cancel many claims like `SingleNode.cancel_many`. Skips a claim whose locks are in several slots.
 
         Returns for each claim whether the server has served the requests; ``False`` for a claim that was skipped.
         """

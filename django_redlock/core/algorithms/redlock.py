@@ -265,7 +265,10 @@ class Redlock(NamedTuple):
         return bool(replies.count(1) + len(faults) >= need)
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        """Remove ``claim`` from the waiters of all nodes and release it. Result and errors are those of `release`."""
+        """Remove ``claim`` from the waiters of all nodes, and release the lock if any attempt of ``claim`` was granted.
+
+        Result and errors are those of `release`.
+        """
         yield SendToAll(self._everywhere(primitive.dequeue_request(claim)), _all_answered, claim.acquisition_id)
         return (yield from self.release(primitive, claim))
 

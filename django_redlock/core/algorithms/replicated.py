@@ -231,7 +231,10 @@ class Replicated:
         return self._single_node.release(primitive, claim.all_attempts(), keep)
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        """Remove ``claim`` from the waiters, and release it. Returns whether the claim held the lock."""
+        """Remove ``claim`` from the waiters, and release the lock if any attempt of ``claim`` was granted.
+
+        Returns whether the claim held the lock. Raises ``LockUnavailable``.
+        """
         return self._single_node.cancel(primitive, claim)
 
     def cancel_many(self, claims: Sequence[tuple[Primitive, Claim]]) -> Flow[list[bool]]:

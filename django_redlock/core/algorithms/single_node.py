@@ -85,7 +85,7 @@ def is_listed(wait: int) -> bool:
 
 
 def cancel_requests(primitive: Primitive, claim: Claim) -> list[EvalScript]:
-    """Return the requests that remove ``claim`` from the waiters, and release the lock for all its attempts."""
+    """Return the requests that remove ``claim`` from the waiters, and release the lock if any attempt was granted."""
     return [primitive.dequeue_request(claim), primitive.release_request(claim.all_attempts())]
 
 
@@ -141,10 +141,11 @@ def is_confirmed(reply: Any) -> bool:
 def retry_until_served(
     clock: Callable[[], float], deadline: float, reply: Any, again: Callable[[], Flow[Any]]
 ) -> Flow[Any]:
-    """Repeat ``again`` while ``reply`` is a transient `Fault` (failover, quarantine), and return the last reply.
+    """Repeat a request while its reply is a transient `Fault` (failover, quarantine), and return the last reply.
 
-    Stops at ``deadline`` (monotonic seconds), or after `FAILOVER_SECONDS` if that is earlier. Waits longer for the end
-    of a quarantine, but stops at once if the quarantine ends after ``deadline``.
+    ``reply``: the first reply. ``again``: returns a flow that sends the request once more and returns the reply. Stops
+    at ``deadline`` (monotonic seconds), or after `FAILOVER_SECONDS` if that is earlier. Waits longer for the end of a
+    quarantine, but stops at once if the quarantine ends after ``deadline``.
     """
     until = clock() + FAILOVER_SECONDS
     while isinstance(reply, Fault) and reply.transient:
@@ -289,11 +290,11 @@ class SingleNode(NamedTuple):
         return [extension(*pair, replies.get(index, 0), start) for index, pair in enumerate(leases)]
 
     def hand_over(self, script: Script, claim: Claim, following: Claim) -> Flow[Lease | None]:
-        """Release ``claim`` and acquire ``following`` in one script.
+        """Release ``claim`` and acquire the lock for ``following`` in one request. ``script``: ``mutex_hand_over``.
 
         Returns the lease of ``following``; ``None`` if ``claim`` did not hold the lock. Raises ``LockUnavailable`` if
-        there is no reply. Raises it also if a repeated request finds that ``claim`` does not hold the lock: the first
-        request may have handed the lock over, and the next holder may have released it already.
+        there is no reply, and if a repeated request finds that ``claim`` does not hold the lock: the first request may
+        have handed the lock over, and the next holder may have released the lock already.
         """
         start = self.clock()
         keys = (claim.keys.lock, claim.keys.fence)[: 1 + following.fencing]  # few keys: see `Primitive.release_by_key`
@@ -319,9 +320,9 @@ class SingleNode(NamedTuple):
         return parse_reply(name, partial(read_lock_info, name), reply) if reply else None
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        """Remove ``claim`` from the waiters, and release the lock for all its attempts. Raises ``LockUnavailable``.
+        """Remove ``claim`` from the waiters, and release the lock if any attempt of ``claim`` was granted.
 
-        Returns whether the claim held the lock.
+        Returns whether the claim held the lock. Raises ``LockUnavailable``.
         """
         _, reply = yield Batch(cancel_requests(primitive, claim))
         if isinstance(reply, Fault):
@@ -339,8 +340,8 @@ class SingleNode(NamedTuple):
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         """Release the lock. Returns whether ``claim`` held the lock. Raises ``LockUnavailable``.
 
-        ``keep``: seconds for which the lock stays taken. A Cluster that is moving a slot refuses requests with several
-        keys, so each key then gets its own request.
+        ``keep``: seconds for which the lock stays taken. A Cluster that is moving the slot refuses a request with
+        several keys. After this refusal, one request is sent for each key.
         """
         run = primitive.release_request(claim, keep)
         reply = yield run

@@ -63,7 +63,10 @@ class CandidateLock(Lock):
 
 
 class Election:
-    """One candidate of an election: its state, and its flows (generators of requests)."""
+    """One candidate of an election: its state, and its flows (generators of requests).
+
+    ``lock``: the model for the candidate's lock. Other arguments: see ``Backend.leader``.
+    """
 
     def __init__(
         self, lock: Lock, on_elected: Callback | None, on_lost: Callback | None, stop_before: Seconds | None

@@ -87,7 +87,7 @@ def waited(block: Any, reply: Any) -> Any:
 def read_outcome(claim: Claim, reply: Any, start: float) -> Lease | Refusal:
     """Parse a node's reply to the acquire script. Returns a lease or a refusal.
 
-    ``start``: monotonic seconds at which the request was sent, which is before the grant. The lease begins then.
+    ``start``: monotonic seconds at which the request was sent. The lease begins at this time, before the grant.
 
     A grant is the server's time in µs, or ``{1, fencing token, time}``. A refusal is ``{0, ms left of the lease, time,
     owner of the holder}``, with -1 ms for a lease without an end. With several locks, a list may end with one more

@@ -79,9 +79,12 @@ class SendToAll(NamedTuple):
     """A request: send ``requests`` to their nodes, all at the same time, and read replies until ``decided(replies)``.
 
     The reply is a list with one entry for each request: the node's reply, a `Fault`, or ``None`` if the reply was not
-    waited for. For a request with the entry ``None``, no compensation (see `EvalScript`) is sent, because its grant may
-    count as a vote. Requests with the same ``acquisition_id`` reach a node in the order in which they were sent, even
-    while an earlier reply is outstanding.
+    waited for. ``decided`` gets this list, in which ``None`` stands for a reply that has not arrived, and returns
+    whether to stop reading. For a request with the entry ``None``, no compensation (see `EvalScript`) is sent, because
+    its grant may count as a vote.
+
+    ``acquisition_id``: that of the claim; ``b""`` if the requests are not for a single claim. Requests for the same
+    claim reach a node in the order in which they were sent, even while an earlier reply is outstanding.
     """
 
     requests: Sequence[EvalScript | Batch]

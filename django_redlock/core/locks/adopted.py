@@ -16,8 +16,8 @@ from .multilock import MultiLock
 class AdoptedLock(Lock):
     """A lock that another process has handed off, held from the start. ``backend.adopt(text)`` creates and returns it.
 
-    The first ``with`` block acquires nothing and releases the adopted lease at its end. Otherwise it behaves like a
-    `Lock`.
+    The first ``with`` block acquires nothing and releases the adopted lease at its end. Otherwise the handle behaves
+    like a `Lock`.
     """
 
     _handed: HandedOff | None = None  # while the request of adopt() is under way

@@ -26,9 +26,9 @@ class Lock(LockFlows):
     def acquire(self, blocking: bool = True, timeout: Seconds = -1, **unknown: Never) -> bool:
         """Acquire the lock, waiting ``timeout`` seconds at most (-1: without limit). Returns whether it was acquired.
 
-        Raises ``ValueError`` and ``OverflowError`` as ``threading.Lock.acquire`` does, ``LockUnavailable`` when the
-        store does not serve, ``RuntimeError`` in a coroutine, and ``LockDeadlock`` instead of waiting without limit
-        for a lock that the same thread or task holds through another handle.
+        ``blocking=False``: don't wait. Raises ``ValueError`` and ``OverflowError`` as ``threading.Lock.acquire`` does,
+        ``LockUnavailable`` when the store does not serve, ``RuntimeError`` in a coroutine, and ``LockDeadlock`` instead
+        of waiting without limit for a lock that the same thread or task holds through another handle.
         """
         if unknown:
             raise unknown_options("acquire", unknown, ACQUIRE_OPTIONS)

@@ -57,7 +57,7 @@ class LockFlows(RenewedLease):
         return periodic_claim(claim, options.every) if options.every else claim
 
     def acquire_flow(self, wait: float) -> Flow[Lease | Refusal]:
-        """Ask for the lock for ``wait`` seconds at most. Returns the lease that the handle then holds, or a refusal.
+        """Ask for the lock for ``wait`` seconds at most. Returns the lease, which this handle now holds, or a refusal.
 
         A lease that ended before its grant arrived is released, and the flow asks again.
         """

@@ -23,7 +23,8 @@ class RWLockSide(_Members):
 
     ``token``, ``remaining``, ``lost`` and so on describe the lease of the calling thread or task. A thread or task may
     acquire the side several times, and must release it once for each acquire. If a thread or task ends without a
-    release, its lease ends with its ttl.
+    release, its lease ends with its ttl. ``model``: a handle that is never acquired. The handle of each thread or task
+    is made like the model.
     """
 
     def __init__(self, model: RLock) -> None:

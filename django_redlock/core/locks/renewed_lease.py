@@ -35,9 +35,9 @@ class RenewedLease(LeaseState):
     def hand_over_flow(self, token: bytes | None = None) -> Flow[Lease]:
         """Stop holding the lease, and return the lease for another handle.
 
-        Waits for an extension that is in flight, because only the handle that has sent it can process its outcome.
-        Raises ``LockLost`` when the lease is lost or does not have the token ``token``, and ``LockNotHeld`` when this
-        handle holds nothing.
+        Waits for an extension that is in flight, because only the handle that has sent the extension can process the
+        outcome. Raises ``LockLost`` when the lease is lost, or has another token than ``token`` (``None``: any token),
+        and ``LockNotHeld`` when this handle holds nothing.
         """
         while True:
             with state_mutex.mutex:

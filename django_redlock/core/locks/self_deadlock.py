@@ -41,8 +41,8 @@ def before_waiting(flow: Flow[T], check: Callable[[], None]) -> Flow[T]:
 def check_nesting(lock: LeaseState, claim: Claim) -> None:
     """Raise ``LockDeadlock`` if the calling thread or task holds a lock of ``claim`` through another handle.
 
-    If it holds the lock through this handle, only logs a warning, once for each handle, because another thread or task
-    may release the lock through the handle.
+    ``lock``: the handle that waits. If the thread or task holds the lock through this handle, only logs a warning, once
+    for each handle, because another thread or task may release the lock through the handle.
     """
     holder = _own_handle_in_the_way(lock, claim)
     if holder is lock:

@@ -145,7 +145,10 @@ class Permits(_Members):
             raise failure
 
     def _remove_latest(self, n: int) -> list[Lock]:
-        """Remove ``n`` permits, and return them for their release. Raises ``PermitNotHeld`` if there are fewer."""
+        """Remove ``n`` permits from the list ``permits``, in the order of `release`, and return them.
+
+        The caller must release them. Raises ``PermitNotHeld`` if there are fewer permits that the caller may release.
+        """
         with state_mutex.mutex:
             me, inside = caller(), {id(permit) for _, permit in self._entered}
             last_first = self.permits[::-1]

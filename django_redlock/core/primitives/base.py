@@ -60,7 +60,7 @@ class Primitive(NamedTuple):
 
         ``wait``: milliseconds for which a refused client is listed as a waiter. 0 does not list the client. A negative
         number is for a client that is listed already, and lists the client for ``-wait`` milliseconds from now. -1 is
-        for the last try: the client is then removed from the waiters.
+        for the last try, and removes the client from the waiters.
         """
         keys = claim.keys
         fencing = claim.fencing
@@ -78,7 +78,7 @@ class Primitive(NamedTuple):
         return EvalScript(self.extend_script, (claim.keys.lock,), args, node)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        """Return the request that releases the lock. ``keep``: seconds for which the lock stays taken after it."""
+        """Return the request that releases the lock. ``keep``: seconds for which the lock stays taken afterwards."""
         kept = millis(keep + PRECISION) if keep > 0 else b"0"
         return EvalScript(self.release_script, (claim.keys.lock,), (claim.token, kept), node)
 

@@ -36,10 +36,10 @@ class Renewal:
         ] = {}  # by id(store) and server; a reference would keep the store alive
 
     def schedule(self, token: bytes, target: Target, delay: float) -> None:
-        """Schedule the extension of the lease of ``target``, a handle, or the release of ``target``, an `Orphan`.
+        """Schedule the work on ``target`` in ``delay`` seconds: extend the lease of a handle, or release an `Orphan`.
 
-        ``delay``: seconds from now. Replaces the entry of ``token``. A scheduled release is never replaced by an
-        extension.
+        ``token``: the token of the lease or claim. Replaces an earlier entry with this token, but an extension never
+        replaces a scheduled release.
         """
         due = time.monotonic() + delay
         place = _server_of(target)

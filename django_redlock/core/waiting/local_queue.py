@@ -94,7 +94,7 @@ class LocalQueue:
     def _wait_for_turn(self, queue: WaitQueue, waiter: Waiter, deadline: float) -> Flow[None]:
         """Wait until ``waiter`` has a lease or is the leader, or until ``deadline`` (monotonic seconds).
 
-        If the waiter then has no lease, its caller asks the store.
+        The caller of a waiter that has no lease afterwards must ask the store.
         """
         while True:
             receiving = waiter.state is WaiterState.RECEIVING  # the wait lasts as long as the hand-over request
@@ -118,8 +118,8 @@ class LocalQueue:
     ) -> Flow[Lease | Refusal]:
         """Ask the store once more for a waiter whose deadline has passed. Returns the lease or the refusal.
 
-        If such a request of another waiter is in flight, waits for its end. If that request is refused, or was refused
-        in the last 5 ms, sends no request, and returns that refusal.
+        A queue has only one such request in flight. If another waiter's request is in flight, waits for its end. If the
+        other request is refused, or was refused in the last 5 ms, returns its refusal and sends no request.
         """
         while True:
             with self._mutex:

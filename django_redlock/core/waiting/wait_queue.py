@@ -21,9 +21,10 @@ class LeaderToken:
 
 
 class LastAttempt:
-    """A waiter's request to the store after its deadline. Other waiters whose deadline has passed share its refusal.
+    """A request to the store for a waiter whose deadline has passed. Other such waiters share the refusal.
 
-    ``ended_at``: monotonic seconds; infinite while the request is in flight. ``wake_events``: set when it ends.
+    ``ended_at``: monotonic seconds; infinite while the request is in flight. ``wake_events``: the events of the other
+    waiters, set when the request ends. ``refusal``: ``None`` unless the request was refused.
     """
 
     __slots__ = ("ended_at", "refusal", "wake_events")
@@ -35,7 +36,10 @@ class LastAttempt:
 
 
 class WaitQueue:
-    """The leader and the waiters of one lock. All methods are called under the mutex of the local queue."""
+    """The leader and the waiters of one lock. All methods are called under the mutex of the local queue.
+
+    ``leader`` and ``leader_token``: see `set_leader`.
+    """
 
     hand_overs, hand_overs_since = 0, 0.0  # the number of hand-overs in a row, and the time of the first hand-over
     last_attempt: LastAttempt | None = None
@@ -56,8 +60,8 @@ class WaitQueue:
     def add(self, waiter: Waiter) -> bool:
         """Add ``waiter`` to the queue. Returns whether the waiter was added.
 
-        It is not added if its caller already leads or waits, for example in a signal handler. The handler runs in the
-        waiting thread, so it must not wait for that thread.
+        The waiter is not added if its caller already leads or waits. An example is a signal handler, which runs in the
+        waiting thread: the handler must not wait for this thread.
         """
         if waiter.caller == self.leader or waiter.caller in self.waiters:
             return False

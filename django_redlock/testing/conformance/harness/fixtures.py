@@ -32,7 +32,10 @@ PROCESSES = "processes"  # the feature of a store that several processes can sha
 
 
 def needs(*features: str) -> Callable[[Case], Case]:
-    """Return a decorator for a case that needs at least one of ``features``. Other stores don't collect the case."""
+    """Return a decorator for a case that needs at least one of ``features``.
+
+    pytest does not collect the case for a store that lacks all of them.
+    """
 
     def mark(case: Case) -> Case:
         case.features = features  # type: ignore[attr-defined]
