@@ -156,16 +156,16 @@ class LocMemBackend(StorageBackend):
         with table.mutex:
             return [*table.held, *filter(None, others)]
 
-    def force_release_once(self, name: str, digest_seen: str) -> bool:
+    def force_release_once(self, name: str, digest: str) -> bool:
         table, now = self.table, self.clock()
         with table.mutex:
             entries = table.live_holders(name, now)
             if not entries and table.side_table:
                 return bool(
-                    table.side_table.force_release(keys_for(self.encoded_prefix, name.encode()).lock, now, digest_seen)
+                    table.side_table.force_release(keys_for(self.encoded_prefix, name.encode()).lock, now, digest)
                 )
-            whole = digest_seen in ("", digest_of(entries))
-            kept = [] if whole else [entry for entry in entries if entry.digest != digest_seen]
+            whole = digest in ("", digest_of(entries))
+            kept = [] if whole else [entry for entry in entries if entry.digest != digest]
             if len(kept) == len(entries):
                 return False
             if kept:

@@ -290,9 +290,9 @@ class ZooKeeperBackend(StorageBackend):
         with self._asking("") as until:
             return looking.lock_names(self._recipe, until)
 
-    def force_release_once(self, name: str, digest_seen: str) -> bool:
+    def force_release_once(self, name: str, digest: str) -> bool:
         with self._asking(name) as until:
-            return looking.force_release(self._recipe, name, digest_seen, until)
+            return looking.force_release(self._recipe, name, digest, until)
 
     def _health(self) -> Flow[list[dict[str, Any]]]:
         rows: list[dict[str, Any]] = yield from call_storage(self._check)
