@@ -67,8 +67,8 @@ class Gate(Protocol):
     ) -> Flow[bool]:
         """Release the lock like `Algorithm.release`, or hand it over to a waiter of this process.
 
-        ``keep``: seconds for which the lock stays taken. ``handed_over``: gets an item before the lease is handed over
-        without a request, so that its token stays in the store. Returns whether the lock was still held.
+        ``keep``: seconds for which the lock stays taken. ``handed_over``: gets the waiter before the lease is handed
+        over without a request, so that its token stays in the store. Returns whether the lock was still held.
         """
 
 

@@ -148,7 +148,8 @@ class LockFlows(RenewedLease):
         try:
             released = yield from self._release_request(ended, self.options.min_hold - held, handed_over)
         except BaseException as error:
-            if not handed_over:  # after a local hand-over, the store has this token for the next holder
+            # After a local hand-over, the store has this token for the next holder.
+            if not any(waiter.may_have_lease() for waiter in handed_over):
                 renewal.release_later(store, primitive, lease.claim, keep_until=self._kept_until(lease))
             if not (ended.lost and isinstance(error, LockError)):
                 self._emit("released", owner, held=held, reason="unconfirmed")
