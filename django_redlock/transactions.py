@@ -69,7 +69,7 @@ def after_rollback(database: str, function: Callable[[], Any]) -> None:
         if not (done and any(entry[1] is committed for entry in connection.run_on_commit)):
             function()
 
-    (vars(connection).get(_ATTRIBUTE) or TransactionLocks(connection)).at_end.append(at_end)
+    _locks_of(connection).at_end.append(at_end)
 
 
 class DeferredRelease(Lock):
@@ -107,13 +107,21 @@ class CommitLock(Lock):
 
     def release_flow(self, token: bytes | None = None) -> Flow[None]:
         connection = connections[self._database]
-        if self.lost or not in_transaction(connection):
+        if not in_transaction(connection):
             yield from super().release_flow(token)
             return
-        lease = yield from self.hand_over_flow(token)
+        try:
+            if self.lost:
+                yield from super().release_flow(token)
+                return
+            lease = yield from self.hand_over_flow(token)
+        except LockLost:
+            if self.options.on_lost == "raise":  # `_check` refuses the commit even if the caller handles this error
+                _locks_of(connection).replace(self, self)
+            raise
         keeper = DeferredRelease(self.store, self.primitive, self.name, self.keys, self.options)
         keeper.on_granted(lease)
-        (vars(connection).get(_ATTRIBUTE) or TransactionLocks(connection)).replace(self, keeper)
+        _locks_of(connection).replace(self, keeper)
 
     def hand_off_flow(self, ttl: Seconds | None) -> Flow[str]:
         if in_transaction(connections[self._database]):
@@ -128,9 +136,9 @@ class CommitLock(Lock):
 class TransactionLocks:
     """The locks that stay held until the end of one open transaction, and the functions to call at that end.
 
-    ``locks``: the handle of each lock: a `DeferredRelease` when the lock was released, a `CommitLock` when a released
-    lock was acquired again. ``at_end``: the functions. They are called with ``True``, or with ``False`` if the commit
-    or rollback has failed.
+    ``locks``: the handle of each lock. This is a `DeferredRelease` when the lock was released, and a `CommitLock` when a
+    released lock was acquired again or a lock was lost in its block. ``at_end``: the functions. They are called with
+    ``True``, or with ``False`` if the commit or rollback has failed.
 
     Django has a hook for the commit (``on_commit``), but none for the rollback. So the methods that can end a
     transaction are wrapped on this connection, from the first kept lock until the end of the transaction.
@@ -217,6 +225,12 @@ class TransactionLocks:
                 logger.warning("%s (after the end of the transaction that kept it)", error)
         while self.at_end:
             self.at_end.pop(0)(done)
+
+
+def _locks_of(connection: BaseDatabaseWrapper) -> TransactionLocks:
+    """Return the `TransactionLocks` of the open transaction."""
+    locks: TransactionLocks | None = vars(connection).get(_ATTRIBUTE)
+    return locks or TransactionLocks(connection)
 
 
 # ── locks that are released too early ────────────────────────────────────────────────────────

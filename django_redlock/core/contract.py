@@ -67,9 +67,9 @@ class Gate(Protocol):
     ) -> Flow[bool]:
         """Release the lock like `Algorithm.release`, or hand it over to a waiter of this process.
 
-        ``keep``: seconds for which the lock stays taken. ``handed_over``: a list. An item is appended before the lease
-        is handed over without a request. The store then keeps the token of this lease for the next holder, so the
-        caller must not release the token, even after an exception. Returns whether the lock was still held.
+        ``keep``: seconds for which the lock stays taken. ``handed_over``: a list. The waiter is appended before the
+        lease is handed over without a request. The store then keeps the token of this lease for the next holder, so
+        the caller must not release the token, even after an exception. Returns whether the lock was still held.
         """
 
 

@@ -21,6 +21,27 @@ class TestRealTransactions:
             end_lease(held)
         assert not Group.objects.exists()
 
+    def test_lost_in_a_block_that_failed(self, kept):
+        """A lock that is lost in a block rolls the transaction back, even if the block's own error is caught."""
+        refused = pytest.raises(LockLost, match="before the transaction")
+        with refused, transaction.atomic(), pytest.raises(Boom), kept(auto_renew=False) as held:
+            Group.objects.create(name="written")
+            end_lease(held)
+            raise Boom
+        assert not Group.objects.exists()
+        assert wrapped_methods() == []
+
+    def test_lost_in_a_block_that_failed_and_on_lost_warn(self, kept):
+        """With on_lost="warn" the transaction is committed, and the lock can be acquired again in it."""
+        with transaction.atomic():
+            with pytest.raises(Boom), kept(auto_renew=False, on_lost="warn") as held:
+                Group.objects.create(name="written")
+                end_lease(held)
+                raise Boom
+            with kept():
+                pass
+        assert Group.objects.exists()
+
     def test_lost_before_the_commit(self, kept):
         """A lock that is lost between its block and the commit raises LockLost, and the transaction is rolled back."""
         with pytest.raises(LockLost, match="before the transaction"), transaction.atomic():

@@ -1,6 +1,7 @@
 """Waiters of a local queue that are cancelled or interrupted. Loops and threads have separate queues."""
 
 import asyncio
+import itertools
 import signal
 import threading
 from concurrent import futures
@@ -16,6 +17,7 @@ from django_redlock.testing.conformance.exclusion import Counter
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.harness.fixtures import eventually
 from testproject.redis_server import RedisServer
+from tests.core.test_interrupts import interrupted
 from tests.support.cluster import Cluster
 
 pytestmark = pytest.mark.usefixtures("woken_only")
@@ -187,3 +189,34 @@ def test_ctrl_c_at_the_end_of_the_queue(backend, unique, monkeypatch):
     assert got.wait(TEST_TIMEOUT)
     other.join(TEST_TIMEOUT)
     assert backend._local_queue._queues == {}
+
+
+@pytest.mark.parametrize("fresh", [0.0, WAKE], ids=["with a request", "without a request"])
+def test_ctrl_c_anywhere_in_a_hand_over(backend, unique, monkeypatch, fresh):
+    """After KeyboardInterrupt anywhere in the local queue during a release, all waiters get the lock."""
+    monkeypatch.setattr(local_queue, "FRESH_SECONDS", fresh)
+    monkeypatch.setattr(local_queue, "LEADER_CHECK_SECONDS", 0.05)
+    queues = backend._local_queue._queues
+
+    def wait(name):
+        with backend.lock(name):
+            pass
+
+    for step in itertools.count():
+        holder = backend.lock(f"{unique}:{step}")
+        holder.acquire()
+        waiting = [threading.Thread(target=wait, args=(holder.name,), daemon=True) for _ in range(2)]
+        for number, thread in enumerate(waiting):
+            thread.start()
+            assert eventually(lambda: sum(1 + len(queue.waiters) for queue in list(queues.values())) == number + 1)  # noqa: B023
+        holder.extend()
+        struck = interrupted(holder.release, step, "core/waiting/")
+        if holder.token is not None:
+            holder.release()
+        for thread in waiting:
+            thread.join(TEST_TIMEOUT)
+            assert not thread.is_alive(), f"at step {step}"
+        if not struck:
+            break
+    assert step > 10
+    assert queues == {}

@@ -2,9 +2,12 @@
 
 import contextlib
 
+import pytest
+
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.algorithms.extensions import MAX_MUTEXES
-from django_redlock.core.renewal.work import extend_all
+from django_redlock.core.renewal.work import BATCH, extend_all
+from django_redlock.errors import LockLost
 
 
 def test_each_lease_has_its_own_outcome(start, redis_url, redis_server, unique):
@@ -24,3 +27,22 @@ def test_each_lease_has_its_own_outcome(start, redis_url, redis_server, unique):
         assert min(direct.pttl(lock.keys.lock) for lock in kept) > 150_000
         for lock in kept:
             lock.release()
+
+
+def test_a_lock_that_the_server_refuses_to_extend(start, redis_url, redis_server, unique):
+    """An error reply about one lock, whose key has another type, does not stop the renewal of later batches."""
+    backend = start(contextlib.closing(RedisBackend(redis_url, ttl=200, node_timeout=5)))
+    refused, *others = [backend.lock(f"{unique}:{number}") for number in range(BATCH + 5)]
+    assert all(lock.acquire(False) for lock in (refused, *others))
+    with redis_server.client() as direct:
+        direct.delete(refused.keys.lock)
+        direct.hset(refused.keys.lock, "overwritten", "by another program")
+        for lock in others:
+            direct.pexpire(lock.keys.lock, 100_000)
+        extend_all([refused, *others])
+        assert min(direct.pttl(lock.keys.lock) for lock in others) > 150_000
+        direct.delete(refused.keys.lock)
+    for lock in others:
+        lock.release()
+    with pytest.raises(LockLost):
+        refused.release()

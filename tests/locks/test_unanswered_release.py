@@ -42,3 +42,19 @@ def test_a_lease_that_was_extended(start, redis_server):
     with redis_server.client() as client:
         assert not client.exists("redlock:{stock}")
     backend.close()
+
+
+def test_a_stripe_that_is_switched(start, redis_server, unique):
+    """After a switch() whose release got no reply, the handle holds nothing, and the block releases nothing."""
+    proxy = start(Proxy(redis_server.url))
+    backend = RedisBackend(proxy.url, node_timeout=10)
+    with backend.striped(unique, 2, ttl=200) as lock:
+        proxy.refuse()
+        proxy.cut()
+        with pytest.raises(LockUnavailable):
+            lock.switch()
+        assert lock.token is None
+    proxy.restore()
+    assert all(lock.acquire(timeout=20) for _ in range(2))
+    lock.release(2)
+    backend.close()

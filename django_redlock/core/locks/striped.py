@@ -63,8 +63,8 @@ class Stripe(Lock):
         ``without``: indexes of stripes that this call and later calls don't acquire either. Use this method when a
         stripe has no work left. Returns ``True`` after a switch. Returns ``False``, and keeps the stripe, if there is
         no other stripe to try. Waits as long as a ``with`` block waits. If all other stripes stay held for that long,
-        raises ``LockNotAcquired``: the handle then holds nothing, and a ``with`` block releases nothing at its end.
-        Raises the errors of ``check()``, ``release()`` and ``acquire()``.
+        raises ``LockNotAcquired``. Raises the errors of ``check()``, ``release()`` and ``acquire()``. After an error of
+        the release or the acquisition, the handle holds nothing, and a ``with`` block releases nothing at its end.
         """
         return drive(self._switch_flow(frozenset(without)), self.store.perform)
 
@@ -81,14 +81,14 @@ class Stripe(Lock):
         others = tuple(index for index in self._indexes or range(len(self._stripes)) if index not in visited)
         if not others:
             return False
-        yield from self.release_flow(held)
-        self._switching_to[me], token = others, NO_TOKEN
+        self._switching_to[me] = others
         try:
+            yield from self.release_flow(held)
             outcome = yield from self.acquire_flow(self._blocking_seconds())
-            token = outcome.effective_claim.token if isinstance(outcome, Lease) else token
         finally:
             del self._switching_to[me]
-            self._blocks.replace(held, token)
+            current = self.current_lease()
+            self._blocks.replace(held, current.effective_claim.token if current else NO_TOKEN)
         if isinstance(outcome, Refusal):
             left = outcome.remaining
             raise LockNotAcquired(

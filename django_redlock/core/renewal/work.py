@@ -112,7 +112,7 @@ def _group_key(lock: Renewable) -> tuple[int, str, str, str, int, str]:
 
 def _extend_group(locks: list[Renewable]) -> set[Renewable]:
     failed: set[Renewable] = set()
-    fault: Fault | None = None  # the fault of an earlier batch: later batches are not sent to this server
+    fault: Fault | None = None  # a fault of all leases of a batch: later batches are not sent to this server
     for first in range(0, len(locks), BATCH):
         begun: list[tuple[Renewable, Extension]] = []
         for lock in locks[first : first + BATCH]:
@@ -124,9 +124,10 @@ def _extend_group(locks: list[Renewable]) -> set[Renewable]:
                 if extension is not None:
                     begun.append((lock, extension))
         outcomes = _extend(begun, fault)
+        faults = [outcome for outcome in outcomes if isinstance(outcome, Fault)]
+        if faults and len(faults) == len(outcomes):  # the fault of some locks says nothing about the other locks
+            fault = faults[0]
         for (lock, extension), outcome in zip(begun, outcomes, strict=True):
-            if isinstance(outcome, Fault):
-                fault = outcome
             try:
                 lock.on_extended(extension, outcome)
             except BaseException as error:  # noqa: BLE001  (the renewal of the other locks goes on)
@@ -137,7 +138,7 @@ def _extend_group(locks: list[Renewable]) -> set[Renewable]:
 def _extend(begun: list[tuple[Renewable, Extension]], fault: Fault | None) -> Sequence[Lease | Fault | None]:
     """Extend the leases in ``begun`` in one pipeline, and return an outcome for each, as `Algorithm.extend_many` does.
 
-    If ``fault`` is the fault of an earlier batch, nothing is sent, and every outcome is this fault.
+    If an earlier batch has ended with ``fault``, nothing is sent, and every outcome is this fault.
     """
     if not begun or fault is not None:
         return [fault] * len(begun)

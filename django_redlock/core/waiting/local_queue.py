@@ -109,7 +109,9 @@ class LocalQueue:
                 if queue.lead_if_orphaned(waiter):
                     return
                 # A waiter that is queued is missing in the queue if an interrupt has ended its hand-over.
-                if self._store.clock() >= deadline and (queue.remove(waiter) or waiter.state is WaiterState.QUEUED):
+                missing = queue.waiters.get(waiter.caller) is not waiter
+                if waiter.state is WaiterState.QUEUED and (missing or self._store.clock() >= deadline):
+                    queue.remove(waiter)
                     waiter.state = WaiterState.EXPIRED
                     return
 
