@@ -114,6 +114,7 @@ def gated(self: Any, name: str, seconds: float = 0.0) -> str:
 
 
 both("next_one", gated, mode="until_and_while_executing", ttl=60)
+both("next_replacing", gated, mode="until_and_while_executing", on_conflict="replace", ttl=60)
 both("next_after", gated, mode="until_and_while_executing", ttl=6)
 both("next_retry", gated, mode="while_executing", on_conflict="retry", ttl=60)
 both("next_once", gated, mode="while_executing", on_conflict="retry", conflict_retries=1, ttl=60)
