@@ -136,8 +136,8 @@ class CommitLock(Lock):
 class TransactionLocks:
     """The locks that stay held until the end of one open transaction, and the functions to call at that end.
 
-    ``locks``: the handle of each lock. This is a `DeferredRelease` when the lock was released, and a `CommitLock` when a
-    released lock was acquired again or a lock was lost in its block. ``at_end``: the functions. They are called with
+    ``locks``: the handle of each lock. It is a `DeferredRelease` if the lock was released, and a `CommitLock` if the
+    released lock was acquired again or the lock was lost in its block. ``at_end``: the functions. They are called with
     ``True``, or with ``False`` if the commit or rollback has failed.
 
     Django has a hook for the commit (``on_commit``), but none for the rollback. So the methods that can end a

@@ -125,6 +125,11 @@ class LockReleasingRequest:
         return self._requeued or not self.acknowledged or self._already_cancelled
 
 
+def request_of(task: Any, base: Any) -> Any:
+    """Return the class of the received messages of ``task``: `request_class` of ``base`` if the task has a lock."""
+    return request_class(base) if hasattr(task, "redlock") else base
+
+
 @cache
 def request_class(base: Any) -> type:
     """Return a subclass of ``base`` (a class or its dotted path) whose first base class is `LockReleasingRequest`.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
-from celery import states
+from celery import Task, states
 from celery.result import EagerResult
 from kombu.utils.uuid import uuid
 
@@ -23,6 +24,7 @@ from .messages import Message
 from .put_off import send
 from .task_lock import ProtectedTask
 
+_PARAMETERS = [*inspect.signature(Task.apply).parameters][3:]  # those after ``self``, ``args`` and ``kwargs``
 _ACTIONS = ("skip", "log", "raise", "wait", "replace", "retry")
 # Lock name and id of each eager task that encloses this call. Celery runs an eager retry inside the retried call.
 _running: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("redlock_eager", default=())
@@ -55,14 +57,15 @@ def apply(task: ProtectedTask, run: Callable[..., Any], args: Any, kwargs: Any, 
     value. Raises ``LockNotAcquired`` for a duplicate with ``on_conflict="raise"`` or ``"wait"``, ``LockUnavailable``
     when the store is unavailable.
     """
+    options |= zip(_PARAMETERS, rest, strict=False)
     task_id = options["task_id"] = options.get("task_id") or uuid()
     declared = task.redlock.options
-    message = Message(task.lock_name(args, kwargs, None), new_delivery_id(), task_id)
+    message = Message(task.lock_name(args, kwargs, options.get("serializer")), new_delivery_id(), task_id)
     if message.name in _replaced.get():
         with _value(_replaced, ()), _value(_running, (*_running.get(), (message.name, task_id))):
-            return flag_result(run(args, kwargs, *rest, **options), False)
+            return flag_result(run(args, kwargs, **options), False)
     if (message.name, task_id) in _running.get():
-        return run(args, kwargs, *rest, **options)
+        return run(args, kwargs, **options)
     call = task.redlock.new_call(task, task_id, message)
     wait = declared.wait if "wait" in (declared.at_submit, declared.at_start) else 0.0
     try:
@@ -72,7 +75,7 @@ def apply(task: ProtectedTask, run: Callable[..., Any], args: Any, kwargs: Any, 
         if not declared.run_unprotected:
             raise
         logger.warning("task %s[%s] runs unprotected: %s", task.name, task_id, error)
-        return run(args, kwargs, *rest, **options)
+        return run(args, kwargs, **options)
     if isinstance(outcome, Refusal):
         conflict = conflict_of(task.name, task_id, call.name, "submit", outcome)
         action = decide(declared.at_submit, conflict, _ACTIONS)
@@ -84,7 +87,7 @@ def apply(task: ProtectedTask, run: Callable[..., Any], args: Any, kwargs: Any, 
         )
     try:
         with _value(_replaced, ()), _value(_running, (*_running.get(), (message.name, task_id))):
-            return flag_result(run(args, kwargs, *rest, **options), False)
+            return flag_result(run(args, kwargs, **options), False)
     finally:
         send(task.app, drive(end_flow(lock, "removed"), lock.store.perform))  # no broker can deliver the call again
 

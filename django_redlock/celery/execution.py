@@ -113,7 +113,8 @@ def cancel_unstarted(task: ProtectedTask, error: BaseException) -> None:
     The call stays queued if the broker will deliver the message again.
     """
     request: Any = task.request
-    if not (request.is_eager or request.called_directly or _will_be_redelivered(task, error)):
+    unlocked = not hasattr(task, "redlock") or request.is_eager or request.called_directly
+    if not (unlocked or _will_be_redelivered(task, error)):
         message = task.redlock.message(task, request)
         call = task.redlock.new_call(task, request.id, message)
         if message.tries:

@@ -54,10 +54,10 @@ def delay_of(task: Task[Any, Any], options: Mapping[str, Any]) -> float:
 def expiry_of(task: Task[Any, Any], options: Mapping[str, Any]) -> float:
     """Return the seconds until a call expires and is discarded; ``inf`` for a call without an expiry.
 
-    ``options``: the options of ``apply_async``.
+    ``options``: the options of ``apply_async``. As in Celery, ``expires=None`` in them means that the task's own
+    ``expires`` does not apply.
     """
-    expires = options.get("expires")
-    return _until(task, task.expires if expires is None else expires, inf)
+    return _until(task, options.get("expires", task.expires), inf)
 
 
 def _until(task: Task[Any, Any], when: Any, never: float) -> float:

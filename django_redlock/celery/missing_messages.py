@@ -22,6 +22,9 @@ from ..single_instance.body import cancel_request
 MIN_AGE_SECONDS = 60.0  # younger records are ignored, because a record is written before its message is sent
 SECOND_LOOK_SECONDS = 2.0  # pause between two looks; one look may miss a message on its way from queue to worker
 INSPECT_SECONDS = 1.0  # timeout for the replies of workers
+# Queues of RabbitMQ in which Celery lets calls wait for their ETA if it finds a quorum queue in the settings. A message
+# moves from each to a later one, and at last to the queue of its task.
+_DELAYED = [f"celery_delayed_{level}" for level in range(27, -1, -1)]
 _PAGE = 1000
 
 
@@ -171,12 +174,12 @@ def _ids_of_workers(app: Celery) -> Iterator[str]:
 def _check_rabbitmq_is_empty(connection: Any, app: Celery) -> None:
     """Raise `BrokerUnreadable` unless every queue is empty and all its consumers are workers that reply in time.
 
-    Checks the queues that ``app`` declares and those of the workers. No message is read, because RabbitMQ takes a
-    message from the queue when it is read.
+    Checks the queues that ``app`` declares, those of the workers, and before them those in which Celery lets calls wait
+    for their ETA. No message is read, because RabbitMQ takes a message from the queue when it is read.
     """
     workers = app.control.inspect(timeout=INSPECT_SECONDS).active_queues() or {}
     consumed = [queue["name"] for queues in workers.values() for queue in queues]
-    for queue in {*app.amqp.queues, *consumed}:
+    for queue in (*_DELAYED, *{*app.amqp.queues, *consumed}):
         try:
             with connection.channel() as channel:
                 _, messages, consumers = channel.queue_declare(queue, passive=True)

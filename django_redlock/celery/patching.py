@@ -16,7 +16,7 @@ from celery import Task
 
 from . import execution
 from .check_tasks import CheckTasks
-from .cleanup import request_class
+from .cleanup import request_of
 from .task import SingleInstanceMixin, SubmitMixin
 from .task_lock import CeleryTaskLock
 
@@ -28,7 +28,8 @@ def patch(task: type[Any]) -> None:
 
     `SingleInstanceMixin` becomes the first base class. `SubmitMixin` comes after the task's own base classes and before
     Celery's ``Task``. Parent classes are patched first, because tasks may inherit from each other. A class without a
-    decorated ``run`` and a class that is patched already stay as they are.
+    decorated ``run`` has no ``redlock``, even if it inherits the mixins, which then only call Celery's methods. A class
+    that is patched already stays as it is.
     """
     for base in task.__bases__:
         if issubclass(base, Task):
@@ -37,20 +38,23 @@ def patch(task: type[Any]) -> None:
     bound = not isinstance(run, staticmethod)
     function = run if bound else run.__func__
     options = getattr(function, OPTIONS_ATTRIBUTE, None)
-    if options is None or "redlock" in vars(task):
+    if "redlock" in vars(task):
+        return
+    if options is None:
+        if hasattr(task, "redlock"):
+            task.redlock = property()  # hides the lock of the parent's body: a task has no such attribute
         return
     if not issubclass(task, SingleInstanceMixin):
         bases = list(task.__bases__)
         last = max(place for place, base in enumerate(bases) if issubclass(base, Task))
         bases.insert(last + (bases[last] is not Task), SubmitMixin)
         task.__bases__ = (SingleInstanceMixin, *bases)
-    has_call = any("__call__" in vars(base) for base in _between(task))
-    task.redlock = CeleryTaskLock(options, function, bound, has_call)
+    task.redlock = CeleryTaskLock(options, function, bound)
     if any("__call__" in vars(each) for each in task.__mro__[: task.__mro__.index(SingleInstanceMixin)]):
         task.__call__ = _locked_call(task.__call__)
     own: Any = task.Request
     if not isinstance(own, property):  # the task's class defines Request, which hides the mixin's
-        task.Request = property(lambda _: request_class(own))
+        task.Request = property(lambda self: request_of(self, own))
     if task.before_start is not Task.before_start:
         task.before_start = _cancelling_before_start(task.before_start)
 
@@ -84,12 +88,6 @@ def _cancelling_before_start(before_start: Callable[..., Any]) -> Callable[..., 
             raise
 
     return cancelling
-
-
-def _between(task: type[Any]) -> list[type]:
-    """Return the task's own base classes: those after `SingleInstanceMixin` and before Celery's ``Task``."""
-    order = task.__mro__
-    return list(order[order.index(SingleInstanceMixin) + 1 : order.index(Task)])
 
 
 _bind = Task.bind.__func__  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ the lock while the body of the task runs.
 from __future__ import annotations
 
 import time
+from types import MethodType
 from typing import TYPE_CHECKING, Any, cast
 
 from celery import Task
@@ -21,7 +22,7 @@ from ..single_instance.conflicts import AT_SUBMIT, Conflict, conflict_of, decide
 from ..single_instance.ended import new_delivery_id
 from ..single_instance.transitions import submit
 from . import eager, execution
-from .cleanup import request_class
+from .cleanup import request_of
 from .messages import HEADER, Message, delay_of, expiry_of
 from .task_lock import CeleryTaskLock, ProtectedTask
 
@@ -70,6 +71,8 @@ class SubmitMixin(_Task):
             )
             return flag_result(result, getattr(result, "duplicate", False))
 
+        if not hasattr(self, "redlock"):
+            return super().apply_async(args, kwargs, task_id, producer, link, link_error, shadow, **options)
         task_lock = self.redlock
         queues = bool(task_lock.options.mode.at_submit)
         if queues and eager.is_always_eager(self.app.conf):
@@ -116,8 +119,8 @@ class SubmitMixin(_Task):
         try:
             return self.redlock.name(self, args, kwargs, serializer)
         except TypeError:
-            if self.typing:  # raises with Celery's own message
-                self.__header__(*(args or ()), **(kwargs or {}))  # type: ignore[attr-defined]
+            if self.typing and hasattr(self, "__header__"):  # a class has none
+                self.__header__(*(args or ()), **(kwargs or {}))  # raises with Celery's own message
             raise
 
     def _submit(self, call: TaskCall, own: bool, must_send: bool) -> Lease | Conflict | None:
@@ -179,19 +182,22 @@ class SingleInstanceMixin(_Submitting):
     @property
     def Request(self) -> Any:  # type: ignore[override]  # noqa: N802  (Celery's name)
         """The class of received messages in a worker's main process. Its objects release locks of dead processes."""
-        return request_class(super().Request)
+        return request_of(self, super().Request)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # Celery calls `run` unless a base defines `__call__`. The body must see the worker's request in both cases.
-        return self.run_body(super().__call__ if self.redlock.has_call else self.run, args, kwargs)
+        inherited: Any = super().__call__
+        return self.run_body(self.run if inherited == MethodType(Task.__call__, self) else inherited, args, kwargs)
 
     def run_body(self, body: Any, args: Any, kwargs: Any) -> Any:
         """Run the callable ``body`` and return its value. In a worker, the lock is held meanwhile.
 
-        No lock is acquired here for a direct call, an eager call, or a call that the body makes itself.
+        No lock is acquired here for a task without a lock, a direct call, an eager call, or a call that the body makes
+        itself.
         """
         request = self.request
-        if request.called_directly or request.is_eager or execution.ENTERED in vars(request):
+        unlocked = not hasattr(self, "redlock") or request.called_directly or request.is_eager
+        if unlocked or execution.ENTERED in vars(request):
             return body(*args, **kwargs)
         return execution.run(self, request, body, args, kwargs)
 
@@ -205,4 +211,6 @@ class SingleInstanceMixin(_Submitting):
 
     def apply(self, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
         """Acquire the lock, run the task in this process, and release the lock."""
+        if not hasattr(self, "redlock"):
+            return super().apply(args, kwargs, *rest, **options)
         return eager.apply(self, super().apply, args, kwargs, *rest, **options)

@@ -29,13 +29,11 @@ REDELIVERY_SECONDS = 900
 class CeleryTaskLock(TaskLock):
     """The lock of one Celery task.
 
-    ``bound``: the task's function takes ``self`` as its first argument. ``has_call``: a base class of the task defines
-    ``__call__``.
+    ``bound``: the task's function takes ``self`` as its first argument.
     """
 
-    def __init__(self, options: TaskOptions, function: Callable[..., Any], bound: bool, has_call: bool) -> None:
+    def __init__(self, options: TaskOptions, function: Callable[..., Any], bound: bool) -> None:
         super().__init__(options, function)
-        self.has_call = has_call
         self._this = (None,) if bound else ()
         self._done_ttl: float | None = None
 

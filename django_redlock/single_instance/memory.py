@@ -194,6 +194,7 @@ def _submit(entries: Entries, past: Past, now: int, keys: Words, args: Words) ->
             return rival.refusal(now)
         del entries[other]
         past.replaced.add(_place(keys[0], rival.delivery_id), max(rival.due, now + int(done_ttl)), now)
+        past.put_off.get(keys[0], {}).pop(rival.delivery_id, None)
     record = queued(delivery_id, now + int(ttl), owner)
     if same and same.state == b"running":
         if same.delivery_id == delivery_id:
@@ -237,6 +238,8 @@ def _blocker(entries: Entries, now: int, task: bytes, token: bytes, states: byte
 
 def _put_off(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> int:
     task, delivery_id, limit, states, message, _, most = args
+    if past.replaced.has(_place(keys[0], delivery_id), now):
+        return 1
     if _blocker(entries, now, task, b"", states, limit) is None:
         return 0
     messages = past.put_off.setdefault(keys[0], {})

@@ -77,7 +77,8 @@ def rename(call: TaskCall, task_id: str) -> Flow[bool]:
 def keep_message(call: TaskCall, message: bytes) -> Flow[bool]:
     """Store the message of a call that was refused at its start. The script that ends a body returns the message.
 
-    Returns ``False``, and stores nothing, if the call would no longer be refused. Raises ``LockUnavailable``.
+    Returns ``False``, and stores nothing, if the call would no longer be refused. A call that was replaced stays
+    refused, and its message is not stored. Raises ``LockUnavailable``.
     """
     args = (
         call.task_id.encode(),

@@ -43,14 +43,21 @@ class EnqueuedCall(NamedTuple):
     @property
     def lock_name(self) -> str:
         """The name of the call's lock; ``""`` if the task has no lock."""
-        return _lock_name(self.task, self.args, self.kwargs)
+        return _lock_name(self.task, self.args, self.kwargs, self.serializer)
+
+    @property
+    def serializer(self) -> str | None:
+        """The serializer in the options of the call; ``None``: the task's own."""
+        return self.options.get("serializer")
 
     def run(self) -> EagerResult[Any]:
         """Run the call in this process, as a worker would: with its lock, which is released at the end.
 
         Raises ``RuntimeError`` if the task is not registered in the app, for example a task of another service.
         """
-        result: EagerResult[Any] = self.task.apply(self.args, self.kwargs, task_id=self.task_id)
+        result: EagerResult[Any] = self.task.apply(
+            self.args, self.kwargs, task_id=self.task_id, serializer=self.serializer
+        )
         return result
 
 
@@ -74,8 +81,10 @@ class CapturedTasks:
         mine = [call for call in self.enqueued if call.task.name == task.name]
         if not (args or kwargs):
             return mine
-        if name := _lock_name(task, args, kwargs):
-            return [call for call in mine if call.lock_name == name]
+        serializers = {call.serializer for call in mine} or {None}
+        names = {each: _lock_name(task, args, kwargs, each) for each in serializers}
+        if any(names.values()):
+            return [call for call in mine if call.lock_name == names[call.serializer]]
         return [call for call in mine if (call.args, call.kwargs) == (args, kwargs)]
 
     def run_all(self) -> list[EagerResult[Any]]:
@@ -154,5 +163,5 @@ def _assert_enqueued(number: int, task: Any, args: tuple[Any, ...], kwargs: dict
     return found
 
 
-def _lock_name(task: Any, args: Any, kwargs: Any) -> str:
-    return str(task.redlock.name(task, args, kwargs)) if hasattr(task, "redlock") else ""
+def _lock_name(task: Any, args: Any, kwargs: Any, serializer: str | None) -> str:
+    return str(task.lock_name(args, kwargs, serializer)) if hasattr(task, "redlock") else ""

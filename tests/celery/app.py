@@ -114,6 +114,7 @@ def gated(self: Any, name: str, seconds: float = 0.0) -> str:
 
 
 both("next_one", gated, mode="until_and_while_executing", ttl=60)
+both("next_replacing", gated, mode="until_and_while_executing", on_conflict="replace", ttl=60)
 both("next_after", gated, mode="until_and_while_executing", ttl=6)
 both("next_retry", gated, mode="while_executing", on_conflict="retry", ttl=60)
 both("next_once", gated, mode="while_executing", on_conflict="retry", conflict_retries=1, ttl=60)
@@ -354,32 +355,16 @@ both("unready", work, {"base": Unready}, ttl=60)
 both("django_task", work, {"base": DjangoTask})
 
 
-class ByClass(Task):
-    """A task as a class with its own `__call__` and its own requests."""
-
-    name = f"{__name__}.by_class"
-    Request = "tests.celery.submits:OwnRequest"
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        note(args[0], "call")
-        return self.run(*args, **kwargs)
-
-    @single_instance_task(key="by_class:{name}", ttl=60)
-    def run(self, name: str, seconds: float = 0.0) -> str:
-        return work(self, name, seconds)
-
-
-class ByHeir(ByClass):
-    """A task that inherits from `ByClass`."""
-
-    name = f"{__name__}.by_heir"
-
-
-by_heir = app.register_task(ByHeir())
-by_class = app.register_task(ByClass())
-
-
 @app.task
 def collect(results: Any, name: str = "") -> Any:
     """Return the results of a chord."""
     return results
+
+
+from tests.celery.classes import (  # noqa: E402, F401  (it needs the app)
+    by_class,
+    by_heir,
+    protected_base,
+    undecorated,
+    undecorated_heir,
+)

@@ -7,10 +7,13 @@ import os
 import signal
 import sys
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import SimpleNamespace
+from zoneinfo import ZoneInfo
 
 import pytest
 from celery import Celery
+from celery.schedules import crontab, schedule
 from celery.signals import before_task_publish
 from django.core.exceptions import ImproperlyConfigured
 
@@ -23,6 +26,8 @@ from django_redlock.errors import LockUnavailable
 from testproject.processes import Child
 from tests.celery.conftest import ROOT
 from tests.support.service import poll
+
+BERLIN = ZoneInfo("Europe/Berlin")
 
 
 @pytest.fixture
@@ -84,6 +89,27 @@ def test_last_run_is_kept(beat, messages):
     second = beat(3600)
     tick_until(second, lambda: second.schedule)
     assert second.schedule["tick"].last_run_at == ran_at
+
+
+@pytest.mark.parametrize(
+    ("last", "now", "due"),
+    [
+        (datetime(2026, 10, 25, 0, 0, 1, tzinfo=BERLIN), datetime(2026, 10, 25, 23, 30, tzinfo=BERLIN), False),
+        (datetime(2026, 3, 29, 0, 0, 1, tzinfo=BERLIN), datetime(2026, 3, 30, 0, 30, tzinfo=BERLIN), True),
+    ],
+    ids=["25 hours", "23 hours"],
+)
+@pytest.mark.parametrize(
+    "daily", [partial(crontab, hour=0, minute=0), partial(schedule, 86400, relative=True)], ids=["crontab", "interval"]
+)
+def test_day_of_a_clock_change(beat, daily, last, now, due):
+    """A recorded run has the time zone of its entry, so a daily entry is due after a day of 23 or 25 hours."""
+    one = beat(daily(nowfun=lambda: now), timezone=BERLIN.key, redlock_beat_scheduler="celery.beat:Scheduler")
+    tick_until(one, lambda: one.schedule)
+    one._term.runs.begin("tick", last)
+    one._term.runs.mark_sent("tick")
+    assert one._term.scheduler.is_due(one.schedule["tick"]).is_due is due
+    assert one.schedule["tick"].last_run_at == last
 
 
 def test_first_run_is_not_forgotten(beat, messages):

@@ -112,6 +112,11 @@ def test_apply_locks_and_releases(tasks, seen, store):
     assert [result.duplicate for result in results] == [False] * 3
 
 
+def test_apply_takes_positional_arguments(tasks, seen, store):
+    """apply() takes Celery's arguments also by position."""
+    assert tasks.executed.apply((seen.name,), None, None, None, f"id-{seen.name}").id == f"id-{seen.name}"
+
+
 @pytest.mark.parametrize("kind", ["nested", "running_nested"])
 def test_nested_call_of_itself_is_a_duplicate(tasks, seen, store, kind):
     """A nested apply() of the same call returns the marker of a duplicate and does not deadlock."""

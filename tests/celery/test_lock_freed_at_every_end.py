@@ -10,6 +10,7 @@ from celery.canvas import StampingVisitor
 from celery.concurrency.base import BasePool
 from kombu.exceptions import OperationalError
 
+from django_redlock.celery import single_instance_task
 from tests.support.service import poll
 
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -270,6 +271,17 @@ def test_expired_without_a_worker(tasks, seen, held, form):
     expires = {float: 90.0, str: when.isoformat(), datetime: when}[form]
     tasks.long.apply_async((seen.name,), queue="nobody", expires=expires)
     assert 0 < held(f"long:{seen.name}").remaining <= 90
+
+
+def test_call_without_the_expiry_of_its_task(tasks, seen, held):
+    """The record of a call with ``expires=None`` does not expire with the task's own ``expires``."""
+
+    @tasks.app.task(name=seen.name, expires=90)
+    @single_instance_task(key=seen.name)
+    def expiring(): ...
+
+    expiring.apply_async(queue="nobody", expires=None)
+    assert held(seen.name).remaining > 90
 
 
 @pytest.mark.parametrize("error", [OperationalError, KeyboardInterrupt])

@@ -9,6 +9,7 @@ import json
 import pytest
 from celery import Celery
 from django.core.management import call_command
+from kombu import Exchange, Queue
 
 from django_redlock import locks
 from django_redlock.celery import missing_messages as module
@@ -105,6 +106,32 @@ def test_rabbitmq(rabbitmq, unique):
         assert [each.task_id for each in found] == [result.id]
         assert cancel_lost("default", found) == 1
         assert not once.delay().duplicate
+
+
+def test_delayed_calls_on_rabbitmq(rabbitmq, unique):
+    """With quorum queues, calls wait for their ETA in queues of their own, which can't be read either."""
+    delayed = pytest.importorskip("kombu.transport.native_delayed_delivery")
+    with Celery(unique, broker=rabbitmq.url, set_as_current=False) as app, app.connection_for_write() as connection:
+        exchange = Exchange(unique, type="topic")
+        queue = Queue(unique, exchange, routing_key=unique, queue_arguments={"x-queue-type": "quorum"})
+        app.conf.update(task_queues=[queue], task_default_queue=unique, task_default_exchange=unique)
+        app.conf.update(task_default_exchange_type="topic", task_default_routing_key=unique)
+        app.conf.broker_transport_options = {"confirm_publish": True}  # the next look finds the message
+
+        @app.task(name=unique)
+        @single_instance_task
+        def once(): ...
+
+        channel = connection.default_channel
+        try:
+            delayed.declare_native_delayed_delivery_exchanges_and_queues(connection, "classic")
+            result = once.apply_async(countdown=3600)
+            with pytest.raises(BrokerUnreadable, match=r"celery_delayed_\d+' of RabbitMQ has 1 messages"):
+                lost_calls("default", app)
+        finally:
+            for level in range(28):
+                channel.queue_delete(delayed.level_name(level))
+        assert [each.task_id for each in lost_calls("default", app) if each.task == unique] == [result.id]
 
 
 def test_other_transports(unique):

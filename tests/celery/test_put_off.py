@@ -13,6 +13,7 @@ import redis
 from billiard.exceptions import WorkerLostError
 
 from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.celery import is_duplicate
 from django_redlock.celery.messages import Message
 from django_redlock.celery.put_off import send
 from django_redlock.core.flow.drivers import drive
@@ -224,6 +225,36 @@ def test_a_large_message_waits_for_its_eta(tasks, workers, seen, kept, go):
     assert second.get(timeout=60) == seen.name
 
 
+def test_a_replaced_call_is_not_sent_again(tasks, workers, seen, kept, go):
+    """A call that is replaced after it was put off is sent no more, and the call that replaced it runs."""
+    task, queue, solo, name = tasks.next_replacing, workers("prefork"), workers("solo"), f"next_replacing:{seen.name}"
+    messages = f"redlock:{{{name}}}:put_off"
+
+    def deliveries():  # of the second call, when the worker has ended all that was in its queue
+        tasks.any_value.apply_async((seen.name,), queue=solo).get(timeout=60)
+        return workers.running["solo"].log(10_000_000).count(f"[{second.id}] received")
+
+    with redis.Redis.from_url(os.environ["CELERY_LOCKS"]) as client:
+        first = task.apply_async((seen.name,), queue=queue)
+        seen.wait("start")
+        second = task.apply_async((seen.name,), queue=solo)
+        poll(lambda: kept(name) == 1, timeout=60, what="a kept message")
+        (copy,) = client.hvals(messages)
+        third = task.apply_async((seen.name,), queue=queue)
+        assert is_duplicate(second.get(timeout=60))  # the copy with the ETA
+        poll(lambda: third.id.encode() in b"".join(client.hvals(messages)), timeout=60, what="the third call's message")
+        before = deliveries()
+        assert kept(name) == 1
+        send(tasks.app, copy)  # the prompt copy was on its way when its call was replaced
+        assert deliveries() == deliveries() == before + 1
+        assert kept(name) == 1
+        go()
+        assert first.get(timeout=60) == third.get(timeout=60) == seen.name
+        send(tasks.app, copy)
+        assert deliveries() == deliveries() == before + 2
+    assert [event["id"] for event in seen.events("start")] == [first.id, third.id]
+
+
 @pytest.fixture(params=["redis", "memory"])
 def player(request):
     store = (
@@ -248,3 +279,19 @@ def test_messages_are_sent_in_order_and_not_after_a_start(player):
     assert player.play("end", "c", "1") == [1, b"D"]
     player.play("start", "e", "1")
     assert player.play("end", "e", "1") == 1
+
+
+def test_messages_of_replaced_calls_are_not_sent(player):
+    """The end of a body sends the message of the call that has replaced another, not that of the replaced call."""
+    player = Player(player.store, "until_and_while_executing")
+    player.play("submit", "a", "1")
+    player.play("start", "a", "1")
+    player.play("submit", "b", "1")
+    assert keep(player, "b", b"B")
+    assert player.play("submit", "c", "1", replace=True) == "granted"
+    assert keep(player, "b", b"B")
+    assert keep(player, "c", b"C")
+    assert player.play("end", "a", "1") == [1, b"C"]
+    assert keep(player, "b", b"B")
+    assert player.play("start", "c", "1") == "granted"
+    assert player.play("end", "c", "1") == 1

@@ -15,6 +15,7 @@ from celery.contrib.testing.worker import start_worker
 from celery.signals import setup_logging
 from django.db import transaction
 
+from django_redlock import locks
 from django_redlock.celery import is_duplicate, single_instance_task
 from django_redlock.celery.task import SingleInstanceMixin
 from django_redlock.errors import LockNotSupported
@@ -138,6 +139,29 @@ def test_classes_that_inherit_from_each_other(tasks, seen, held):
         task = tasks.app.register_task(kind())
         assert [task.apply_async(args, queue="nobody").duplicate for _ in range(2)] == [False, True]
         assert held(f"{kind.name}({'a=1' if kind is Parent else 'b=2'})")
+
+
+@pytest.mark.parametrize("kind", ["undecorated", "undecorated_heir"])
+def test_the_lock_of_a_class_is_not_inherited_by_another_body(tasks, workers, seen, held, go, kind):
+    """A task with a protected base and a body that is not decorated is a task without a lock."""
+    task, queue = getattr(tasks, kind), workers("prefork")
+    calls = [(seen.name, tasks.UNTIL_GO), (seen.name, tasks.UNTIL_GO), (seen.name, tasks.UNTIL_GO, "more")]
+    results = [task.apply_async(call, queue=queue) for call in calls]
+    seen.wait("start", 3)
+    assert {event["id"] for event in seen.events("start")} == {result.id for result in results}
+    assert not any(hasattr(result, "duplicate") for result in results)
+    assert not locks["default"].held(f"*{seen.name}*")
+    go()
+    assert [result.get(timeout=60) for result in results] == [seen.name] * 3
+    assert task.apply((seen.name, 0, "more")).get() == task(seen.name) == seen.name
+    assert isinstance(task.Request, str)  # the path of Celery's class or of the task's own
+
+
+def test_arguments_that_do_not_fit_a_class(tasks, seen):
+    """Arguments that don't fit the ``run`` of a class raise a ``TypeError``, as those of a function do."""
+    for task in (tasks.by_class, tasks.protected_base, tasks.any_value):
+        with pytest.raises(TypeError, match="argument"):
+            task.apply_async((seen.name, 1, 2), queue="nobody")
 
 
 class Tenants(Task):

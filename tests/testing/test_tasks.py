@@ -22,6 +22,12 @@ def settle(order, note=""):
 
 
 @app.task
+@single_instance_task
+def total(numbers):
+    return sum(numbers)
+
+
+@app.task
 def plain(number=0): ...
 
 
@@ -57,6 +63,17 @@ def test_task_with_a_method_enqueue(redlock_tasks):
         def enqueue(self): ...
 
     assert_not_enqueued(app.task(base=Base, name="own-base")(plain.run))
+
+
+def test_serializer_of_the_call(redlock_tasks):
+    """A call that is sent with another serializer than the task's is found by its arguments, and can be run."""
+    call = total.apply_async(({1, 2},), serializer="pickle")
+    assert assert_enqueued_once(total, {2, 1}).task_id == call.id
+    assert_not_enqueued(total, {1, 3})
+    assert total.apply_async(({2, 1},), serializer="pickle").duplicate
+    assert [result.get() for result in redlock_tasks.run_all()] == [3]
+    with pytest.raises(TypeError, match="2 were given"):
+        assert_not_enqueued(total, 1, 2)
 
 
 def test_failures_say_what_was_enqueued(redlock_tasks):

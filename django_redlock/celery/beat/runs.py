@@ -77,14 +77,16 @@ class Runs:
             raise LeadEnded
 
     def restore(self, entry: Any) -> None:
-        """Set ``entry.last_run_at`` to the time of the entry's recorded run.
+        """Set ``entry.last_run_at`` to the time of the entry's recorded run, in the time zone that it has already.
 
-        For an entry without a recorded run, record ``entry.last_run_at`` as the time of run number 0.
+        A schedule counts days in this time zone, and a record has only the offset from UTC. For an entry without a
+        recorded run, record ``entry.last_run_at`` as the time of run number 0.
         """
         if (run := self._runs.get(entry.name)) is None:
             self._record(entry.name, Run(0, entry.last_run_at.isoformat()))
         else:
-            entry.last_run_at = datetime.fromisoformat(run.at)
+            at, zone = datetime.fromisoformat(run.at), entry.last_run_at.tzinfo
+            entry.last_run_at = at.astimezone(zone) if at.tzinfo and zone else at
 
     def begin(self, name: str, at: datetime) -> Run:
         """Record a run of the entry ``name`` at the time ``at``, marked as not sent. Returns the run.

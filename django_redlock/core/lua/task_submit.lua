@@ -24,6 +24,7 @@ if not mine and (twin or rivals >= tonumber(ARGV[5])) then
   if rival.state ~= 'queued' or rival.delivery == '-' then return refusal(rival) end -- '-': a period goes on
   redis.call('HDEL', KEYS[1], rival.task)
   redis.call('SET', replaced_key(rival.delivery), '', 'PX', math.max(rival.due - now, ARGV[9]))
+  redis.pcall('HDEL', put_off_key(), rival.delivery) -- while a Cluster moves the slot, it may be on another server
 end
 if body and body.delivery == ARGV[2] then return now_us end -- this request comes late: the task has started
 if body then -- queued when the body has ended
