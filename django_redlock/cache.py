@@ -13,6 +13,7 @@ from asyncio import shield, wait_for, wrap_future
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
 from contextlib import suppress
+from copy import copy
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
@@ -220,10 +221,14 @@ class _Entry(NamedTuple):
 
 
 class _Flight:
-    """A missing value that one caller computes or fetches while other callers of the process wait (single flight)."""
+    """A missing value that one caller computes or fetches while other callers of the process wait (single flight).
+
+    ``unavailable``: the error of the caller's request to the lock store; ``None`` if there is none.
+    """
 
     def __init__(self) -> None:
         self.caller = calling()
+        self.unavailable: LockUnavailable | None = None
         self._value: Future[Any] = Future()
 
     def land(self, value: Any) -> None:
@@ -252,7 +257,8 @@ def _flow(entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) 
     """Return the cached or computed value of ``entry``: the algorithm of `get_or_compute`.
 
     In each process one caller at a time asks the lock store. The other callers of the process wait for the value of
-    that caller. ``wait``: seconds to wait for the computation of another caller.
+    that caller. If the lock store does not reply to that caller, they all raise ``LockUnavailable``, because they would
+    otherwise ask and wait one after the other. ``wait``: seconds to wait for the computation of another caller.
     """
     deadline = time.monotonic() + wait
     while True:
@@ -268,6 +274,10 @@ def _flow(entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) 
             try:
                 value = yield from _compute_once(entry, compute, lock, _MISSING, deadline)
                 return value
+            except LockUnavailable as error:
+                if error.name == lock.name:  # else it is an error of `compute`
+                    mine.unavailable = copy(error)  # the copy has no traceback, which would refer to this frame
+                raise
             finally:
                 _flights.pop(key, None)  # if `compute` forked, the flight is missing in the child process
                 mine.land(value)
@@ -277,6 +287,8 @@ def _flow(entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) 
         value = yield from _ask(flight, "join", None if left == math.inf else max(left, 0.0))
         if value is not _MISSING:
             return value
+        if flight.unavailable:
+            raise copy(flight.unavailable)
         if left <= 0:
             raise LockNotAcquired(lock.name, "another caller still computes the value")
 

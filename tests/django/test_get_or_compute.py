@@ -15,8 +15,9 @@ import pytest
 from django.core.cache import cache as default_cache
 from django.core.cache import caches
 
-from django_redlock.cache import _perform, aget_or_compute, get_or_compute
+from django_redlock.cache import _Flight, _perform, aget_or_compute, get_or_compute
 from django_redlock.errors import LockDeadlock, LockNotAcquired, LockUnavailable
+from tests.support.service import poll
 
 REDIS = "django_redlock.backends.redis.RedisBackend"
 
@@ -142,16 +143,17 @@ def test_a_cache_of_another_thread():
         assert future.result(60) == "new"
 
 
-def test_a_failure_is_its_callers_own(cache):
+@pytest.mark.parametrize("error", [RuntimeError("no answer"), LockUnavailable("a lock", "no answer")])
+def test_a_failure_is_its_callers_own(cache, error):
     """A caller whose computation fails gets the exception, and a waiter computes again."""
-    failing = Compute(RuntimeError("no answer"))
+    failing = Compute(error)
     failing.may_end.clear()
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(get_or_compute, cache, "key", failing, 60)
         assert failing.started.wait(60)
         second = pool.submit(get_or_compute, cache, "key", Compute("second"), 60)
         failing.may_end.set()
-        with pytest.raises(RuntimeError, match="no answer"):
+        with pytest.raises(type(error), match="no answer"):
             first.result(60)
         assert second.result(60) == "second"
 
@@ -197,6 +199,27 @@ def test_stale_while_the_store_is_down(cache, settings, own_redis):
     assert get_or_compute(cache, "key", Compute("never"), 60, stale=60) == "old"
     with pytest.raises(LockUnavailable):
         get_or_compute(cache, "other", Compute("never"), 60)
+
+
+def test_a_crowd_while_the_store_is_down(cache, settings, proxy, monkeypatch):
+    """All callers of a process that wait for one request to the lock store get its LockUnavailable."""
+    settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": proxy.url, "OPTIONS": {"node_timeout": 60}}}
+    join, joined = _Flight.join, []
+    monkeypatch.setattr(_Flight, "join", lambda flight, seconds: joined.append(flight) or join(flight, seconds))
+    proxy.hold("requests")
+    with ThreadPoolExecutor(5) as pool:
+        first = pool.submit(get_or_compute, cache, "key", Compute(), 60)
+        try:
+            poll(lambda: proxy.bytes["requests"], timeout=60, what="the request of the first caller")
+            others = [pool.submit(get_or_compute, cache, "key", Compute("second"), 60) for _ in range(4)]
+            poll(lambda: len(joined) == 4, timeout=60, what="the other callers")
+            poll(lambda: proxy.cut() or first.done(), timeout=60, what="the error of the first caller")
+        finally:
+            proxy.restore()
+        errors = [each.exception(60) for each in (first, *others)]
+    assert [type(each) for each in errors] == [LockUnavailable] * 5
+    assert len({str(each) for each in errors}) == 1
+    assert len({id(each) for each in errors}) == 5  # each thread changes the traceback of its own error
 
 
 @pytest.mark.parametrize(("early", "expected"), [(1e12, "new"), (1e-9, "old")])
