@@ -155,7 +155,8 @@ class _Entry(NamedTuple):
     """A key of the cache, and the options of its value: ``timeout`` and ``stale`` in seconds, the factor ``early``.
 
     A ``timeout`` of ``None`` means that the value never expires. With ``stale``, a second key has a copy that expires
-    later. With ``early``, a third key has the time of the expiry.
+    later. With ``early``, a third key has the time of the expiry. ``lot``: an exponentially distributed random number,
+    with which XFetch decides. It is drawn once for a caller, so that the second look, under the lock, decides the same.
     """
 
     cache: BaseCache
@@ -163,6 +164,7 @@ class _Entry(NamedTuple):
     timeout: int | None
     stale: int
     early: float
+    lot: float
 
     @classmethod
     def new(cls, cache: BaseCache, key: str, timeout: Seconds | None, stale: Seconds, early: float) -> _Entry:
@@ -175,7 +177,7 @@ class _Entry(NamedTuple):
             raise ValueError(f"early must be 0 or a positive number, not {early!r}")
         if kept is None and (more or early):
             raise ValueError("stale= and early= need a timeout: a value without one never expires")
-        return cls(cache, key, kept, math.ceil(more), early)
+        return cls(cache, key, kept, math.ceil(more), early, random.expovariate(1.0))
 
     def look(self) -> _Flow[_Found]:
         """Return the value in the cache or, after its expiry, the stale copy. Without both: `_MISSING`."""
@@ -209,15 +211,15 @@ class _Entry(NamedTuple):
         return f"{self.key}:stale", f"{self.key}:expiry"
 
     def _expires_soon(self, expiry: tuple[float, float] | None) -> bool:
-        """Choose at random whether this caller computes a new value before the old value expires (XFetch).
+        """Return whether this caller computes a new value before the old value expires (XFetch).
 
-        Returns true more often towards the expiry. ``expiry``: a pair of the Unix time of the expiry and the seconds
-        that the last computation took; ``None`` if unknown, which returns false.
+        Returns true for more callers towards the expiry. ``expiry``: a pair of the Unix time of the expiry and the
+        seconds that the last computation took; ``None`` if unknown, which returns false.
         """
         if expiry is None:
             return False
         expires_at, took = expiry
-        return time.time() - took * self.early * math.log(1.0 - random.random()) >= expires_at
+        return time.time() + took * self.early * self.lot >= expires_at
 
 
 class _Flight:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import sys
 import threading
@@ -232,6 +233,16 @@ def test_early(cache, early, expected):
 
     get_or_compute(cache, "key", slow, 60, early=early)
     assert get_or_compute(cache, "key", Compute("new"), 60, early=early) == expected
+
+
+def test_early_is_xfetch(cache, monkeypatch):
+    """As long before the expiry as the last computation took, a caller computes with a probability of exp(-1)."""
+    monkeypatch.setattr("django_redlock.cache.random", random.Random(1))
+    computed = 0
+    for _ in range(300):
+        cache.set_many({"key": 0, "key:expiry": (time.time() + 1000, 1000.0)}, 60)
+        computed += get_or_compute(cache, "key", lambda: 1, 60, early=1.0)
+    assert 90 < computed < 135
 
 
 def test_early_disturbs_nobody(cache):
