@@ -51,7 +51,8 @@ def get_or_compute(
 ) -> T:
     """Return the cached value of ``key``. If the value is missing, one caller computes it and all other callers wait.
 
-    ``timeout``: seconds until the value expires, rounded up. The default is the cache's; ``None`` means never.
+    ``timeout``: seconds until the value expires, rounded up. The default is the cache's; ``None`` means never. If the
+    cache's is 0, nothing is stored.
     ``stale``: seconds after the expiry in which callers get the old value at once, while one caller computes the new
     value.
     ``early``: above 0, a caller may compute the new value before the old value expires, with a probability that grows
@@ -154,9 +155,10 @@ class _Found(NamedTuple):
 class _Entry(NamedTuple):
     """A key of the cache, and the options of its value: ``timeout`` and ``stale`` in seconds, the factor ``early``.
 
-    A ``timeout`` of ``None`` means that the value never expires. With ``stale``, a second key has a copy that expires
-    later. With ``early``, a third key has the time of the expiry. ``lot``: an exponentially distributed random number,
-    with which XFetch decides. It is drawn once for a caller, so that the second look, under the lock, decides the same.
+    A ``timeout`` of ``None`` means that the value never expires, and 0 that nothing is stored. With ``stale``, a second
+    key has a copy that expires later. With ``early``, a third key has the time of the expiry. ``lot``: an exponentially
+    distributed random number, with which XFetch decides. It is drawn once for a caller, so that the second look, under
+    the lock, decides the same.
     """
 
     cache: BaseCache
@@ -168,8 +170,10 @@ class _Entry(NamedTuple):
 
     @classmethod
     def new(cls, cache: BaseCache, key: str, timeout: Seconds | None, stale: Seconds, early: float) -> _Entry:
+        if timeout is not None and timeout is not _CACHE_DEFAULT:
+            timeout = seconds(timeout, "timeout")
         given = cache.default_timeout if timeout is _CACHE_DEFAULT else timeout
-        kept = None if given is None else math.ceil(seconds(given, "timeout"))
+        kept = None if given is None else math.ceil(given)
         more = stale.total_seconds() if isinstance(stale, timedelta) else stale
         if not (math.isfinite(more) and more >= 0):
             raise ValueError(f"stale must be a number of seconds, not {stale!r}")
@@ -200,9 +204,9 @@ class _Entry(NamedTuple):
         value = yield from _ask(compute)
         took = time.monotonic() - start
         stale_key, expiry_key = self._keys()
-        if self.timeout is not None and self.stale:
+        if self.timeout and self.stale:
             yield from _ask(self.cache, "set", stale_key, value, self.timeout + self.stale)
-        if self.timeout is not None and self.early:
+        if self.timeout and self.early:
             yield from _ask(self.cache, "set", expiry_key, (time.time() + self.timeout, took), self.timeout)
         yield from _ask(self.cache, "set", self.key, value, self.timeout)
         return value

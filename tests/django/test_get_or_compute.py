@@ -295,6 +295,17 @@ def test_timeouts(cache, timeout):
     assert compute.calls == 1
 
 
+@pytest.mark.parametrize("stale", [0, 60])
+def test_a_cache_that_keeps_nothing(cache, settings, stale):
+    """With a default timeout of 0, as in tests, each call computes, and nothing is stored."""
+    settings.CACHES = {"default": settings.CACHES["default"] | {"TIMEOUT": 0}}
+    compute = Compute()
+    for options in {"stale": stale}, {"stale": stale, "early": 1.0}:
+        assert get_or_compute(caches["default"], "key", compute, **options) == "value"
+    assert compute.calls == 2
+    assert cache.get_many(["key", "key:stale", "key:expiry"]) == {}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
