@@ -13,6 +13,7 @@ from asyncio import shield, wait_for, wrap_future
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
 from contextlib import suppress
+from copy import copy
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
@@ -50,7 +51,8 @@ def get_or_compute(
 ) -> T:
     """Return the cached value of ``key``. If the value is missing, one caller computes it and all other callers wait.
 
-    ``timeout``: seconds until the value expires, rounded up. The default is the cache's; ``None`` means never.
+    ``timeout``: seconds until the value expires, rounded up. The default is the cache's; ``None`` means never. If the
+    cache's is 0, nothing is stored.
     ``stale``: seconds after the expiry in which callers get the old value at once, while one caller computes the new
     value.
     ``early``: above 0, a caller may compute the new value before the old value expires, with a probability that grows
@@ -153,8 +155,10 @@ class _Found(NamedTuple):
 class _Entry(NamedTuple):
     """A key of the cache, and the options of its value: ``timeout`` and ``stale`` in seconds, the factor ``early``.
 
-    A ``timeout`` of ``None`` means that the value never expires. With ``stale``, a second key has a copy that expires
-    later. With ``early``, a third key has the time of the expiry.
+    A ``timeout`` of ``None`` means that the value never expires, and 0 that nothing is stored. With ``stale``, a second
+    key has a copy that expires later. With ``early``, a third key has the time of the expiry. ``lot``: an exponentially
+    distributed random number, with which XFetch decides. It is drawn once for a caller, so that the second look, under
+    the lock, decides the same.
     """
 
     cache: BaseCache
@@ -162,11 +166,14 @@ class _Entry(NamedTuple):
     timeout: int | None
     stale: int
     early: float
+    lot: float
 
     @classmethod
     def new(cls, cache: BaseCache, key: str, timeout: Seconds | None, stale: Seconds, early: float) -> _Entry:
+        if timeout is not None and timeout is not _CACHE_DEFAULT:
+            timeout = seconds(timeout, "timeout")
         given = cache.default_timeout if timeout is _CACHE_DEFAULT else timeout
-        kept = None if given is None else math.ceil(seconds(given, "timeout"))
+        kept = None if given is None else math.ceil(given)
         more = stale.total_seconds() if isinstance(stale, timedelta) else stale
         if not (math.isfinite(more) and more >= 0):
             raise ValueError(f"stale must be a number of seconds, not {stale!r}")
@@ -174,7 +181,7 @@ class _Entry(NamedTuple):
             raise ValueError(f"early must be 0 or a positive number, not {early!r}")
         if kept is None and (more or early):
             raise ValueError("stale= and early= need a timeout: a value without one never expires")
-        return cls(cache, key, kept, math.ceil(more), early)
+        return cls(cache, key, kept, math.ceil(more), early, random.expovariate(1.0))
 
     def look(self) -> _Flow[_Found]:
         """Return the value in the cache or, after its expiry, the stale copy. Without both: `_MISSING`."""
@@ -197,9 +204,9 @@ class _Entry(NamedTuple):
         value = yield from _ask(compute)
         took = time.monotonic() - start
         stale_key, expiry_key = self._keys()
-        if self.timeout is not None and self.stale:
+        if self.timeout and self.stale:
             yield from _ask(self.cache, "set", stale_key, value, self.timeout + self.stale)
-        if self.timeout is not None and self.early:
+        if self.timeout and self.early:
             yield from _ask(self.cache, "set", expiry_key, (time.time() + self.timeout, took), self.timeout)
         yield from _ask(self.cache, "set", self.key, value, self.timeout)
         return value
@@ -208,22 +215,26 @@ class _Entry(NamedTuple):
         return f"{self.key}:stale", f"{self.key}:expiry"
 
     def _expires_soon(self, expiry: tuple[float, float] | None) -> bool:
-        """Return whether this caller computes a new value before the old value expires: a random choice (XFetch).
+        """Return whether this caller computes a new value before the old value expires (XFetch).
 
-        ``True`` is more frequent towards the expiry. ``expiry``: a pair of the Unix time of the expiry and the seconds
-        that the last computation took. Returns ``False`` if ``expiry`` is ``None`` (unknown).
+        Returns ``True`` for more callers towards the expiry. ``expiry``: a pair of the Unix time of the expiry and the
+        seconds that the last computation took. Returns ``False`` if ``expiry`` is ``None`` (unknown).
         """
         if expiry is None:
             return False
         expires_at, took = expiry
-        return time.time() - took * self.early * math.log(1.0 - random.random()) >= expires_at
+        return time.time() + took * self.early * self.lot >= expires_at
 
 
 class _Flight:
-    """A missing value that one caller computes or fetches while other callers of the process wait (single flight)."""
+    """A missing value that one caller computes or fetches while other callers of the process wait (single flight).
+
+    ``unavailable``: the error of the caller's request to the lock store; ``None`` if there is none.
+    """
 
     def __init__(self) -> None:
         self.caller = calling()
+        self.unavailable: LockUnavailable | None = None
         self._value: Future[Any] = Future()
 
     def land(self, value: Any) -> None:
@@ -252,7 +263,8 @@ def _flow(entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) 
     """Return the cached or computed value of ``entry``: the algorithm of `get_or_compute`.
 
     In each process one caller at a time asks the lock store. The other callers of the process wait for the value of
-    that caller. ``wait``: seconds to wait for the computation of another caller.
+    that caller. If the lock store does not reply to that caller, they all raise ``LockUnavailable``, because they would
+    otherwise ask and wait one after the other. ``wait``: seconds to wait for the computation of another caller.
     """
     deadline = time.monotonic() + wait
     while True:
@@ -268,6 +280,10 @@ def _flow(entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) 
             try:
                 value = yield from _compute_once(entry, compute, lock, _MISSING, deadline)
                 return value
+            except LockUnavailable as error:
+                if error.name == lock.name:  # else it is an error of `compute`
+                    mine.unavailable = copy(error)  # the copy has no traceback, which would refer to this frame
+                raise
             finally:
                 _flights.pop(key, None)  # if `compute` forked, the flight is missing in the child process
                 mine.land(value)
@@ -277,6 +293,8 @@ def _flow(entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) 
         value = yield from _ask(flight, "join", None if left == math.inf else max(left, 0.0))
         if value is not _MISSING:
             return value
+        if flight.unavailable:
+            raise copy(flight.unavailable)
         if left <= 0:
             raise LockNotAcquired(lock.name, "another caller still computes the value")
 

@@ -80,6 +80,7 @@ class CommitLock(Lock):
     """A lock whose release waits for the end of the open transaction. Outside a transaction it is an ordinary lock.
 
     Within the same transaction the lock can be acquired again at once, because the transaction still holds the lease.
+    A lock with ``every`` can't, because it is granted once in a period.
     """
 
     @classmethod
@@ -98,7 +99,7 @@ class CommitLock(Lock):
     def acquire_flow(self, wait: float) -> Flow[Lease | Refusal]:
         kept: TransactionLocks | None = vars(connections[self._database]).get(_ATTRIBUTE)
         keeper = kept.keeper_of(self) if kept else None
-        if kept is None or keeper is None:
+        if kept is None or keeper is None or self.options.every:  # the store refuses a second start in the period
             return (yield from super().acquire_flow(wait))
         lease = yield from keeper.hand_over_flow()
         self.on_granted(lease)

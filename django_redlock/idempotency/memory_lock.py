@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 from ..backends.base import Backend
 from ..core.flow.requests import Flow
+from ..core.locks import state_mutex
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import MUTEX
@@ -48,16 +49,25 @@ class MemoryRequestLock(Lock):
         if known := self._known(now):
             yield from super().release_flow()
             return known
-        self._records[self.name] = MemoryRecord(self.entry.fingerprint, now + self.entry.keep)
+        self._write(MemoryRecord(self.entry.fingerprint, now + self.entry.keep))
         return None
 
     def release_flow(self, token: bytes | None = None) -> Flow[None]:
         if self.answer:
             until = self.store.clock() + self.entry.keep
-            self._records[self.name] = MemoryRecord(self.entry.fingerprint, until, self.answer)
+            self._write(MemoryRecord(self.entry.fingerprint, until, self.answer))
         else:
-            self._records.pop(self.name, None)
+            self._write(None)
         yield from super().release_flow(token)
+
+    def _write(self, record: MemoryRecord | None) -> None:
+        """Replace the record of this request, and remove all expired records, so that they don't fill the memory."""
+        now = self.store.clock()
+        with state_mutex.mutex:  # else a record that another thread writes might be removed as expired
+            for name in [name for name, each in self._records.items() if name == self.name or each.until <= now]:
+                del self._records[name]
+            if record:
+                self._records[self.name] = record
 
     def _known(self, now: float) -> Known | None:
         record = self._records.get(self.name)

@@ -52,7 +52,9 @@ class SingleInstanceCommand(BaseCommand):
         Raises ``CommandError`` when the lock is not acquired, ``LockLost`` when the lock was lost before the end.
         """
         owner = {"command": " ".join(sys.argv)[:200]}
-        terms = {"blocking_timeout": 0, "owner": owner, "every": self.every, **self.lock_options}
+        terms = {"owner": owner, "every": self.every, **self.lock_options}
+        if terms.get("blocking", True):
+            terms.setdefault("blocking_timeout", 0)
         try:
             self.lock = lock(self.get_lock_name(**options), using=self.lock_using, **terms)
         except ImproperlyConfigured as error:

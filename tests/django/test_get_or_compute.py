@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import sys
 import threading
@@ -15,8 +16,9 @@ import pytest
 from django.core.cache import cache as default_cache
 from django.core.cache import caches
 
-from django_redlock.cache import _perform, aget_or_compute, get_or_compute
+from django_redlock.cache import _Flight, _perform, aget_or_compute, get_or_compute
 from django_redlock.errors import LockDeadlock, LockNotAcquired, LockUnavailable
+from tests.support.service import poll
 
 REDIS = "django_redlock.backends.redis.RedisBackend"
 
@@ -142,16 +144,17 @@ def test_a_cache_of_another_thread():
         assert future.result(60) == "new"
 
 
-def test_a_failure_is_its_callers_own(cache):
+@pytest.mark.parametrize("error", [RuntimeError("no answer"), LockUnavailable("a lock", "no answer")])
+def test_a_failure_is_its_callers_own(cache, error):
     """A caller whose computation fails gets the exception, and a waiter computes again."""
-    failing = Compute(RuntimeError("no answer"))
+    failing = Compute(error)
     failing.may_end.clear()
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(get_or_compute, cache, "key", failing, 60)
         assert failing.started.wait(60)
         second = pool.submit(get_or_compute, cache, "key", Compute("second"), 60)
         failing.may_end.set()
-        with pytest.raises(RuntimeError, match="no answer"):
+        with pytest.raises(type(error), match="no answer"):
             first.result(60)
         assert second.result(60) == "second"
 
@@ -199,6 +202,27 @@ def test_stale_while_the_store_is_down(cache, settings, own_redis):
         get_or_compute(cache, "other", Compute("never"), 60)
 
 
+def test_a_crowd_while_the_store_is_down(cache, settings, proxy, monkeypatch):
+    """All callers of a process that wait for one request to the lock store get its LockUnavailable."""
+    settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": proxy.url, "OPTIONS": {"node_timeout": 60}}}
+    join, joined = _Flight.join, []
+    monkeypatch.setattr(_Flight, "join", lambda flight, seconds: joined.append(flight) or join(flight, seconds))
+    proxy.hold("requests")
+    with ThreadPoolExecutor(5) as pool:
+        first = pool.submit(get_or_compute, cache, "key", Compute(), 60)
+        try:
+            poll(lambda: proxy.bytes["requests"], timeout=60, what="the request of the first caller")
+            others = [pool.submit(get_or_compute, cache, "key", Compute("second"), 60) for _ in range(4)]
+            poll(lambda: len(joined) == 4, timeout=60, what="the other callers")
+            poll(lambda: proxy.cut() or first.done(), timeout=60, what="the error of the first caller")
+        finally:
+            proxy.restore()
+        errors = [each.exception(60) for each in (first, *others)]
+    assert [type(each) for each in errors] == [LockUnavailable] * 5
+    assert len({str(each) for each in errors}) == 1
+    assert len({id(each) for each in errors}) == 5  # each thread changes the traceback of its own error
+
+
 @pytest.mark.parametrize(("early", "expected"), [(1e12, "new"), (1e-9, "old")])
 def test_early(cache, early, expected):
     """A larger ``early`` makes a caller compute sooner before the timeout."""
@@ -209,6 +233,16 @@ def test_early(cache, early, expected):
 
     get_or_compute(cache, "key", slow, 60, early=early)
     assert get_or_compute(cache, "key", Compute("new"), 60, early=early) == expected
+
+
+def test_early_is_xfetch(cache, monkeypatch):
+    """As long before the expiry as the last computation took, a caller computes with a probability of exp(-1)."""
+    monkeypatch.setattr("django_redlock.cache.random", random.Random(1))
+    computed = 0
+    for _ in range(300):
+        cache.set_many({"key": 0, "key:expiry": (time.time() + 1000, 1000.0)}, 60)
+        computed += get_or_compute(cache, "key", lambda: 1, 60, early=1.0)
+    assert 90 < computed < 135
 
 
 def test_early_disturbs_nobody(cache):
@@ -259,6 +293,17 @@ def test_timeouts(cache, timeout):
     compute = Compute()
     assert [get_or_compute(cache, "key", compute, timeout) for _ in range(2)] == ["value"] * 2
     assert compute.calls == 1
+
+
+@pytest.mark.parametrize("stale", [0, 60])
+def test_a_cache_that_keeps_nothing(cache, settings, stale):
+    """With a default timeout of 0, as in tests, each call computes, and nothing is stored."""
+    settings.CACHES = {"default": settings.CACHES["default"] | {"TIMEOUT": 0}}
+    compute = Compute()
+    for options in {"stale": stale}, {"stale": stale, "early": 1.0}:
+        assert get_or_compute(caches["default"], "key", compute, **options) == "value"
+    assert compute.calls == 2
+    assert cache.get_many(["key", "key:stale", "key:expiry"]) == {}
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,15 @@ def test_already_running(stores):
     assert ran == []
 
 
+@pytest.mark.parametrize("options", [{"blocking": False}, {"blocking_timeout": 0.01}])
+def test_already_running_with_other_options(stores, options):
+    """`lock_options` say how long a second command waits: not at all, or for a time."""
+    command = Nightly()
+    command.lock_options = options
+    with stores["default"].lock("nightly"), pytest.raises(CommandError, match="already running"):
+        call_command(command)
+
+
 def test_nested_call_is_a_second_one(stores):
     """A command that starts itself is refused."""
     with pytest.raises(CommandError, match="already running"):

@@ -171,6 +171,15 @@ class TestRealTransactions:
             assert not keeper.lost
         assert not is_locked()
 
+    def test_once_per_period(self, kept, is_locked):
+        """A transaction that keeps a lock with `every` is refused a second start, like every other caller."""
+        with transaction.atomic():
+            with kept(every=3600):
+                pass
+            with pytest.raises(LockNotAcquired), kept(every=3600):
+                pass
+        assert is_locked()
+
     def test_several(self, kept, is_locked):
         """One transaction can keep several locks, and each is released once."""
         names = [f"stock:{number}" for number in range(5)]
