@@ -29,13 +29,16 @@ class WithBlocks(list[tuple[int, bytes]]):
         return next((index for index in reversed(range(len(self))) if self[index][0] == me), -1)
 
     def reacquired(self, token: bytes) -> None:
-        """Make the caller's innermost block release ``token`` at its end, after the caller has acquired again in it.
+        """Make all blocks of the caller release ``token`` at their end, after the caller has acquired again in them.
 
-        `threading.Condition.wait` releases the lock and acquires it again within the block.
+        `threading.Condition.wait` releases the lock and acquires it again within the blocks. A reentrant lock may have
+        several, which share one lease.
         """
+        me = caller()
         with state_mutex.mutex:
-            if (index := self._innermost()) >= 0:
-                self[index] = self[index][0], token
+            for index, (entered_by, _) in enumerate(self):
+                if entered_by == me:
+                    self[index] = me, token
 
     def replace(self, old: bytes, new: bytes) -> None:
         """Make all blocks that would release the token ``old`` at their end release ``new`` instead."""
