@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -107,6 +108,20 @@ class ArgumentCases(Fixtures):
         """Options that are unknown or contradict each other are refused when the lock is created."""
         with pytest.raises(error, match=next(reversed(options))):
             client.lock(name, **options)
+
+    def test_coroutine_function_as_on_lost(self, client: Client, name: str) -> None:
+        """A coroutine function as on_lost raises TypeError, because nothing would await it."""
+
+        async def stop(lock: Any) -> None:
+            raise AssertionError(lock)
+
+        class Stop:
+            async def __call__(self, lock: Any) -> None:
+                await stop(lock)
+
+        for on_lost in (stop, partial(stop), Stop(), Stop().__call__):
+            with pytest.raises(TypeError, match="on_lost"):
+                client.lock(name, on_lost=on_lost)
 
     @pytest.mark.parametrize("option", ["tll", "timeout", "node_timout"])
     def test_unknown_option_of_the_backend(self, new_backend: NewBackend, option: str) -> None:
