@@ -153,7 +153,8 @@ class Backend(LockFactories):
             on_lost,
         )
         primitive = self.fair if fair else self.periodic if period else MUTEX
-        return self._new_handle(primitive or MUTEX, name, keys, options)
+        plain = str.__str__(name)  # the text of an Enum, which formats itself differently
+        return self._new_handle(primitive or MUTEX, plain, keys, options)
 
     def _new_handle(self, primitive: Primitive, name: str, keys: Keys, options: LockOptions) -> Lock:
         return Lock(self, primitive, name, keys, options)

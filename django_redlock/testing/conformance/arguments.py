@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from datetime import timedelta
+from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -155,6 +156,15 @@ class ArgumentCases(Fixtures):
             else:
                 with pytest.raises(LockNotSupported, match=kind):
                     MAKE[kind](backend, name)
+
+    def test_names_of_an_enum(self, new_backend: NewBackend, name: str) -> None:
+        """A name that is a str and an Enum counts as its text, and the handle has that text as a plain str."""
+        member: Any = Enum("Names", {"LOCK": name}, type=str).LOCK  # type: ignore[attr-defined]
+        with contextlib.closing(new_backend()) as backend:
+            for kind in {*MAKE} & {*backend.kinds}:
+                made, expected = MAKE[kind](backend, member), MAKE[kind](backend, name)
+                assert f"{made.name}" == expected.name
+                assert [f"{each}" for each in getattr(made, "names", ())] == [*getattr(expected, "names", ())]
 
     @pytest.mark.parametrize("bad", BAD_NAMES, ids=lambda bad: ascii(bad[:4]))
     def test_bad_names(self, client: Client, bad: str) -> None:
