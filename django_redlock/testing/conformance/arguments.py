@@ -85,10 +85,10 @@ class ArgumentCases(Fixtures):
         with client.lock(name) as lock, pytest.raises(TypeError, match="ttl"):
             lock.extend(ttl)
 
-    @pytest.mark.parametrize("option", ["max_hold", "min_hold", "blocking_timeout"])
+    @pytest.mark.parametrize("option", ["max_hold", "min_hold", "every", "blocking_timeout"])
     def test_senseless_times(self, client: Client, name: str, option: str) -> None:
-        """max_hold, min_hold and blocking_timeout raise ValueError if negative or NaN, and TypeError if a str."""
-        for value in (-1, float("nan")):
+        """The other times raise ValueError if negative, NaN or longer than a store can keep, and TypeError if a str."""
+        for value in (-1, float("nan"), 1e17, 10**400):
             with pytest.raises(ValueError, match=option):
                 client.lock(name, **{option: value})
         with pytest.raises(TypeError, match=option):
