@@ -17,7 +17,7 @@ from ..core.flow.requests import Flow
 from ..core.keys import Keys, check_name, check_prefix, keys_for
 from ..core.lock_info import LockInfo
 from ..core.locks.lock import Lock
-from ..core.options import LockOptions, OnLost, check_options
+from ..core.options import LockOptions, OnLost, check_on_lost, check_options
 from ..core.owner import describe_owner
 from ..core.primitives.base import MUTEX, Primitive
 from ..core.values import Seconds, check_lease, seconds
@@ -123,9 +123,9 @@ class Backend(LockFactories):
         ``with`` does not wait for the next grant unless ``blocking_timeout`` is given. ``fair``: waiters with
         ``fair=True`` get the lock in order of arrival. ``fencing``: the fencing token grows even if the server's clock
         goes back. ``owner``: a label or mapping to show beside host, pid and thread. ``on_lost``: what a lost lease
-        causes: ``"raise"`` (`LockLost` at the end of ``with``), ``"warn"`` (a warning in the log) or a callable, which
-        is called with the lock. Raises ``TypeError`` and ``ValueError`` for bad values, and ``LockNotSupported`` for an
-        option that this backend does not support.
+        causes: ``"raise"`` (`LockLost` at the end of ``with``), ``"warn"`` (a warning in the log) or a plain function,
+        which is called with the lock. Raises ``TypeError`` and ``ValueError`` for bad values, and ``LockNotSupported``
+        for an option that this backend does not support.
         """
         if unknown:
             check_options("lock", unknown)
@@ -138,8 +138,7 @@ class Backend(LockFactories):
             raise LockNotSupported(name, f"every= is not supported: {reason}")
         if not blocking and blocking_timeout is not None:
             raise ValueError("can't specify a blocking_timeout for a non-blocking lock")
-        if not (on_lost in ("raise", "warn") or callable(on_lost)):
-            raise ValueError(f'on_lost must be "raise", "warn" or a callable, not {on_lost!r}')
+        check_on_lost(on_lost)
         longest = None if max_hold is None else check_lease(seconds(max_hold, "max_hold"), "max_hold")
         lease = self.ttl if ttl is None else self.check_ttl(ttl)
         options = LockOptions(
@@ -155,7 +154,8 @@ class Backend(LockFactories):
             on_lost,
         )
         primitive = self.fair if fair else self.periodic if period else MUTEX
-        return self._new_handle(primitive or MUTEX, name, keys, options)
+        plain = str.__str__(name)  # the text of an Enum, which formats itself differently
+        return self._new_handle(primitive or MUTEX, plain, keys, options)
 
     def _new_handle(self, primitive: Primitive, name: str, keys: Keys, options: LockOptions) -> Lock:
         return Lock(self, primitive, name, keys, options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial
 from typing import Any, TypeVar, Unpack
 
 from ..core.election.leader import Leader
@@ -91,8 +90,12 @@ class LockFactories:
         if (left_out := frozenset(without)) and left_out.issuperset(range(stripes)):
             raise ValueError(f"without= excludes all {stripes} stripes")
         indexes = tuple(index for index in range(stripes) if index not in left_out) if left_out else ()
-        kind = partial(Striped, stripes=stripe_keys(self.encoded_prefix, name, stripes), indexes=indexes)
-        return self._make_kind(kind, STRIPED, name, options)
+
+        def handle(*model: Any) -> Striped:
+            plain_name = model[2]
+            return Striped(*model, stripes=stripe_keys(self.encoded_prefix, plain_name, stripes), indexes=indexes)
+
+        return self._make_kind(handle, STRIPED, name, options)
 
     def multilock(self, names: Iterable[str], **options: Unpack[CommonOptions]) -> MultiLock:
         """Return a lock that acquires all of the locks ``names`` or none. Order and duplicates make no difference.
@@ -107,7 +110,7 @@ class LockFactories:
         if not 1 <= len(places) <= MAX_LOCKS:
             raise ValueError(f"a multilock must have 1 to {MAX_LOCKS} names, not {len(places)}")
         made = self._make_kind(MultiLock, MULTILOCK, wanted[0], options)
-        made.names = tuple(sorted(places))
+        made.names = tuple(sorted(map(str.__str__, places)))
         made.name = " + ".join(made.names)
         made.all_keys = [places[name] for name in made.names]
         return made
@@ -190,4 +193,4 @@ class LockFactories:
         if options.get("every") is not None:
             raise LockNotSupported(name, f"every= is for lock(), not for a {primitive.kind}")
         made = self.lock(name, **options)
-        return handle(made.store, primitive, name, made.keys, made.options)
+        return handle(made.store, primitive, made.name, made.keys, made.options)

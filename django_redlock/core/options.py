@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
+from inspect import iscoroutinefunction
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from .events import LockHandle
@@ -53,6 +54,21 @@ class LockKwargs(CommonOptions, total=False):
 
     fair: bool
     every: Seconds | None
+
+
+def check_on_lost(on_lost: Any) -> None:
+    """Raise ``ValueError`` unless ``on_lost``, an option of a lock, is an `OnLost`.
+
+    Raises ``TypeError`` for a coroutine function, because nothing would await the coroutine.
+    """
+    if not callable(on_lost):
+        if on_lost not in ("raise", "warn"):
+            raise ValueError(f'on_lost must be "raise", "warn" or a callable, not {on_lost!r}')
+    elif iscoroutinefunction(on_lost) or iscoroutinefunction(on_lost.__call__):
+        raise TypeError(
+            f"on_lost must be a plain function, not the coroutine function {on_lost!r}; "
+            "on an event loop, the function can start a task"
+        )
 
 
 def wait_seconds(blocking: bool, timeout: Seconds) -> float:

@@ -141,7 +141,7 @@ def test_whatever_a_renewal_raises_it_is_repeated(unique, caplog, error):
 
 def test_a_lock_for_longer_than_threads_can_wait(unique):
     """A lease of three hundred years, longer than `threading.TIMEOUT_MAX`, does not keep other locks from renewal."""
-    backend, years = LocMemBackend(unique, max_ttl=1e11), 1e10
+    backend, years = LocMemBackend(unique, max_ttl=1e10), 1e10
     with backend.lock("for ever", ttl=years, auto_renew=False) as forever:
         with backend.lock("other", ttl=TTL) as other:
             assert are_renewed(other)

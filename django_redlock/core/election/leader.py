@@ -32,7 +32,8 @@ class Leader(Election):
     def wait(self, timeout: Seconds | None = None) -> bool:
         """Wait until this candidate leads, for ``timeout`` seconds at most (``None``: until the block ends).
 
-        Returns whether this candidate leads. Raises ``RuntimeError`` outside of the ``with`` block.
+        Returns whether this candidate leads. Raises ``RuntimeError`` outside of the ``with`` block, and in a coroutine
+        if it has to wait.
         """
         return drive(self.wait_flow(self._seconds(timeout)), self._store.perform)
 

@@ -60,7 +60,8 @@ class Lock(LockFlows):
         limited to that ttl, because the server may run both extensions in any order.
 
         Raises ``LockNotHeld`` when this handle holds nothing, ``LockLost`` when the lease is lost, ``LockUnavailable``
-        when the store does not serve, and ``ValueError`` for a ttl below 0.003 seconds or above ``max_ttl``.
+        when the store does not serve, ``ValueError`` for a ttl below 0.003 seconds or above ``max_ttl``, and
+        ``RuntimeError`` in a coroutine if it has to wait for a renewal.
         """
         return drive(self.extend_flow(ttl), self.store.perform)
 

@@ -30,13 +30,16 @@ class WithBlocks(list[tuple[int, bytes]]):
         return next((index for index in reversed(range(len(self))) if self[index][0] == me), -1)
 
     def reacquired(self, token: bytes) -> None:
-        """Set the token that the caller's innermost block releases at its end, if the caller has entered a block.
+        """Set the token that all blocks of the caller release at their end.
 
-        Called when the caller has acquired the lock again within the block, as `threading.Condition.wait` does.
+        Called when the caller has acquired the lock again within its blocks, as `threading.Condition.wait` does. The
+        blocks of a reentrant lock share one lease.
         """
+        me = caller()
         with state_mutex.mutex:
-            if (index := self._innermost()) >= 0:
-                self[index] = self[index][0], token
+            for index, (entered_by, _) in enumerate(self):
+                if entered_by == me:
+                    self[index] = me, token
 
     def replace(self, old: bytes, new: bytes) -> None:
         """Replace the token ``old`` by the token ``new`` in all blocks, which then release ``new`` at their end."""

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import math
 import threading
+from copy import copy
 from typing import Any
 
-from ...errors import LockError
+from ...errors import LockError, LockUnavailable
 from .. import fork
 from ..caller_identity import caller, running_loop
 from ..contract import Store
@@ -121,7 +122,8 @@ class LocalQueue:
         """Ask the store once more for a waiter whose deadline has passed. Returns the lease or the refusal.
 
         A queue has only one such request in flight. If another waiter's request is in flight, waits for its end. If the
-        other request is refused, or was refused in the last 5 ms, returns its refusal and sends no request.
+        other request is refused or fails with ``LockUnavailable``, or did so in the last 5 ms, this waiter shares that
+        outcome and sends no request: a store that hangs must not delay the waiters one after another.
         """
         while True:
             with self._mutex:
@@ -129,25 +131,29 @@ class LocalQueue:
                 if other is None or self._store.clock() - other.ended_at > FRESH_SECONDS:
                     own = queue.last_attempt = LastAttempt()
                     break
-                if other.refusal is not None:
-                    return other.refusal
+                if (refusal := other.shared_outcome()) is not None:
+                    return refusal
                 ended = WakeEvent()
                 other.wake_events.append(ended)
             yield AwaitTurn(ended, LEADER_CHECK_SECONDS)
             with self._mutex:
-                if other.refusal is not None:
-                    return other.refusal
-                if queue.last_attempt is other:  # the other waiter was interrupted, or is slow
-                    queue.last_attempt = None
+                if (refusal := other.shared_outcome()) is not None:
+                    return refusal
+                if other.ended_at == math.inf:  # the other waiter is slow, or was interrupted before it asked
+                    own = queue.last_attempt = LastAttempt()
+                    break
         try:
             outcome = yield from self._store.algorithm.acquire(primitive, claim, deadline)
             if isinstance(outcome, Refusal):
-                own.refusal = outcome
+                own.outcome = outcome
             return outcome
+        except LockUnavailable as error:
+            own.outcome = copy(error)  # without the traceback, which would keep this frame alive
+            raise
         finally:
             with self._mutex:
                 own.ended_at = self._store.clock()
-                if own.refusal is None and queue.last_attempt is own:  # after a grant or an error the next waiter asks
+                if own.outcome is None and queue.last_attempt is own:  # after a grant or an interruption the next asks
                     queue.last_attempt = None
                 wake_events, own.wake_events = own.wake_events, []
             for event in wake_events:

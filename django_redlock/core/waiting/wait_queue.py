@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import weakref
+from copy import copy
 
+from ...errors import LockUnavailable
 from ..values import Refusal
 from .waiters import Waiter, WaiterState, WakeEvent
 
@@ -21,18 +23,25 @@ class LeaderToken:
 
 
 class LastAttempt:
-    """A request to the store for a waiter whose deadline has passed. Other such waiters share the refusal.
+    """A request to the store for a waiter whose deadline has passed. Other such waiters share the outcome.
 
     ``ended_at``: monotonic seconds; infinite while the request is in flight. ``wake_events``: the events of the other
-    waiters, set when the request ends. ``refusal``: ``None`` unless the request was refused.
+    waiters, set when the request ends. ``outcome``: the refusal or the error; ``None`` while the request is in flight,
+    after a grant and after an interruption.
     """
 
-    __slots__ = ("ended_at", "refusal", "wake_events")
+    __slots__ = ("ended_at", "outcome", "wake_events")
 
     def __init__(self) -> None:
         self.ended_at = math.inf
-        self.refusal: Refusal | None = None
+        self.outcome: Refusal | LockUnavailable | None = None
         self.wake_events: list[WakeEvent] = []
+
+    def shared_outcome(self) -> Refusal | None:
+        """Return the refusal, or raise a copy of the error, because each thread adds its own traceback."""
+        if isinstance(self.outcome, LockUnavailable):
+            raise copy(self.outcome)
+        return self.outcome
 
 
 class WaitQueue:

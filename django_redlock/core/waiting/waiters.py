@@ -35,7 +35,12 @@ class WakeEvent:
                 self._loop.call_soon_threadsafe(self._event.set)
 
     def wait(self, seconds: float) -> None:
-        """Block until the event is set, for ``seconds`` at most. Works in the thread that created the event only."""
+        """Block until the event is set, for ``seconds`` at most. Works in the thread that created the event only.
+
+        Raises ``RuntimeError`` in a coroutine, because the event loop may have to set the event.
+        """
+        if self._loop is not None:
+            raise RuntimeError("would block the event loop: in a coroutine use the twin for asyncio, such as aextend()")
         self._event.acquire(timeout=max(0.0, min(seconds, threading.TIMEOUT_MAX)))
 
     async def wait_async(self, seconds: float) -> None:

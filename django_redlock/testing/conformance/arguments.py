@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from datetime import timedelta
+from enum import Enum
+from functools import partial
 from typing import Any
 
 import pytest
@@ -83,10 +85,10 @@ class ArgumentCases(Fixtures):
         with client.lock(name) as lock, pytest.raises(TypeError, match="ttl"):
             lock.extend(ttl)
 
-    @pytest.mark.parametrize("option", ["max_hold", "min_hold", "blocking_timeout"])
+    @pytest.mark.parametrize("option", ["max_hold", "min_hold", "every", "blocking_timeout"])
     def test_senseless_times(self, client: Client, name: str, option: str) -> None:
-        """max_hold, min_hold and blocking_timeout raise ValueError if negative or NaN, and TypeError if a str."""
-        for value in (-1, float("nan")):
+        """The other times raise ValueError if negative, NaN or longer than a store can keep, and TypeError if a str."""
+        for value in (-1, float("nan"), 1e17, 10**400):
             with pytest.raises(ValueError, match=option):
                 client.lock(name, **{option: value})
         with pytest.raises(TypeError, match=option):
@@ -107,6 +109,20 @@ class ArgumentCases(Fixtures):
         """Options that are unknown or contradict each other are refused when the lock is created."""
         with pytest.raises(error, match=next(reversed(options))):
             client.lock(name, **options)
+
+    def test_coroutine_function_as_on_lost(self, client: Client, name: str) -> None:
+        """A coroutine function as on_lost raises TypeError, because nothing would await it."""
+
+        async def stop(lock: Any) -> None:
+            raise AssertionError(lock)
+
+        class Stop:
+            async def __call__(self, lock: Any) -> None:
+                await stop(lock)
+
+        for on_lost in (stop, partial(stop), Stop(), Stop().__call__):
+            with pytest.raises(TypeError, match="on_lost"):
+                client.lock(name, on_lost=on_lost)
 
     @pytest.mark.parametrize("option", ["tll", "timeout", "node_timout"])
     def test_unknown_option_of_the_backend(self, new_backend: NewBackend, option: str) -> None:
@@ -140,6 +156,15 @@ class ArgumentCases(Fixtures):
             else:
                 with pytest.raises(LockNotSupported, match=kind):
                     MAKE[kind](backend, name)
+
+    def test_names_of_an_enum(self, new_backend: NewBackend, name: str) -> None:
+        """A name that is a str and an Enum counts as its text, and the handle has that text as a plain str."""
+        member: Any = Enum("Names", {"LOCK": name}, type=str).LOCK  # type: ignore[attr-defined]
+        with contextlib.closing(new_backend()) as backend:
+            for kind in {*MAKE} & {*backend.kinds}:
+                made, expected = MAKE[kind](backend, member), MAKE[kind](backend, name)
+                assert f"{made.name}" == expected.name
+                assert [f"{each}" for each in getattr(made, "names", ())] == [*getattr(expected, "names", ())]
 
     @pytest.mark.parametrize("bad", BAD_NAMES, ids=lambda bad: ascii(bad[:4]))
     def test_bad_names(self, client: Client, bad: str) -> None:

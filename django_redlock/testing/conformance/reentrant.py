@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,6 +63,37 @@ class ReentrantCases(Fixtures):
             with pytest.raises(LockNotHeld):
                 spawn(lock.release).result(TEST_TIMEOUT)
             assert lock.owned()
+
+    def test_rlock_condition(self, store: Backend, name: str, spawn: Spawn) -> None:
+        """A condition may wait within nested `with` blocks of one handle. The lock is free after the outermost."""
+        lock: Any = store.rlock(name)
+        condition = threading.Condition(lock)
+        with condition, condition, condition:
+            condition.wait(self.short)
+            lock.check()
+        with pytest.raises(LockNotHeld):
+            lock.release()
+        assert spawn(store.rlock(name).acquire, True, TEST_TIMEOUT).result(WAKE)
+
+    def test_rlock_acquired_anew_by_task(self, store: Backend, name: str) -> None:
+        """A task may release the lock within nested `async with` blocks and acquire it again."""
+
+        async def by_another() -> None:
+            other = store.rlock(name)
+            assert await other.aacquire(timeout=TEST_TIMEOUT)
+            await other.arelease()
+
+        async def main() -> None:
+            async with store.rlock(name) as lock, lock:
+                await lock.arelease()
+                await lock.arelease()
+                await asyncio.create_task(by_another())
+                assert await lock.aacquire(timeout=TEST_TIMEOUT)
+                assert await lock.aacquire(timeout=TEST_TIMEOUT)
+            await asyncio.create_task(by_another())
+            await store.aclose()
+
+        asyncio.run(main())
 
     def test_rlock_by_task(self, store: Backend, name: str) -> None:
         """A task can acquire its lock again. Another task of the same thread is another holder."""

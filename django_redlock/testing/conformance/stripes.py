@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
+from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -48,6 +49,12 @@ class StripedCases(Fixtures):
             with client.striped(name, 4) as lock:
                 had.append(lock.stripe)
         assert sorted(had) == [0, 1, 2, 3]
+
+    def test_stripes_of_an_enum(self, client: Client, name: str) -> None:
+        """The stripes of a name that is a str and an Enum are those of its text."""
+        member: Any = Enum("Names", {"STOCK": name}, type=str).STOCK  # type: ignore[attr-defined]
+        with client.striped(member, 1):
+            assert not client.lock(stripe_name(name, 0)).acquire(False)
 
     def test_stripes_are_locks(self, client: Client, name: str) -> None:
         """A stripe is listed, described and force released under its own name.

@@ -1,0 +1,45 @@
+"""Blocking calls in a coroutine that would have to wait for something that the same event loop may have to do."""
+
+import asyncio
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+
+
+@pytest.fixture
+def backend(redis_url):
+    backend = RedisBackend(redis_url, node_timeout=20)
+    yield backend
+    backend.close()
+
+
+def test_extend(backend, unique):
+    """extend() raises RuntimeError while an extension of another task is in flight, and the lock stays held."""
+
+    async def main():
+        async with backend.lock(unique) as lock:
+            extending = asyncio.create_task(lock.aextend())
+            await asyncio.sleep(0)
+            assert lock._extension
+            for call in (lock.extend, lock.hand_off):
+                with pytest.raises(RuntimeError, match="event loop"):
+                    call()
+            assert await extending > 0
+            assert lock.extend() > 0  # waits for the server only
+        await backend.aclose()
+
+    asyncio.run(main())
+
+
+def test_wait_for_the_lead(backend, unique):
+    """wait() of a candidate that does not lead yet raises RuntimeError."""
+
+    async def main():
+        async with backend.lock(unique), backend.leader(unique) as leader:
+            with pytest.raises(RuntimeError, match="event loop"):
+                leader.wait(1)
+            assert not await leader.await_(0.01)
+        await backend.aclose()
+
+    asyncio.run(main())
