@@ -78,8 +78,9 @@ settings: it was not run."""
             raise misused("no command: redlock_run NAME -- COMMAND")
         if options["skip_if_locked"] and options["timeout"]:
             raise misused("--skip-if-locked does not wait: it can't be combined with --timeout")
-        if options["leader"] and (options["skip_if_locked"] or options["on_lost"] == "warn"):
-            raise misused("--leader waits until it leads, and stops the command when it no longer leads")
+        every = options["every"] is not None
+        if options["leader"] and (every or options["skip_if_locked"] or options["on_lost"] == "warn"):
+            raise misused("--leader waits, runs the command in every term, and stops it at the end of the term")
         raise SystemExit((self._lead if options["leader"] else self._run)(**options))
 
     def _run(self, *, name: str, command: list[str], using: str, skip_if_locked: bool, **options: Any) -> int:
