@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from string import Formatter
@@ -110,7 +109,7 @@ class TimestampAlgorithm(SingleNode):
 def _held(name: str, reply: Any) -> LockInfo | None:
     if isinstance(reply, Fault):
         raise fault_error(name, reply)
-    return replace(parse_reply(name, partial(read_lock_info, name), reply), kind="timestamp") if reply else None
+    return parse_reply(name, partial(read_lock_info, name), reply) if reply else None
 
 
 class TimestampBackend(RedisBackend):
