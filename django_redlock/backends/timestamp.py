@@ -6,7 +6,6 @@ import random
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from string import Formatter
@@ -111,7 +110,7 @@ class TimestampAlgorithm(SingleNode):
 def _held(name: str, reply: Any) -> LockInfo | None:
     if isinstance(reply, Fault):
         raise fault_error(name, reply)
-    return replace(parse_reply(name, partial(read_lock_info, name), reply), kind="timestamp") if reply else None
+    return parse_reply(name, partial(read_lock_info, name), reply) if reply else None
 
 
 class TimestampBackend(RedisBackend):

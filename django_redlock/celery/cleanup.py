@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import select
+import selectors
 import threading
 import time
 from collections.abc import Iterator
@@ -154,7 +154,9 @@ def _wait_for_exit(pid: int, timeout: float = 10.0) -> bool:
     except (AttributeError, OSError):  # not Linux
         return _gone(pid, timeout)
     try:
-        return bool(select.select([handle], [], [], timeout)[0])
+        with selectors.DefaultSelector() as selector:  # select.select() takes no file descriptor above 1023
+            selector.register(handle, selectors.EVENT_READ)
+            return bool(selector.select(timeout))
     finally:
         os.close(handle)
 

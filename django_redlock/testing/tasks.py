@@ -53,6 +53,9 @@ class EnqueuedCall(NamedTuple):
     def run(self) -> EagerResult[Any]:
         """Run the call in this process, as a worker would: with its lock, which is released at the end.
 
+        Callbacks (``link``), the next steps of a chain and the body of a chord are not run, and headers of the call
+        are not passed.
+
         Raises ``RuntimeError`` if the task is not registered in the app, for example a task of another service.
         """
         result: EagerResult[Any] = self.task.apply(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 
@@ -212,6 +214,30 @@ def test_whether_a_process_has_ended(ended):
             child.wait()
         assert ended(child.pid, 10)
     assert not _wait_for_exit(id(child), 0.2)
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
+def test_process_has_ended_with_many_open_files(monkeypatch):
+    """The end of a process is noticed also by a process with more than 1,024 open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    pidfd_open = os.pidfd_open
+
+    def high_pidfd_open(pid):
+        handle = pidfd_open(pid)
+        try:
+            return fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, 1024)
+        finally:
+            os.close(handle)
+
+    monkeypatch.setattr(os, "pidfd_open", high_pidfd_open)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    try:
+        with subprocess.Popen(["sleep", "60"]) as child:
+            assert not _wait_for_exit(child.pid, 0)
+            child.kill()
+            assert _wait_for_exit(child.pid, 60)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.skipif(celery.VERSION < (5, 7), reason="older Celery does not deliver such a message again")

@@ -13,7 +13,6 @@ from django_redlock.testing.conformance.leases import LeaseCases
 class OnOldCode:
     """The locks are shared with older code."""
 
-    kind = "timestamp"
     lacks = ("fair", "rlock", "rwlock", "semaphore", "striped", "multilock", "every")
     unit = "s"
 

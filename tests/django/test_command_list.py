@@ -191,6 +191,20 @@ def test_list_says_what_it_left_out(stores):
     assert "there are more than 1" in done.err
 
 
+def test_list_filters_before_the_limit(stores):
+    """--limit counts only the locks that the other options select."""
+    backend = stores["default"]
+    with ExitStack() as held:
+        for name in ("a", "b"):
+            held.enter_context(backend.lock(name))
+            held.enter_context(backend.semaphore(f"{name}:permits", limit=2))
+            held.enter_context(backend.rwlock(f"{name}:pages").read)
+        for kind in ("mutex", "semaphore", "rwlock"):
+            done = Done("redlock_list", "--kind", kind, "--limit", "1", "--format", "json")
+            assert [row["kind"] for row in done.json] == [kind]
+            assert "there are more than 1" in done.err
+
+
 def test_list_with_a_store_down(one_down):
     """With a store down the locks of others are listed, and the exit code is 1."""
     with one_down["default"].lock("stock"):

@@ -60,6 +60,18 @@ def test_release_finds_stripes(stores, answer):
     assert not lock.locked()
 
 
+def test_release_finds_the_lock_and_its_stripes(stores):
+    """A name selects the lock of that name and the stripes of that name, also while both are held."""
+    plain = stores["default"].lock("stock:17", on_lost="warn")
+    stripe = stores["default"].striped("stock:17", 4, on_lost="warn")
+    assert plain.acquire()
+    assert stripe.acquire()
+    rows = Done("redlock_release", "stock:17", "--yes", "--format", "json").json
+    assert sorted((row["kind"], row["result"]) for row in rows) == [("mutex", "released"), ("striped", "released")]
+    assert not plain.locked()
+    assert not stripe.locked()
+
+
 def test_release_by_kind_and_state(stores, held):
     """--kind and --state select what is released."""
     side = stores["default"].rwlock("prices", on_lost="warn").write

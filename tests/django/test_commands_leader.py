@@ -193,6 +193,7 @@ def test_timeout(launch, backend, redis_server):
     [
         (["--skip-if-locked"], "--leader waits"),
         (["--on-lost", "warn"], "--leader waits"),
+        (["--every", "23h"], "--leader waits"),
         (["--ttl", "4", "--grace", "3"], "--grace is at most 1.6 s"),
         (["--ttl", "-1"], "ttl"),
     ],

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.management.process_group import ProcessGroup
+from tests.django.commands import Done
 from tests.support.service import poll
 
 ROOT = Path(__file__).parents[2]
@@ -149,14 +151,30 @@ def test_waits(start, backend):
     assert process.communicate(timeout=30)[0] == "ran\n"
 
 
-def test_interrupted_while_it_waits(start, backend):
-    """Ctrl-C while it waits ends it without a traceback, and nothing runs."""
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signal_while_it_waits(start, backend, number, code):
+    """A signal while it waits ends it without a traceback, and nothing runs.
+
+    It must have a handler: the kernel drops a signal without one to process 1 of a container.
+    """
     with backend.lock("job"):
         process = start("job", "--", "echo", "ran")
         poll(lambda: backend.describe("job").waiters == 1, timeout=120, what="a waiter")
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
-    assert (process.returncode, out, err) == (130, "", "")
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (code, "", "")
+
+
+def test_signal_before_the_command(stores, monkeypatch):
+    """A signal between the grant and the start of the command releases the lock."""
+
+    def run(*_):
+        assert stores["default"].describe("job") is not None
+        raise SystemExit(143)  # as the handler of SIGTERM does
+
+    monkeypatch.setattr(ProcessGroup, "run", run)
+    assert Done("redlock_run", "job", "true").code == 143
+    assert stores["default"].describe("job") is None
 
 
 def test_store_down(run, redis_server):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -16,6 +16,12 @@ from ...inspection import Listed, list_locks, pattern_for
 from ..base import StoreCommand, at_least
 
 CLEAR = "\x1b[H\x1b[2J"
+FILTERS: dict[str, Callable[[LockInfo], Collection[str]]] = {  # each option, and the values of a lock that match it
+    "kind": lambda held: {held.kind},
+    "state": lambda held: set(map(state_of, owners(held))),
+    "host": lambda held: {owner.host for owner in owners(held)},
+    "task": lambda held: set(map(task_of, owners(held))),
+}
 FIELDS = tuple(as_dict("", LockInfo("", "", Owner(), None)))
 _FOREVER = float("inf")
 SORT: dict[str, Callable[[str, LockInfo], Any]] = {
@@ -54,9 +60,7 @@ class Command(StoreCommand):
         failed = False
         try:
             while True:
-                # With max_keys, the scan doesn't end at the limit of locks, so it finds all locks with waiters.
-                pattern = pattern_for(options["search"])
-                seen = [list_locks(alias, pattern, options["limit"], sys.maxsize) for alias in aliases]
+                seen = [_selected(alias, options) for alias in aliases]
                 failed = any(each.error for each in seen)
                 self._print(seen, options)
                 if options["watch"] is None:
@@ -69,7 +73,7 @@ class Command(StoreCommand):
             raise SystemExit(1)
 
     def _print(self, seen: list[Listed], options: dict[str, Any]) -> None:
-        found = [(each.alias, held) for each in seen for held in each.locks if _wanted(held, options)]
+        found = [(each.alias, held) for each in seen for held in each.locks]
         found.sort(key=lambda pair: (SORT[options["sort"]](*pair), pair[1].name, pair[0]))
         if options["watch"] is not None and self.stdout.isatty():
             self.stdout.write(CLEAR, ending="")
@@ -88,15 +92,14 @@ class Command(StoreCommand):
                 self.stderr.write(f"{each.alias}: there are more than {len(each.locks)}; see --limit, or search")
 
 
-def _wanted(held: LockInfo, options: dict[str, Any]) -> bool:
-    """Return whether the lock matches the command's options ``--kind``, ``--state``, ``--host`` and ``--task``.
+def _selected(alias: str, options: dict[str, Any]) -> Listed:
+    """List the locks of one store that match the command's options, at most ``--limit``.
 
     A lock with several holders matches an option if any holder does.
     """
-    values = {
-        "kind": {held.kind},
-        "state": set(map(state_of, owners(held))),
-        "host": {owner.host for owner in owners(held)},
-        "task": set(map(task_of, owners(held))),
-    }
-    return all(options[option] is None or options[option] in found for option, found in values.items())
+    chosen = {option: options[option] for option in FILTERS if options[option] is not None}
+    limit = options["limit"]
+    # With max_keys, the scan doesn't end at the limit of locks, so it finds all locks with waiters.
+    seen = list_locks(alias, pattern_for(options["search"]), None if chosen else limit, sys.maxsize)
+    found = [held for held in seen.locks if all(value in FILTERS[option](held) for option, value in chosen.items())]
+    return seen._replace(locks=found[:limit], complete=seen.complete and len(found) <= limit)

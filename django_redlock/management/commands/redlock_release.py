@@ -81,14 +81,13 @@ class Command(StoreCommand):
         for alias in aliases:
             for name in options["names"] or ["*"]:
                 try:
-                    rows = list(_named(alias, name, options))
+                    for held in _named(alias, name, options):
+                        found[alias, held.name] = Found(alias, held)
                 except ValueError as error:  # an invalid name of a lock
                     raise misused(error) from error
                 except (LockError, ImproperlyConfigured) as error:
                     self.failed = True
                     self.stderr.write(self.style.ERROR(f"{alias}: {name}: {explain(error)}"))
-                    continue
-                found.update({(alias, held.name): Found(alias, held) for held in rows})
         return [each for each in found.values() if _wanted(each.held, options)]
 
     def _release(self, each: Found) -> str:
@@ -118,14 +117,14 @@ class Command(StoreCommand):
 
 
 def _named(alias: str, name: str, options: dict[str, Any]) -> Iterator[LockInfo]:
-    """Yield the held locks of one store that a NAME selects: the lock, or its stripes, or all that match a glob."""
+    """Yield the held locks of one store that a NAME selects: the lock and its stripes, or all that match a glob."""
     backend = locks[alias]
     if not options["names"] or (not options["exact"] and GLOB & set(name)):
         yield from backend.held(name)
         return
     if held := backend.describe(name):
         yield held
-    elif not options["exact"]:
+    if not options["exact"]:
         yield from (each for each in backend.held(f"{{{glob_escape(name)}}}#*") if is_stripe(each.name))
 
 

@@ -78,9 +78,11 @@ settings: it was not run."""
             raise misused("no command: redlock_run NAME -- COMMAND")
         if options["skip_if_locked"] and options["timeout"]:
             raise misused("--skip-if-locked does not wait: it can't be combined with --timeout")
-        if options["leader"] and (options["skip_if_locked"] or options["on_lost"] == "warn"):
-            raise misused("--leader waits until it leads, and stops the command when it no longer leads")
-        raise SystemExit((self._lead if options["leader"] else self._run)(**options))
+        every = options["every"] is not None
+        if options["leader"] and (every or options["skip_if_locked"] or options["on_lost"] == "warn"):
+            raise misused("--leader waits, runs the command in every term, and stops it at the end of the term")
+        with ended_in_order():
+            raise SystemExit((self._lead if options["leader"] else self._run)(**options))
 
     def _run(self, *, name: str, command: list[str], using: str, skip_if_locked: bool, **options: Any) -> int:
         child = ProcessGroup(command, GRACE if options["grace"] is None else options["grace"])
@@ -114,7 +116,11 @@ settings: it was not run."""
             return self._complain(str(error), STORE_DOWN)
         except LockError as error:
             return self._complain(str(error), NOT_GOT)
-        code = self._run_child(child, name, held.fencing_token)
+        try:
+            code = self._run_child(child, name, held.fencing_token)
+        except (KeyboardInterrupt, SystemExit) as ended:  # no command runs: a running one would have got the signal
+            held.__exit__(type(ended), ended, ended.__traceback__)
+            raise
         try:
             held.release()
         except LockLost:
@@ -144,7 +150,7 @@ settings: it was not run."""
             candidate = store.leader(name, on_lost=stop, ttl=ttl, stop_before=grace + margin, owner=owner)
         except (ValueError, LockError) as error:
             raise misused(error) from error
-        with ended_in_order(), candidate:
+        with candidate:
             while candidate.wait(timeout):
                 timeout = None
                 token, child = candidate.fencing_token, ProcessGroup(command, grace)

@@ -141,7 +141,7 @@ def test_held_among_other_keys(backend, redis, old):
         assert set(listed) == {"stock", "ours"}
         assert listed["ours"].owner.label == "me"
         assert str(listed["stock"].owner) == "unknown"
-        assert {held.kind for held in listed.values()} == {"timestamp"}
+        assert {held.kind for held in listed.values()} == {"mutex"}
         assert 0 < listed["stock"].remaining <= 13
         assert len(backend.held(limit=1)) == 1
 
