@@ -294,7 +294,10 @@ def _flow(entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) 
         if value is not _MISSING:
             return value
         if flight.unavailable:
-            raise copy(flight.unavailable)
+            found = yield from entry.look()  # another process may have stored the value meanwhile
+            if found.value is _MISSING:
+                raise copy(flight.unavailable)
+            return found.value
         if left <= 0:
             raise LockNotAcquired(lock.name, "another caller still computes the value")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import selectors
+import select
 import threading
 import time
 from collections.abc import Iterator
@@ -146,17 +146,16 @@ def _wait_for_exit(pid: int, timeout: float = 10.0) -> bool:
     On Linux, a zombie counts as exited. Returns ``False`` for a greenlet, whose ``pid`` is an address.
     """
     try:
-        handle = os.pidfd_open(pid)
+        poll, handle = select.poll(), os.pidfd_open(pid)  # select.select() takes no file descriptor above 1023
     except ProcessLookupError:
         return True
     except OverflowError:  # a greenlet, for which Celery gives its address as the process id
         return False
-    except (AttributeError, OSError):  # not Linux
+    except (AttributeError, OSError):  # not Linux, or patched by eventlet, which removes poll()
         return _gone(pid, timeout)
     try:
-        with selectors.DefaultSelector() as selector:  # select.select() takes no file descriptor above 1023
-            selector.register(handle, selectors.EVENT_READ)
-            return bool(selector.select(timeout))
+        poll.register(handle, select.POLLIN)
+        return bool(poll.poll(timeout * 1000))
     finally:
         os.close(handle)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from celery import Task
 
+from ..core.events import logger
 from . import execution
 from .check_tasks import CheckTasks
 from .cleanup import request_of
@@ -41,8 +42,11 @@ def patch(task: type[Any]) -> None:
     if "redlock" in vars(task):
         return
     if options is None:
-        if hasattr(task, "redlock"):
+        if isinstance(getattr(task, "redlock", None), CeleryTaskLock):
             task.redlock = property()  # hides the lock of the parent's body: a task has no such attribute
+            logger.warning(
+                "task %s has no lock: its run() is not decorated, unlike run() of its parent class", task.__name__
+            )
         return
     if not issubclass(task, SingleInstanceMixin):
         bases = list(task.__bases__)

@@ -295,3 +295,16 @@ def test_messages_of_replaced_calls_are_not_sent(player):
     assert keep(player, "b", b"B")
     assert player.play("start", "c", "1") == "granted"
     assert player.play("end", "c", "1") == 1
+
+
+def test_replaced_calls_leave_nothing(player, redis_server):
+    """Calls that are put off and replaced during one body leave no ids in the list of the order."""
+    player = Player(player.store, "until_and_while_executing")
+    player.play("submit", "a", "1")
+    player.play("start", "a", "1")
+    for task in "bcdef":
+        assert player.play("submit", task, "1", replace=True) == "granted"
+        assert keep(player, task, task.upper().encode())
+    with redis_server.client() as client:
+        assert client.llen(player.keys.lock + b":put_off:order") <= 1
+    assert player.play("end", "a", "1") == [1, b"F"]

@@ -223,6 +223,26 @@ def test_a_crowd_while_the_store_is_down(cache, settings, proxy, monkeypatch):
     assert len({id(each) for each in errors}) == 5  # each thread changes the traceback of its own error
 
 
+def test_a_value_that_comes_while_the_store_is_down(cache, settings, proxy, monkeypatch):
+    """A caller that waits for a failing request gets the value that another process has stored meanwhile."""
+    settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": proxy.url, "OPTIONS": {"node_timeout": 60}}}
+    join, joined = _Flight.join, []
+    monkeypatch.setattr(_Flight, "join", lambda flight, seconds: joined.append(flight) or join(flight, seconds))
+    proxy.hold("requests")
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(get_or_compute, cache, "key", Compute(), 60)
+        try:
+            poll(lambda: proxy.bytes["requests"], timeout=60, what="the request of the first caller")
+            other = pool.submit(get_or_compute, cache, "key", Compute("second"), 60)
+            poll(lambda: joined, timeout=60, what="the other caller")
+            cache.set("key", "of another process", 60)
+            poll(lambda: proxy.cut() or first.done(), timeout=60, what="the error of the first caller")
+        finally:
+            proxy.restore()
+        assert isinstance(first.exception(60), LockUnavailable)
+        assert other.result(60) == "of another process"
+
+
 @pytest.mark.parametrize(("early", "expected"), [(1e12, "new"), (1e-9, "old")])
 def test_early(cache, early, expected):
     """A larger ``early`` makes a caller compute sooner before the timeout."""

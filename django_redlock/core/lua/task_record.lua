@@ -76,7 +76,7 @@ local function find_blocker(task, token, states, limit)
 end
 
 -- Returns the key of a hash: delivery id -> message of a call that was put off. With ':order' a list of delivery ids,
--- also of those that have started or were replaced since.
+-- also of those that have started since.
 local function put_off_key()
   return KEYS[1] .. ':put_off'
 end

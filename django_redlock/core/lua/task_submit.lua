@@ -25,6 +25,7 @@ if not mine and (twin or rivals >= tonumber(ARGV[5])) then
   redis.call('HDEL', KEYS[1], rival.task)
   redis.call('SET', replaced_key(rival.delivery), '', 'PX', math.max(rival.due - now, ARGV[9]))
   redis.pcall('HDEL', put_off_key(), rival.delivery) -- while a Cluster moves the slot, it may be on another server
+  redis.pcall('LREM', put_off_key() .. ':order', 1, rival.delivery)
 end
 if body and body.delivery == ARGV[2] then return now_us end -- this request comes late: the task has started
 if body then -- queued when the body has ended

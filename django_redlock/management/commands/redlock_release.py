@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from django.core.exceptions import ImproperlyConfigured
@@ -14,7 +15,7 @@ from ...audit import log_force_release
 from ...backend_registry import locks
 from ...core.keys import glob_escape, is_stripe
 from ...core.lock_info import LockInfo
-from ...errors import LockError
+from ...errors import LockError, LockNotSupported
 from ...formatting import KINDS, STATES, age, as_dict, owners, state_of, task_of
 from ...inspection import explain
 from ...models import HeldLock
@@ -125,7 +126,8 @@ def _named(alias: str, name: str, options: dict[str, Any]) -> Iterator[LockInfo]
     if held := backend.describe(name):
         yield held
     if not options["exact"]:
-        yield from (each for each in backend.held(f"{{{glob_escape(name)}}}#*") if is_stripe(each.name))
+        with suppress(LockNotSupported):  # a store that can't list its locks
+            yield from (each for each in backend.held(f"{{{glob_escape(name)}}}#*") if is_stripe(each.name))
 
 
 def _wanted(held: LockInfo, options: dict[str, Any]) -> bool:
