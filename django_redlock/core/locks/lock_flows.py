@@ -17,9 +17,9 @@ from ..translatable import gettext_noop
 from ..values import Claim, Lease, Refusal, Seconds, new_token
 from . import state_mutex
 from .lease_state import EndedLease
-from .renewed_lease import FORCED_OR_FORGOTTEN, RenewedLease
+from .renewed_lease import RenewedLease
 from .self_deadlock import before_waiting, check_nesting
-from .with_blocks import LOST_TOKEN, NO_TOKEN
+from .with_blocks import NO_TOKEN
 
 FOREVER = float("inf")
 _LATE_GRANTS = 5  # number of leases that ended before their grant arrived, at which `acquire` raises
@@ -79,12 +79,8 @@ class LockFlows(RenewedLease):
             if isinstance(outcome, Refusal):
                 self._emit("refused", waited=now - start, reason="taken", holder=outcome.holder)
             else:
-                replaced = self.current_lease()
                 self.on_granted(outcome)
-                if replaced is not None:  # the store would have refused if that lease were still valid
-                    self._blocks.replace(replaced.effective_claim.token, LOST_TOKEN)
-                    self._emit_lost(FORCED_OR_FORGOTTEN, replaced)
-                elif self._blocks:
+                if self._blocks:
                     self._blocks.reacquired(outcome.effective_claim.token)
                 self._emit("acquired", claim.owner, waited=now - start)
             return outcome
@@ -229,11 +225,9 @@ class LockFlows(RenewedLease):
     def _leave_block_flow(self) -> Flow[None]:
         """Return the flow that releases the lease of the ``with`` block that ends.
 
-        It does nothing if the block has no lease. Raises ``LockLost`` if the lease of the block was lost and replaced.
+        It does nothing if the block has no lease.
         """
         token = self._blocks.leave()
-        if token == LOST_TOKEN:
-            raise LockLost(self.name)
         return self.release_flow(token) if token != NO_TOKEN else _release_nothing()
 
     def describe_flow(self) -> Flow[LockInfo | None]:

@@ -6,7 +6,6 @@ from ..caller_identity import caller
 from . import state_mutex
 
 NO_TOKEN = b""  # the token of a `with` block that has nothing to release: its lease was handed off, or switch() failed
-LOST_TOKEN = b"lost"  # the token of a `with` block whose lease was lost, after the handle has acquired the lock again
 
 
 class WithBlocks(list[tuple[int, bytes]]):
