@@ -86,7 +86,7 @@ def test_errors(service, backend, acquire, unique):
 def test_waiters(service, unique, fault):
     """A waiter, which needs a connection of its own, gets an error if the provider fails or does not return."""
     with (
-        contextlib.closing(RedisBackend("cache:node0", ttl=60, node_timeout=4, history=False)) as backend,
+        contextlib.closing(RedisBackend("cache:node0", ttl=60, node_timeout=10, history=False)) as backend,
         backend.lock(unique),
     ):
         if fault == "error":
@@ -94,4 +94,4 @@ def test_waiters(service, unique, fault):
         else:
             service.answers.clear()
         with pytest.raises(LockUnavailable):
-            backend.lock(unique).acquire(timeout=0.5)
+            backend.lock(unique).acquire(timeout=60)

@@ -30,12 +30,12 @@ def client(request, server):
 
 @pytest.fixture
 def last_attempts(client, monkeypatch):
-    """The tokens under which waiters named "late" ask for the last time, and the event before which none is sent."""
+    """The tokens under which waiters named "late waiter" ask for the last time, and the event that they wait for."""
     backend, tokens, may_send = client.backend, set(), threading.Event()
     perform, aperform = backend.perform, backend.aperform
 
     def delay(request):
-        if type(request) is EvalScript and request.script.name == "mutex_acquire" and b"late" in request.args[1]:
+        if type(request) is EvalScript and request.script.name == "mutex_acquire" and b"late waiter" in request.args[1]:
             tokens.add(request.args[0])
             assert may_send.wait(3 * TEST_TIMEOUT)
 
@@ -56,7 +56,7 @@ def test_share_the_error(client, server, unique, last_attempts):
     with futures.ThreadPoolExecutor(WAITERS + 1) as pool, server.client() as direct:
         leader = pool.submit(client.lock(unique).acquire, True, 3 * TEST_TIMEOUT)
         assert eventually(lambda: direct.info("clients")["blocked_clients"])
-        waiting = [pool.submit(client.lock(unique, owner="late").acquire, True, 0.05) for _ in range(WAITERS)]
+        waiting = [pool.submit(client.lock(unique, owner="late waiter").acquire, True, 0.05) for _ in range(WAITERS)]
         assert eventually(lambda: tokens)
         (queue,) = queues.values()
         assert eventually(lambda: len(queue.last_attempt.wake_events) == WAITERS - 1)

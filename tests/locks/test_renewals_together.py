@@ -12,7 +12,7 @@ from django_redlock.errors import LockLost
 
 def test_each_lease_has_its_own_outcome(start, redis_url, redis_server, unique):
     """Of many leases, those of locks that were released by force are lost. All others are extended."""
-    backend = start(contextlib.closing(RedisBackend(redis_url, ttl=200, node_timeout=5)))
+    backend = start(contextlib.closing(RedisBackend(redis_url, ttl=200, node_timeout=20)))
     locks = [backend.lock(f"{unique}:{number}", fencing=number % 2 == 0) for number in range(2 * MAX_MUTEXES + 6)]
     assert all(lock.acquire(False) for lock in locks)
     forced = {locks[1], locks[-1]}
@@ -31,7 +31,7 @@ def test_each_lease_has_its_own_outcome(start, redis_url, redis_server, unique):
 
 def test_a_lock_that_the_server_refuses_to_extend(start, redis_url, redis_server, unique):
     """An error reply about one lock, whose key has another type, does not stop the renewal of later batches."""
-    backend = start(contextlib.closing(RedisBackend(redis_url, ttl=200, node_timeout=5)))
+    backend = start(contextlib.closing(RedisBackend(redis_url, ttl=200, node_timeout=20)))
     refused, *others = [backend.lock(f"{unique}:{number}") for number in range(BATCH + 5)]
     assert all(lock.acquire(False) for lock in (refused, *others))
     with redis_server.client() as direct:

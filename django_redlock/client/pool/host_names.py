@@ -24,7 +24,7 @@ on_fork(_lookups.clear)  # the child has none of the threads
 class Resolving:
     """A mixin for redis-py's asyncio connections that looks up the host in a thread and tries each of its addresses.
 
-    ``redlock_timeout`` limits the attempt to connect to one address, in seconds.
+    ``redlock_timeout`` limits the attempt to connect to one address, in seconds. All addresses share twice that time.
     """
 
     host: str
@@ -34,9 +34,10 @@ class Resolving:
 
     async def _connect(self) -> None:
         addresses = await _addresses(self.host, self.port)
+        seconds = min(1.0, 2 / len(addresses)) * self.redlock_timeout
         for self._address in addresses:
             try:
-                async with LoopDeadline(self.redlock_timeout):
+                async with LoopDeadline(seconds):
                     await super()._connect()  # type: ignore[misc]
             except OSError:
                 if self._address is addresses[-1]:
