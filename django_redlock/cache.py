@@ -22,7 +22,7 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT
 from django.core.exceptions import ImproperlyConfigured
 
 from .backend_registry import DEFAULT_ALIAS, locks
-from .core.caller_identity import calling
+from .core.caller_identity import calling, running_loop
 from .core.events import logger
 from .core.flow.drivers import adrive, drive
 from .core.fork import on_fork
@@ -243,8 +243,11 @@ class _Flight:
     def join(self, seconds: float | None) -> Any:
         """Wait up to ``seconds`` (``None``: no limit) for the value, and return it.
 
-        Returns `_MISSING` after a timeout, or if the caller that computes or fetches the value has failed.
+        Returns `_MISSING` after a timeout, or if the caller that computes or fetches the value has failed. Raises
+        ``RuntimeError`` in a coroutine, whose event loop may have to run the computation.
         """
+        if running_loop() is not None:
+            raise RuntimeError("get_or_compute() would block the event loop; in a coroutine use aget_or_compute()")
         with suppress(TimeoutError):
             return self._value.result(seconds)
         return _MISSING

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ..core.algorithms.single_node import run_idempotent
+from ..core.algorithms.single_node import RETRY_SECONDS, run_idempotent
 from ..core.flow.drivers import adrive
 from ..core.flow.replies import waited
 from ..core.flow.requests import Block, BlockThenEval, EvalScript, Fault
@@ -142,6 +142,8 @@ class Multiplexer:
         if kind is Block:
             return await connections.listen((request.key, *request.more_keys), request.seconds)
         block = await connections.listen((request.wake_key, *request.more_keys), request.seconds)
+        if type(block) is Fault and not block.refused:  # no connection: the acquire would be repeated without a pause
+            await asyncio.sleep(min(request.seconds, RETRY_SECONDS[0]))
         return waited(block, await self._perform(request.script_call))
 
     def _connections(self, node: int) -> LoopConnections:

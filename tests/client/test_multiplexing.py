@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import warnings
 import weakref
 
 import pytest
@@ -15,6 +16,7 @@ from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.exclusion import WAKE
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from tests.support.cluster import Cluster
+from tests.support.service import poll
 
 FEW = 6  # one for all requests, 4 for waiters that block, and one on which all other waiters block
 SHORT = 0.05
@@ -292,7 +294,48 @@ def test_an_ended_loop(server, unique, woken):
             await handle.arelease()
         return weakref.ref(asyncio.get_running_loop())
 
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+        gc.collect()  # what tests before have left
     with contextlib.closing(RedisBackend(server.url, node_timeout=5)) as backend:
         loop = asyncio.run(scenario())
         gc.collect()
         assert loop() is None
+
+
+def test_loops_that_are_closed_at_once(server, admin, unique):
+    """Connections of event loops that ended without ``shutdown_asyncgens()`` are closed when another loop connects."""
+
+    async def pair(backend):
+        async with backend.lock(unique):
+            pass
+
+    # The warnings are asyncio's own, for each connection of such a loop.
+    ignored = warnings.catch_warnings(action="ignore", category=ResourceWarning)
+    with contextlib.closing(RedisBackend(server.url, node_timeout=20, history=False)) as backend, ignored:
+        for _ in range(6):
+            loop = asyncio.new_event_loop()
+            loop.run_until_complete(pair(backend))
+            loop.close()
+            del loop
+            gc.collect()
+        poll(lambda: connections(admin) < 4, timeout=60, what="the end of the connections")
+        asyncio.run(pair(backend))
+        gc.collect()
+
+
+async def test_a_waiter_that_can_not_connect(server, admin, unique):
+    """While no connection can be opened, a waiter on the shared connection asks with pauses."""
+    async with opened(server.url, history=False) as backend:
+        holders = [backend.lock(f"{unique}:{number}", ttl=300) for number in range(multiplexer.OWN_CONNECTIONS + 1)]
+        await asyncio.gather(*(holder.aacquire() for holder in holders))
+        waiters = [
+            asyncio.create_task(backend.lock(holder.name).aacquire(timeout=3 * TEST_TIMEOUT)) for holder in holders[1:]
+        ]
+        await until(lambda: admin.info("clients")["blocked_clients"] == len(waiters))
+        admin.config_set("maxclients", len(admin.client_list()))
+        before = admin.info("commandstats")["cmdstat_evalsha"]["calls"]
+        assert not await backend.lock(holders[0].name).aacquire(timeout=2)
+        assert admin.info("commandstats")["cmdstat_evalsha"]["calls"] - before < 100
+        admin.config_set("maxclients", 10_000)
+        await asyncio.gather(*(holder.arelease() for holder in holders))
+        assert all(await asyncio.gather(*waiters))

@@ -144,6 +144,23 @@ def test_a_cache_of_another_thread():
         assert future.result(60) == "new"
 
 
+async def test_a_blocking_call_in_a_coroutine(cache):
+    """A blocking call does not wait for a computation that its own event loop has to run."""
+    started, may_end = asyncio.Event(), asyncio.Event()
+
+    async def compute():
+        started.set()
+        await may_end.wait()
+        return "value"
+
+    computing = asyncio.create_task(aget_or_compute(cache, "key", compute, 60))
+    await started.wait()
+    with pytest.raises(RuntimeError, match="in a coroutine use aget_or_compute"):
+        get_or_compute(cache, "key", Compute(), 60)
+    may_end.set()
+    assert await computing == "value"
+
+
 @pytest.mark.parametrize("error", [RuntimeError("no answer"), LockUnavailable("a lock", "no answer")])
 def test_a_failure_is_its_callers_own(cache, error):
     """A caller whose computation fails gets the exception, and a waiter computes again."""

@@ -55,10 +55,20 @@ class LoopPool:
         """Return the connections of the running loop. They will be closed when the loop ends."""
         loop = asyncio.get_running_loop()
         if (found := self._by_loop.get(loop)) is None:
+            self._forget_closed_loops()
             connections = OpenConnections()
             found = self._by_loop[loop] = _OfLoop(connections, _close_with_loop(connections, self._by_loop))
             await anext(found.closer)
         return found.connections
+
+    def _forget_closed_loops(self) -> None:
+        """Drop the connections of loops that were closed without ``shutdown_asyncgens()``.
+
+        Nothing can close these connections but the garbage collector: each refers to its loop.
+        """
+        for loop in filter(None, [ref() for ref in self._by_loop.keyrefs()]):
+            if loop.is_closed():
+                self._by_loop.pop(loop, None)
 
     def current(self) -> OpenConnections | None:
         """Return the connections of the running loop; ``None`` before `open` and after `aclear`."""

@@ -129,11 +129,9 @@ class Lock(LockFlows):
                 f"lock {self.name!r}: acquire() would block the event loop; "
                 "in a coroutine use `await lock.aacquire()` or `async with lock`"
             )
-        self._loop = None
         return drive(self.acquire_flow(wait), self.store.perform)
 
     async def _aacquire(self, wait: float) -> Lease | Refusal:
-        self._loop = running_loop()
         return await adrive(self.acquire_flow(wait), self.store.aperform)
 
     def _blocking_seconds(self) -> float:

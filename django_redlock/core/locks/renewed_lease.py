@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 
 from ...errors import LockLost
-from ..caller_identity import calling
+from ..caller_identity import calling, running_loop
 from ..flow.requests import Fault, Flow
 from ..renewal.registry import renewal
 from ..translatable import gettext_noop
@@ -26,10 +26,10 @@ class RenewedLease(LeaseState):
 
     def on_granted(self, lease: Lease) -> None:
         """Start to hold ``lease``, and schedule its renewal."""
-        acquired_by = calling()
+        acquired_by, loop = calling(), running_loop()
         with state_mutex.mutex:
             self._lease, self._extension, self._lost = lease, None, False
-            self.acquired_by = acquired_by
+            self.acquired_by, self._loop = acquired_by, loop
         self._schedule_renewal(lease)
 
     def hand_over_flow(self, token: bytes | None = None) -> Flow[Lease]:
