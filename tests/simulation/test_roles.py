@@ -87,7 +87,7 @@ def test_it_finds_a_lost_lead_that_is_released_at_once(monkeypatch: pytest.Monke
     ("name", "right", "wrong"),
     [
         ("mutex_release", "if tonumber(ARGV[2]) > 0 then", "if false then"),
-        ("periodic_extend", "if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then", "if true then"),
+        ("periodic_extend", "math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2]))", "ARGV[2]"),
     ],
 )
 def test_it_finds_a_period_that_ends_early(name: str, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
