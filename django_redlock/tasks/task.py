@@ -40,7 +40,10 @@ else:
 
 
 class ProtectedDjangoTask(_Task):
-    """Mixin for the framework's ``Task`` class. Each call holds a lock while it is queued and runs, or only runs."""
+    """Mixin for the framework's ``Task`` class. A call holds a lock while it is queued or runs, or only while it runs.
+
+    The mode of the task decides which.
+    """
 
     __slots__ = ()
 

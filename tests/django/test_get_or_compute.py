@@ -219,45 +219,46 @@ def test_stale_while_the_store_is_down(cache, settings, own_redis):
         get_or_compute(cache, "other", Compute("never"), 60)
 
 
-def test_a_crowd_while_the_store_is_down(cache, settings, proxy, monkeypatch):
-    """All callers of a process that wait for one request to the lock store get its LockUnavailable."""
+@pytest.fixture
+def fail_together(cache, settings, proxy, monkeypatch):
+    """Return a function that starts a caller and ``others``, which wait for its request to the store, and cuts it off.
+
+    ``before``: called when all wait. The function returns the futures of the callers, the asking one first.
+    """
     settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": proxy.url, "OPTIONS": {"node_timeout": 60}}}
     join, joined = _Flight.join, []
     monkeypatch.setattr(_Flight, "join", lambda flight, seconds: joined.append(flight) or join(flight, seconds))
-    proxy.hold("requests")
-    with ThreadPoolExecutor(5) as pool:
-        first = pool.submit(get_or_compute, cache, "key", Compute(), 60)
-        try:
-            poll(lambda: proxy.bytes["requests"], timeout=60, what="the request of the first caller")
-            others = [pool.submit(get_or_compute, cache, "key", Compute("second"), 60) for _ in range(4)]
-            poll(lambda: len(joined) == 4, timeout=60, what="the other callers")
-            poll(lambda: proxy.cut() or first.done(), timeout=60, what="the error of the first caller")
-        finally:
-            proxy.restore()
-        errors = [each.exception(60) for each in (first, *others)]
+
+    def run(others, before=lambda: None):
+        proxy.hold("requests")
+        with ThreadPoolExecutor(others + 1) as pool:
+            first = pool.submit(get_or_compute, cache, "key", Compute(), 60)
+            try:
+                poll(lambda: proxy.bytes["requests"], timeout=60, what="the request of the first caller")
+                waiting = [pool.submit(get_or_compute, cache, "key", Compute("second"), 60) for _ in range(others)]
+                poll(lambda: len(joined) == others, timeout=60, what="the other callers")
+                before()
+                poll(lambda: proxy.cut() or first.done(), timeout=60, what="the error of the first caller")
+            finally:
+                proxy.restore()
+            return [first, *waiting]
+
+    return run
+
+
+def test_a_crowd_while_the_store_is_down(fail_together):
+    """All callers of a process that wait for one request to the lock store get its LockUnavailable."""
+    errors = [each.exception(60) for each in fail_together(4)]
     assert [type(each) for each in errors] == [LockUnavailable] * 5
     assert len({str(each) for each in errors}) == 1
     assert len({id(each) for each in errors}) == 5  # each thread changes the traceback of its own error
 
 
-def test_a_value_that_comes_while_the_store_is_down(cache, settings, proxy, monkeypatch):
+def test_a_value_that_comes_while_the_store_is_down(cache, fail_together):
     """A caller that waits for a failing request gets the value that another process has stored meanwhile."""
-    settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": proxy.url, "OPTIONS": {"node_timeout": 60}}}
-    join, joined = _Flight.join, []
-    monkeypatch.setattr(_Flight, "join", lambda flight, seconds: joined.append(flight) or join(flight, seconds))
-    proxy.hold("requests")
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(get_or_compute, cache, "key", Compute(), 60)
-        try:
-            poll(lambda: proxy.bytes["requests"], timeout=60, what="the request of the first caller")
-            other = pool.submit(get_or_compute, cache, "key", Compute("second"), 60)
-            poll(lambda: joined, timeout=60, what="the other caller")
-            cache.set("key", "of another process", 60)
-            poll(lambda: proxy.cut() or first.done(), timeout=60, what="the error of the first caller")
-        finally:
-            proxy.restore()
-        assert isinstance(first.exception(60), LockUnavailable)
-        assert other.result(60) == "of another process"
+    first, other = fail_together(1, before=lambda: cache.set("key", "of another process", 60))
+    assert isinstance(first.exception(60), LockUnavailable)
+    assert other.result(60) == "of another process"
 
 
 @pytest.mark.parametrize(("early", "expected"), [(1e12, "new"), (1e-9, "old")])
