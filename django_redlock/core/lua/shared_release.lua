@@ -1,5 +1,4 @@
 -- Release a share of a lock with several shares, and wake one waiter.
--- USES fair_queue
 -- KEYS 1 lock (as shared_acquire's; alone, as mutex_release's)
 -- ARGV 1 token  2 keep in ms (>0: keep it that much longer without a holder)
 -- Returns 1 released, 0 the token holds no share.
@@ -29,5 +28,7 @@ if freed == 0 then return 0 end
 if last > now then redis.call('PEXPIRE', KEYS[1], last - now) end
 -- An rlock with other shares is not free: its shares belong to one holder.
 if keep > 0 or (kind == 'rlock' and last > now) then return 1 end
-if redis.pcall('EXISTS', KEYS[1] .. ':waiters') == 1 then wake_one(KEYS[1]) end
+if redis.pcall('EXISTS', KEYS[1] .. ':waiters') ~= 1 then return 1 end
+-- USES fair_queue
+wake_one(KEYS[1])
 return 1
