@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import random
 import time
+from hashlib import sha1
 from typing import Any
 
 from celery import Celery
 from kombu.serialization import dumps
 from kombu.utils import json
 
+from ..client.redact import redact
 from ..core.events import logger
 from ..errors import LockError
 from ..single_instance.call import TaskCall
@@ -70,12 +72,16 @@ def end_delivery(task: ProtectedTask, call: TaskCall) -> None:
 def send(app: Celery, copy: bytes | None) -> None:
     """Send the message ``copy`` that `put_off` has stored. Does nothing for ``None``.
 
-    Errors are logged and not raised, because the copy with the ETA has been sent before.
+    A message of another broker than that of ``app`` is dropped: apps with different brokers may have a lock in common.
+    Errors are logged and not raised. In both cases the copy with the ETA has been sent before.
     """
     if copy is None:
         return
     try:
         message = json.loads(copy)
+        if message.pop("broker") != _broker_digest(app):
+            logger.info("task [%s] of another broker is tried again at its ETA only", message["correlation_id"])
+            return
         body = message.pop("body")
         body = body.encode("latin-1") if message.pop("binary") else body
         retry = {"retry": app.conf.task_publish_retry, "retry_policy": app.conf.task_publish_retry_policy}
@@ -85,10 +91,21 @@ def send(app: Celery, copy: bytes | None) -> None:
         logger.warning("a task that was put off is tried again at its ETA only: %r", error)
 
 
+def _broker_digest(app: Celery) -> str:
+    """Return a digest of the address of the broker to which ``app`` sends, without user and password.
+
+    Transport options that are texts belong to the address, for example a key prefix or the name of a Sentinel's master.
+    """
+    broker: Any = app.connection_for_write()
+    options = sorted((name, value) for name, value in broker.transport_options.items() if isinstance(value, str))
+    address = (broker.transport_cls, redact(broker.hostname), broker.port, broker.virtual_host, options)
+    return sha1(repr(address).encode(), usedforsecurity=False).hexdigest()
+
+
 def _prompt_copy(task: ProtectedTask, message: Message) -> bytes | None:
     """Return a copy of the running task's message without an ETA, as JSON with the arguments of ``Producer.publish``.
 
-    Returns ``None`` for a copy of more than `MAX_MESSAGE_BYTES` bytes.
+    The JSON also has the digest of the broker. Returns ``None`` for a copy of more than `MAX_MESSAGE_BYTES` bytes.
     """
     with task.app.producer_pool.acquire(block=True) as producer:
         recorder = _Recorder(producer)
@@ -103,6 +120,7 @@ def _prompt_copy(task: ProtectedTask, message: Message) -> bytes | None:
         "content_encoding": content_encoding,
         "body": text,
         "binary": text is not data,
+        "broker": _broker_digest(task.app),
     }
     copy: bytes = json.dumps(kept).encode()
     return copy if len(copy) <= MAX_MESSAGE_BYTES else None

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import enum
 import os
 import pickle
 import uuid
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+from django.contrib.auth.models import Group, User
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kombu.exceptions import EncodeError
@@ -81,6 +84,63 @@ def test_nothing_that_pickle_can_send_is_refused(kind):
     one, same, other = kind(1), kind(1), kind(2)
     assert canonical(one, "pickle") == canonical(same, "pickle") != canonical(other, "pickle")
     assert canonical(pickle.loads(pickle.dumps(one)), "pickle") == canonical(one, "pickle")  # noqa: S301
+
+
+class Person(Opaque):
+    def __str__(self):
+        return "John Smith"
+
+
+class Size(enum.Enum):
+    SMALL, LARGE = 1, 2
+
+    def __str__(self):
+        return "a size"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (Person(1), Person(2)),
+        (Person({"n": [1]}), Person({"n": [2]})),
+        (Size.SMALL, Size.LARGE),
+        (ValueError("x"), ValueError("x", None), TypeError("x")),
+        (dt.time(12), dt.time(12, fold=1)),
+        (set(), frozenset(), {}, [], {1}, frozenset({1})),
+        (User(username="Jo", email="a@b.example"), User(username="Jo", email="c@d.example")),
+    ],
+    ids=lambda values: type(values[0]).__name__,
+)
+def test_different_objects_with_equal_texts(values):
+    """Objects whose texts for people are equal have different keys, because they are different arguments."""
+    names = [canonical(value, "pickle") for value in values]
+    assert len(set(names)) == len(values)
+    assert names == [canonical(pickle.loads(pickle.dumps(value)), "pickle") for value in values]  # noqa: S301
+
+
+def test_model_instances_are_named_by_their_row():
+    """Instances of one row have one key, whatever else they hold; those of other rows and models have other keys."""
+    row = canonical(User(pk=1, username="Jo"), "pickle")
+    assert row == "auth.User(1)" == canonical(User(pk=1, username="Al", last_login=dt.datetime.now(dt.UTC)), "pickle")
+    assert canonical([User(pk=2, username="Jo")], "pickle") == "[auth.User(2)]"
+    assert canonical(Group(pk=1, name="Jo"), "pickle") == "auth.Group(1)"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (b"\xff", "bytes(b'\\xff')"),
+        (dt.date(2026, 1, 2), "date(2026-01-02)"),
+        (dt.timedelta(hours=1), "timedelta(1:00:00)"),
+        (decimal.Decimal("1.50"), "Decimal(1.50)"),
+        (uuid.UUID(int=1), "UUID(00000000-0000-0000-0000-000000000001)"),
+        (Path("/a") / "b", f"{type(Path()).__name__}(/a/b)"),
+        ({"b", "a"}, 'set({"a","b"})'),
+    ],
+)
+def test_a_text_that_is_complete_stands_in_the_key(value, text):
+    """A value whose text shows all of it can be read in its key."""
+    assert canonical(value, "pickle") == text
 
 
 def test_a_default_that_can_not_be_sent_is_not_refused():

@@ -11,11 +11,12 @@ from functools import partial
 import pytest
 import redis
 from billiard.exceptions import WorkerLostError
+from celery import Celery
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.celery import is_duplicate
 from django_redlock.celery.messages import Message
-from django_redlock.celery.put_off import send
+from django_redlock.celery.put_off import _broker_digest, send
 from django_redlock.core.flow.drivers import drive
 from django_redlock.errors import LockNotAcquired
 from django_redlock.single_instance.transitions import keep_message
@@ -185,6 +186,43 @@ def test_a_prompt_copy_waits_for_its_eta_while_the_store_is_down(
         later = f"[{second.id}] is tried again at its ETA only"
         poll(lambda: later in worker.log(100_000) or seen.count("start") > 1, timeout=20, what="the prompt copy")
     assert (seen.count("start"), second.state) == (1, "PENDING")
+
+
+def test_a_call_on_another_broker_stays_there(tasks, start_worker, workers, seen, kept, go):
+    """The end of a body doesn't send a postponed call of another broker to its own broker. The call starts at its ETA.
+
+    Both brokers have a queue with this name and a worker that knows the task.
+    """
+    queue, name, other = workers("solo"), f"next_retry:{seen.name}", os.environ["CELERY_BROKER"].replace("/0", "/3")
+    with (
+        start_worker("prefork", queue, CELERY_BROKER=other) as elsewhere,
+        tasks.app.connection_for_write(other) as there,
+    ):
+        first = tasks.next_retry.apply_async((seen.name,), queue=queue)
+        seen.wait("start")
+        second = tasks.next_retry.apply_async((seen.name,), queue=queue, connection=there)
+        poll(lambda: kept(name) == 1, timeout=60, what="a kept message")
+        go()
+        assert first.get(timeout=60) == second.get(timeout=LATER) == seen.name
+        tasks.any_value.apply_async((seen.name,), queue=queue).get(timeout=60)  # comes after all that was in the queue
+        assert f"[{second.id}] received" not in workers.running["solo"].log(10_000_000)
+        assert f"[{second.id}] received" in elsewhere.log(10_000_000)
+    assert seen.count("start") == 2
+
+
+def test_brokers_are_compared_by_their_address():
+    """Databases, virtual hosts and key prefixes are brokers of their own. Users and failover make no difference."""
+
+    def digest(url, **options):
+        with Celery("brokers", broker=url, set_as_current=False) as app:
+            app.conf.broker_transport_options = options
+            return _broker_digest(app)
+
+    brokers = ["redis://h/1", "redis://h/2", "redis://i/1", "amqp://h/1", "redis+socket:///h?virtual_host=1"]
+    digests = [*map(digest, [*brokers, "redis+socket:///h?virtual_host=2"]), digest(brokers[0], global_keyprefix="a")]
+    assert len({*digests}) == len(digests)
+    same = ["redis://h/1", "redis://user:password@h/1", "redis://h/1;redis://i/1"]
+    assert {digest(url, visibility_timeout=number) for number, url in enumerate(same)} == {digests[0]}
 
 
 def test_the_process_of_the_body_is_killed(tasks, workers, seen, kept, go, long_eta):
