@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from . import fork
 from .events import Event, logger
+from .thread_mutex import new_mutex
 
 INTERVAL = 1.0  # seconds between two flushes
 MAX_RECORDS = 100_000  # records in the queue; further records are dropped
@@ -66,9 +67,9 @@ class EventQueue:
         self.dropped = 0
         self._queue: deque[EventRecord] = deque()
         self._work: deque[Work] = deque()
-        self._seeing = threading.Lock()
-        self._doing = threading.RLock()
-        self._mutex = threading.RLock()  # reentrant: a signal handler may record an event, too
+        self._seeing = new_mutex()
+        self._doing = new_mutex()
+        self._mutex = new_mutex()
         self._thread: threading.Thread | None = None  # runs or is being started
 
     def subscribe(self, name: str, listener: Listener) -> None:

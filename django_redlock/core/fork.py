@@ -18,6 +18,8 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from .thread_mutex import new_mutex
+
 Callback = TypeVar("Callback", bound=Callable[[], object])
 FORK_TIMEOUT = 0.5  # seconds
 
@@ -32,7 +34,7 @@ class ForkGuard:
     """
 
     def __init__(self) -> None:
-        self._mutex = threading.RLock()  # reentrant: a signal handler may fork, or use a lock
+        self._mutex = new_mutex()
         self._changed = threading.Condition(self._mutex)
         self._working: Counter[int] = Counter()  # thread -> depth
         self._forks = 0

@@ -8,6 +8,7 @@ from hashlib import sha1
 from typing import Any, NamedTuple
 
 from ..core.lock_info import LockInfo, read_lock_info
+from ..core.thread_mutex import new_mutex
 
 Words = Sequence[bytes]
 
@@ -110,7 +111,7 @@ class TaskTable:
     """All records of one ``LocMemBackend`` location by lock key and task id, and the past deliveries."""
 
     def __init__(self) -> None:
-        self.changed = threading.Condition()
+        self.changed = threading.Condition(new_mutex())
         self.locks: dict[bytes, dict[bytes, TaskRecord]] = {}
         self.past = Past(ExpiringKeys(), ExpiringKeys(), {})
 

@@ -108,7 +108,7 @@ ASYNC = [afunction, AsyncOnClass.as_view(), AsyncOnDispatch.as_view(), AsyncOnHa
 
 def called(view, name="sku", value="pear"):
     """Return the response of a sync or async view."""
-    if not asyncio.iscoroutinefunction(view):
+    if not iscoroutinefunction(view):
         return view(get("/"), **{name: value})
     return asyncio.run(closing(view(aget("/"), **{name: value})))
 

@@ -30,6 +30,10 @@ def body(name, waits):
     return name
 
 
+@task
+def without_a_lock(number): ...
+
+
 @single_instance_task(key="until:{name}")
 @task
 def until(name, waits=False):

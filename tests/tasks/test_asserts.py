@@ -10,16 +10,12 @@ import pytest
 from django_redlock.testing import assert_enqueued_once, assert_not_enqueued
 
 
-def plain(number): ...
-
-
 def test_without_a_lock(dummy, app):
     """Calls of a task without a lock are told apart by their arguments."""
-    task = app.task(plain)
-    task.enqueue(2)
-    assert_not_enqueued(task, 1)
-    first = task.enqueue(1)
-    assert assert_enqueued_once(task, 1).id == first.id
+    app.without_a_lock.enqueue(2)
+    assert_not_enqueued(app.without_a_lock, 1)
+    first = app.without_a_lock.enqueue(1)
+    assert assert_enqueued_once(app.without_a_lock, 1).id == first.id
 
 
 def test_enqueued_once(dummy, app, unique):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from ...core.lock_info import LockInfo, claim_digest, rwlock_owner
 from ...core.owner import Owner
 from ...core.primitives.base import MUTEX, Primitive
 from ...core.primitives.periodic import Period
+from ...core.thread_mutex import new_mutex
 from ...core.values import Claim, Lease, Refusal
 from ...errors import LockError, LockUnavailable
 from .fair_queue import ABANDONED_SECONDS, FairQueues
@@ -68,7 +68,7 @@ class LockTable:
     """The locks of one location and key prefix, with their holders and waiters."""
 
     def __init__(self) -> None:
-        self._mutex = threading.RLock()
+        self._mutex = new_mutex()
         self.held: dict[str, list[Holder]] = {}
         self.queues: defaultdict[str, deque[tuple[Claim, Callable[[], Any]]]] = defaultdict(deque)
         self.fair_queues = FairQueues()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -14,6 +13,7 @@ from ...core.fork import on_fork
 from ...core.lock_info import LockInfo
 from ...core.primitives.base import MUTEX, Primitive
 from ...core.renewal.registry import renewal
+from ...core.thread_mutex import new_mutex
 from ...core.translatable import gettext_noop
 from ...core.values import Claim, Lease, Refusal, Seconds, seconds
 from ...errors import LockNotSupported, LockUnavailable
@@ -94,7 +94,7 @@ class ZooKeeperBackend(StorageBackend):
         on_fork(self._begin_anew)
 
     def _reset(self) -> None:
-        self._opening = threading.RLock()
+        self._opening = new_mutex()
         self._session: Session | None = None
         # The threads of contenders and session have no strong reference to the backend, so it can be garbage-collected.
         self._contenders = Contenders(partial(_remove, weakref.ref(self)), self.clock)

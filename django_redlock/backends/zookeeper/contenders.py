@@ -10,6 +10,7 @@ from typing import Any
 
 from ...core import fork
 from ...core.events import logger
+from ...core.thread_mutex import new_mutex
 from ...core.values import Claim
 
 REMOVE_RETRY_SECONDS = 0.2  # pause between two tries to remove a znode while the ensemble doesn't reply
@@ -33,7 +34,7 @@ class Contender:
         self.written: float | None = None
         self.ends: float | None = None
         self.watches: str | None = None
-        self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock too
+        self._mutex = new_mutex()
         self._changed = False
         self._wake: Callable[[], Any] | None = None
 
@@ -75,7 +76,7 @@ class Contenders:
         self._clock = clock
         # Reentrant, because a signal handler may use a lock, too. Entered directly, not through the condition, for the
         # reason in `core.renewal.registry`.
-        self._mutex = threading.RLock()
+        self._mutex = new_mutex()
         self._changed = threading.Condition(self._mutex)
         self._here: dict[bytes, Contender] = {}
         self._leaving: dict[bytes, Contender] = {}

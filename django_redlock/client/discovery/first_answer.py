@@ -21,6 +21,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ...core import fork
+from ...core.thread_mutex import new_mutex
 from ..asyncio_timeouts import LoopDeadline
 from ..error_context import timed_out
 from ..pool import ServerPool
@@ -51,7 +52,7 @@ class Question(Generic[T]):
         self._errors: dict[str, Exception | None] = {server.where: None for server in servers}
         self._answers: list[T] = []
         self._callbacks: list[Callable[[], object]] = []
-        self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock, too
+        self._mutex = new_mutex()
 
     def when_over(self, callback: Callable[[], object]) -> None:
         """Have ``callback`` called when a server has answered or all have failed, or at once if the question is over.
@@ -116,7 +117,7 @@ class FirstAnswer(Generic[T]):
         self._ask = ask
         self._use = use
         self._seconds = seconds
-        self._mutex = threading.RLock()
+        self._mutex = new_mutex()
         self._pending: set[ServerPool] = set()  # servers that still owe an answer, perhaps to an earlier question
         self._question = Question[T]((), 0.0, use)
         self._question.over = True

@@ -10,6 +10,7 @@ from functools import partial
 from redis.exceptions import RedisError, ResponseError
 
 from ...core import fork
+from ...core.thread_mutex import new_mutex
 from ..deadlines import read_replies
 from ..faults import fault_of
 from ..node_protocol import Node
@@ -38,7 +39,7 @@ class Connector:
         fork.on_fork(self._reset)  # the child has none of the threads
 
     def _reset(self) -> None:
-        self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock, too
+        self._mutex = new_mutex()
         self._connecting: set[int] = set()
         self._probing: set[int] = set()
         self._failed: dict[int, tuple[float, Exception]] = {}  # node -> time until which the node is skipped, error

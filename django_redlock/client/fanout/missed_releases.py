@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from ...core import fork
 from ...core.flow.requests import EvalScript, Fault
+from ...core.thread_mutex import new_mutex
 from ..node_protocol import Node
 from .background_connector import DOWN_SECONDS
 from .in_flight import InFlightConnection
@@ -27,7 +28,7 @@ class MissedReleases:
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
-        self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock, too
+        self._mutex = new_mutex()
         self._missed: dict[int, deque[tuple[float, EvalScript]]] = {}  # by node
         self._delivering: set[int] = set()  # nodes whose threads run; added by the threads, which no signal interrupts
         self._never_sent: dict[tuple[bytes, int], None] = {}  # acquisition and node, where no acquire was sent

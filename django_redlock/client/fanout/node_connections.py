@@ -7,7 +7,6 @@ request of the same acquisition. On the same connection a release can't overtake
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from redis.exceptions import RedisError
 
 from ...core.flow.requests import EvalScript, Fault
 from ...core.fork import on_fork
+from ...core.thread_mutex import new_mutex
 from ..deadlines import ReplyIncomplete
 from ..error_context import without_context
 from ..node_protocol import Node
@@ -42,7 +42,7 @@ class NodeConnections:
         on_fork(self._reset)  # the connections belong to the parent
 
     def _reset(self) -> None:
-        self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock, too
+        self._mutex = new_mutex()
         self.missed_releases = MissedReleases(self._nodes)
         self._in_flight: dict[tuple[bytes, int], InFlightConnection] = {}  # by acquisition and node
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import select
-import threading
 import weakref
 from functools import partial
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from redis.connection import Connection, ConnectionPool
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from ...core.thread_mutex import new_mutex
 from .connection_kinds import portable_settings, socket_of
 from .server_pool import ServerPool
 
@@ -36,7 +36,7 @@ class LimitedPool(ServerPool):
 
     def _reset(self) -> None:
         super()._reset()
-        self._mutex = threading.RLock()
+        self._mutex = new_mutex()
         self._opened: weakref.WeakSet[Any] = weakref.WeakSet()
         self._connecting = 0
 

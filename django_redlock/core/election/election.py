@@ -10,7 +10,6 @@ between its ``RenewDeadline`` and its ``LeaseDuration``.
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
 from logging import INFO, WARNING
 from typing import Any
@@ -20,6 +19,7 @@ from ..events import logger
 from ..flow.requests import Flow
 from ..fork import on_fork
 from ..locks.lock import Lock
+from ..thread_mutex import new_mutex
 from ..values import Lease, Seconds, seconds
 from ..waiting.waiters import AwaitTurn, WakeEvent
 from .work import Callback, CallElected, CallLost, Work
@@ -94,7 +94,7 @@ class Election:
         self._work: Work | None = None
         self._failing = False  # the last attempt failed, which was logged
         self._pause_due = False  # after a failure: pause before the next round
-        self._mutex = threading.RLock()  # reentrant: a signal handler may end the candidate
+        self._mutex = new_mutex()
         self._events: set[WakeEvent] = set()
 
     # ── what users read ──────────────────────────────────────────────────────────────────────

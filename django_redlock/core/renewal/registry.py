@@ -6,7 +6,6 @@ does not lose its locks.
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from collections import Counter
@@ -16,6 +15,7 @@ from typing import Any
 from ..contract import Store
 from ..fork import on_fork
 from ..primitives.base import Primitive
+from ..thread_mutex import new_mutex
 from ..values import Claim
 from .thread import RenewalThread
 from .work import SLACK, Entry, Orphan, Target
@@ -29,7 +29,7 @@ class Renewal:
     def __init__(self) -> None:
         # Reentrant: a signal handler may use a lock, too. Always entered directly, never through a condition: a
         # condition is Python code, and an exception of a signal handler in that code would leave the mutex locked.
-        self._mutex = threading.RLock()
+        self._mutex = new_mutex()
         self.entries: dict[bytes, Entry] = {}
         self._threads: dict[
             tuple[int, str], RenewalThread

@@ -15,7 +15,6 @@ that a blocked event loop delays only its own tasks. `WaiterState` lists the sta
 from __future__ import annotations
 
 import math
-import threading
 from copy import copy
 from typing import Any
 
@@ -27,6 +26,7 @@ from ..flow.requests import Flow
 from ..flow.scripts import script
 from ..primitives.base import Primitive
 from ..renewal.registry import renewal
+from ..thread_mutex import new_mutex
 from ..values import Claim, Lease, Refusal, valid_until
 from .wait_queue import LastAttempt, LeaderToken, WaitQueue
 from .waiters import AwaitTurn, Waiter, WaiterState, WakeEvent
@@ -48,7 +48,7 @@ class LocalQueue:
         fork.on_fork(self._reset)  # the waiters belong to the parent
 
     def _reset(self) -> None:
-        self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock, too
+        self._mutex = new_mutex()
         self._queues: dict[Any, WaitQueue] = {}
 
     # ── acquire ──────────────────────────────────────────────────────────────────────────────

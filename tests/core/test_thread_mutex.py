@@ -1,0 +1,90 @@
+"""The mutex that protects what threads share."""
+
+import signal
+import sys
+import threading
+
+import pytest
+
+from django_redlock.core.thread_mutex import SignalSafeRLock, new_mutex
+
+PERIOD = 0.0005  # seconds between two signals
+INTERRUPTS = 100
+
+
+class Interrupt(Exception):
+    """What the signal handler raises."""
+
+
+def raising_after(name):
+    """Return a profile function that raises after the call of the C function ``name``."""
+
+    def profile(frame, event, function):
+        if event == "c_return" and function.__name__ == name:
+            raise Interrupt
+
+    return profile
+
+
+@pytest.fixture
+def signals():
+    """A handler of SIGALRM that raises `Interrupt`."""
+
+    def handler(*_):
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, handler)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_interrupted_after_the_acquisition(depth):
+    """An exception after the acquisition and before the block releases what `with` has acquired, and no more."""
+    mutex = SignalSafeRLock()
+    for _ in range(depth):
+        mutex.acquire()
+    sys.setprofile(raising_after("acquire"))
+    with pytest.raises(Interrupt):
+        mutex.__enter__()
+    sys.setprofile(None)
+    assert mutex._recursion_count() == depth
+
+
+def test_interrupted_before_the_acquisition(signals):
+    """An exception while another thread holds the mutex releases nothing."""
+    mutex, locked, done = SignalSafeRLock(), threading.Event(), threading.Event()
+
+    def hold():
+        with mutex:
+            locked.set()
+            done.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    locked.wait()
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    with pytest.raises(Interrupt), mutex:
+        pass
+    assert mutex._recursion_count() == 0
+    done.set()
+    holder.join()
+    assert mutex.acquire(blocking=False)
+
+
+def test_interrupted_anywhere(signals):
+    """After a signal anywhere in `with`, the mutex is free."""
+    mutex, interrupts = new_mutex(), 0
+
+    def work():
+        signal.setitimer(signal.ITIMER_REAL, PERIOD)
+        while True:
+            with mutex:
+                pass
+
+    while interrupts < INTERRUPTS:
+        with pytest.raises(Interrupt):
+            work()
+        interrupts += 1
+        assert not mutex._is_owned()
