@@ -139,6 +139,19 @@ def test_a_start_that_was_interrupted_is_taken_back(request, place):
     assert isinstance(drive(store.algorithm.acquire(BODY, claim, 0.0), store.perform), Lease)
 
 
+def test_a_body_that_waits_is_listed_once(redis_store, redis_server):
+    """All attempts of a waiting body have one entry among the waiters."""
+    player = Player(redis_store, "while_executing")
+    player.play("start", "a", "1")
+    claim = player.claim("b", 1)._replace(token=new_token(), payload=player.ticket("b", "b-1"))
+    with redis_server.client() as client:
+        for attempt in (claim, claim.next_attempt(0.0)):
+            redis_store.perform(BODY.acquire_request(attempt, -10_000))
+        assert client.zcard(player.keys.waiters) == 1
+        redis_store.perform(BODY.dequeue_request(claim))
+        assert client.zcard(player.keys.waiters) == 0
+
+
 @pytest.mark.parametrize("move", ["submit", "start", "extend", "end"])
 def test_scripts_are_idempotent(redis_store, move):
     """A script that is sent twice gives the same reply and leaves the same record."""

@@ -10,7 +10,7 @@
 -- Returns the server's time in µs; refused {0, time left in ms, time, blocking owner with its state}. For a delivery
 --   that has ended or was replaced before, the owner is only {"state": "ended"} or {"state": "replaced"}.
 local wait = tonumber(ARGV[9])
-local place = ARGV[1] .. ' ' .. ARGV[2]
+local place = string.sub(ARGV[1], 1, -9) .. ' ' .. ARGV[2] -- the same for all attempts of one acquire
 if ARGV[7] ~= '' and redis.call('SISMEMBER', KEYS[3], ARGV[10]) == 1 then return {0, 0, now_us, '{"state":"ended"}'} end
 if redis.call('EXISTS', replaced_key(ARGV[5])) == 1 then return {0, 0, now_us, '{"state":"replaced"}'} end
 
