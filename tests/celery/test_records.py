@@ -59,7 +59,7 @@ class Player:
             return store.perform(BODY.release_request(claim))
         if move == "cancel":
             return drive(cancel(ticket, sending != "any"), store.perform)
-        return drive(requeue_dead(ticket, 0 if again else os.getpid()), store.perform)
+        return drive(requeue_dead(ticket, 0 if again else os.getpid(), redelivered=move == "bury"), store.perform)
 
     @staticmethod
     def outcome(outcome):
@@ -78,7 +78,7 @@ def redis_store(redis_server):
 
 moves = st.lists(
     st.tuples(
-        st.sampled_from(["submit", "submit", "start", "start", "extend", "end", "end", "cancel", "bury"]),
+        st.sampled_from(["submit", "submit", "start", "start", "extend", "end", "end", "cancel", "bury", "lose"]),
         st.sampled_from("ab"),
         st.sampled_from(["1", "2", "any"]),
         st.fixed_dictionaries(
@@ -106,7 +106,8 @@ def test_the_twins_in_memory_answer_as_the_scripts_do(redis_store, moves, mode, 
 
 @pytest.mark.parametrize(
     ("move", "options"),
-    [("extend", {}), ("end", {}), ("end", {"again": True}), ("cancel", {}), ("bury", {}), ("bury", {"again": True})],
+    [("end", {"again": True}), ("bury", {"again": True})]
+    + [(move, {}) for move in ("extend", "end", "cancel", "bury", "lose")],
 )
 def test_a_full_server_lets_bodies_go_on_and_end(redis_store, redis_server, move, options):
     """On a server that is out of memory running bodies are renewed and end."""
@@ -252,6 +253,15 @@ def test_a_redelivered_message_does_not_run_beside_itself(store, mode):
     assert player.play("submit", "b", "1") == ("granted" if mode == "until_executing" else "running")
 
 
+@pytest.mark.parametrize("mode", ["while_executing", "until_executed"])
+def test_a_dead_process_whose_message_does_not_come_back_leaves_no_record(store, mode):
+    """If the message of a dead process does not come back, the script that ends the body removes its record."""
+    player = Player(store, mode)
+    player.play("start", "a", "1")
+    assert player.play("lose", "a", "1") == 1
+    assert player.play("cancel", "a", "1") == 0
+
+
 @pytest.mark.parametrize(("mode", "left"), [("while_executing", 0), ("until_executed", 1)])
 def test_a_dead_process_leaves_a_queued_record_only_where_tasks_are_queued(store, mode, left):
     """A dead process leaves a queued record only in modes that lock queued tasks, because else nothing would
@@ -379,7 +389,7 @@ def test_owner_part_names_this_process():
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["there", "moved"])
-@pytest.mark.parametrize("end", ["end", "again", "cancel", "requeue"])
+@pytest.mark.parametrize("end", ["end", "again", "cancel", "requeue", "lose"])
 def test_an_end_while_its_slot_moves(cluster, start, moved, end):
     """While a Cluster migrates a record's slot a task can end, be revoked or be queued again."""
     store = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=5)))
@@ -397,7 +407,8 @@ def test_an_end_while_its_slot_moves(cluster, start, moved, end):
             claim = player.claim("a", 0)._replace(payload=call._replace(ending="ended" if end == "end" else "requeued"))
             assert drive(store.algorithm.release(BODY, claim), store.perform)
         else:
-            assert drive(cancel(call) if end == "cancel" else requeue_dead(call, os.getpid()), store.perform)
+            flow = cancel(call) if end == "cancel" else requeue_dead(call, os.getpid(), redelivered=end == "requeue")
+            assert drive(flow, store.perform)
         cluster.move_keys(key, target)
     cluster.move_slot(key, target)
     with cluster.client() as client:
