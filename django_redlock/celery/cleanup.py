@@ -19,7 +19,7 @@ from ..single_instance.call import TaskCall
 from ..single_instance.ending import message_flow
 from ..single_instance.transitions import requeue_dead
 from . import revoke
-from .put_off import send
+from .put_off import end_delivery, send
 
 
 class LockReleasingRequest:
@@ -85,12 +85,19 @@ class LockReleasingRequest:
         return call
 
     def _process_dies(self) -> None:
+        """Release the call's lock when the body's process is dead, in a background thread.
+
+        Unless the message will be redelivered, the call is over. The store refuses all copies of the message from now
+        on, also those that the end of the process wakes.
+        """
         if self.worker_pid == os.getpid():  # threads or solo: the body releases its lock itself
             return
         with self._logged():
             # This imports and builds the backend here, in the thread that forks the next child. A child that is forked
             # while another thread imports a module inherits that module's import lock.
             call = self._received_call()
+            if not self._will_be_redelivered():
+                end_delivery(self.task, call)
             threading.Thread(target=self._requeue_dead, args=(call,), name="redlock-requeue", daemon=True).start()
 
     def _requeue_dead(self, call: TaskCall) -> None:

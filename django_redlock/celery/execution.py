@@ -53,10 +53,7 @@ def run(task: ProtectedTask, request: Any, body: Callable[..., Any], args: Any, 
         if not options.run_unprotected:
             _fail(task, call, error)
         logger.warning("task %s[%s] runs unprotected: %s", task.name, request.id, error)
-        try:
-            return body(*args, **kwargs)
-        finally:
-            _cancel(task, call)
+        return _run_body(task, partial(_end_unprotected, task, call), body, args, kwargs)
     except BaseException:
         _cancel(task, call)
         raise
@@ -66,7 +63,7 @@ def run(task: ProtectedTask, request: Any, body: Callable[..., Any], args: Any, 
         # Without acks_late, the broker doesn't deliver this copy again if the process dies. The other copy of the
         # message must not run then, either.
         end_delivery(task, call)
-    return _run_protected(task, lock, body, args, kwargs)
+    return _run_body(task, partial(_end_protected, task, lock), body, args, kwargs)
 
 
 def _acquire(task: ProtectedTask, request: Any, lock: Lock, call: TaskCall, wait: float) -> Lease | Refusal:
@@ -90,7 +87,10 @@ def _is_ending(conflict: Conflict, request: Any) -> bool:
     return conflict.state in ("running", "held") and conflict.holder in (request.id, replaced)
 
 
-def _run_protected(task: ProtectedTask, lock: Lock, body: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def _run_body(
+    task: ProtectedTask, end: Callable[[Ending], None], body: Callable[..., Any], args: Any, kwargs: Any
+) -> Any:
+    """Run ``body`` and return its value. Then call ``end`` with the effect of the body's end on the record."""
     ending: Ending = "removed"
     try:
         value = body(*args, **kwargs)
@@ -104,7 +104,18 @@ def _run_protected(task: ProtectedTask, lock: Lock, body: Callable[..., Any], ar
         raise
     finally:
         # Not in after_return, because Celery sends the next step of a chain before, and that step may need this lock.
-        send(task.app, drive(end_flow(lock, ending), lock.store.perform))
+        end(ending)
+
+
+def _end_protected(task: ProtectedTask, lock: Lock, ending: Ending) -> None:
+    send(task.app, drive(end_flow(lock, ending), lock.store.perform))
+
+
+def _end_unprotected(task: ProtectedTask, call: TaskCall, ending: Ending) -> None:
+    if ending == "ended":
+        _cancel_unanswered(task, call)
+    elif ending == "removed":
+        _cancel(task, call)
 
 
 def cancel_unstarted(task: ProtectedTask, error: BaseException) -> None:
@@ -197,7 +208,7 @@ def _fail(task: ProtectedTask, call: TaskCall, error: Exception) -> NoReturn:
     except Retry:
         raise
     except BaseException:
-        _cancel(task, call)
+        _cancel_unanswered(task, call)
         raise
     raise error
 
@@ -220,6 +231,17 @@ def _ignored(task: ProtectedTask, call: TaskCall, resend: Callable[[], Any]) -> 
         _cancel(task, call)
         raise
     raise Ignore("sent again")
+
+
+def _cancel_unanswered(task: ProtectedTask, call: TaskCall) -> None:
+    """Cancel the queued call, which is over, although its start may have got no answer.
+
+    If the network delays the start beyond the cancellation, the compensation of the start would queue the call again.
+    The store refuses the start of a delivery that has ended.
+    """
+    if call.requeue_ttl and call.ending == "requeued":
+        end_delivery(task, call)
+    _cancel(task, call)
 
 
 def _cancel(task: ProtectedTask, call: TaskCall) -> None:

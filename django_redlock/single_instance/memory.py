@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha1
 from typing import Any, NamedTuple
 
+from ..core.flow.replies import NEVER
 from ..core.lock_info import LockInfo, read_lock_info
 from ..core.thread_mutex import new_mutex
 
@@ -208,9 +209,9 @@ def _submit(entries: Entries, past: Past, now: int, keys: Words, args: Words) ->
 def _start(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> Any:
     token, owner, ttl, task, delivery_id, limit, states, period, _, number = args
     if past.ended.has(_place(keys[2], number), now):
-        return [0, 0, now * 1000, b'{"state":"ended"}']
+        return [0, NEVER, now * 1000, b'{"state":"ended"}']
     if past.replaced.has(_place(keys[0], delivery_id), now):
-        return [0, 0, now * 1000, b'{"state":"replaced"}']
+        return [0, NEVER, now * 1000, b'{"state":"replaced"}']
     if blocker := _blocker(entries, now, task, token, states, limit):
         return blocker.refusal(now)
     mine = entries.get(task)

@@ -9,6 +9,7 @@ from typing import Any
 from ..backends.base import Backend
 from ..core.algorithms.single_node import SingleNode
 from ..core.contract import Algorithm
+from ..core.flow.replies import NEVER
 from ..core.flow.requests import Batch, BlockThenEval, CallFunction, EvalScript
 from ..core.keys import Keys
 from ..core.primitives.base import Primitive
@@ -80,7 +81,7 @@ class MemoryStore:
         changed = self._backend.beside(TaskTable).changed
         with changed:
             reply = self.perform(request.script_call)
-            if not isinstance(reply, list) or reply[0]:
+            if not isinstance(reply, list) or reply[0] or reply[1] == NEVER:
                 return reply
             changed.wait(request.seconds)
         return self.perform(request.script_call)

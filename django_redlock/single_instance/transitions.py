@@ -99,13 +99,13 @@ def remember_ended(call: TaskCall) -> Flow[bool]:
 
 
 def requeue_dead(call: TaskCall, pid: int, redelivered: bool = True) -> Flow[bool]:
-    """Change the record of ``call`` to queued if the body ran in the dead process ``pid`` of this host.
+    """End the body of ``call`` if the body ran in the dead process ``pid`` of this host.
 
-    In a mode without queued records, the record is removed instead. Returns whether the body ran in that process;
-    otherwise the record stays as it is. ``redelivered``: the broker will deliver the message again, so the delivery
-    must not count as ended. Raises ``LockUnavailable``.
+    ``redelivered``: the broker will deliver the message again. The record is then changed to queued, except in a mode
+    without queued records, and the delivery does not count as ended. Otherwise the record is removed. Returns whether
+    the body ran in that process; if not, the record stays as it is. Raises ``LockUnavailable``.
     """
-    ended, keep = call.ended, millis(call.requeue_ttl) if call.requeue_ttl else b"0"
+    ended, keep = call.ended, millis(call.requeue_ttl) if redelivered and call.requeue_ttl else b"0"
     args = (call.task_id.encode(), owner_part(pid), keep, ended.number)
     request = EvalScript(_REQUEUE_DEAD, (call.keys.lock, ended.key), args)
     forget, alone = by_key(request, b"0")

@@ -12,6 +12,7 @@ import subprocess
 
 import celery
 import pytest
+from billiard.exceptions import WorkerLostError
 
 from django_redlock.celery.cleanup import _gone, _wait_for_exit
 from django_redlock.celery.messages import Message
@@ -143,6 +144,27 @@ def test_a_copy_of_what_is_killed(tasks, start_worker, seen, free, go):
         assert result.get(timeout=60) == seen.name
         free(f"less_late:{seen.name}")
     assert seen.count("end") == 1
+
+
+def test_a_copy_of_what_has_failed(tasks, start_worker, seen, free):
+    """A message that was redelivered while it ran, and whose body is then killed and counts as failed, does not run
+    again.
+    """
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue) as worker:
+        result = tasks.late_once.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+        process = seen.wait("start")[0]["pid"]
+        deliver_again(tasks.app)
+        poll(lambda: "still runs" in worker.log(100_000), timeout=60, what="a redelivery")
+        os.kill(process, signal.SIGKILL)
+        assert isinstance(result.get(timeout=60, propagate=False), WorkerLostError)
+        free(f"late_once:{seen.name}")
+        poll(
+            lambda: "was delivered again after it had ended" in worker.log(100_000) or seen.count("start") > 1,
+            timeout=90,  # a lease lasts up to 20 s
+            what="the copy",
+        )
+    assert (seen.count("start"), result.state) == (1, "FAILURE")
 
 
 @pytest.mark.parametrize("cancel", [True, False])

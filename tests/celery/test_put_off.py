@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 import redis
-from billiard.exceptions import WorkerLostError
+from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery import Celery
 
 from django_redlock.backends.locmem import LocMemBackend
@@ -119,6 +119,29 @@ def test_a_copy_with_an_eta_that_is_killed_is_lost_too(tasks, start_worker, seen
         send(tasks.app, copy)
         poll(lambda: ENDED in worker.log(100_000) or seen.count("start") > 2, timeout=20, what="the prompt copy")
     assert seen.count("start") == 2
+
+
+@pytest.mark.parametrize("limit", [None, 10], ids=["killed", "time limit"])
+def test_a_call_that_failed_in_its_body_does_not_start_again(tasks, start_worker, seen, kept, free, go, limit):
+    """With acks_late, a call whose process is killed and that counts as failed is not run by another copy."""
+    queue, name = f"q-{seen.name}", f"next_late:{seen.name}"
+    with start_worker("prefork", queue) as worker, redis.Redis.from_url(os.environ["CELERY_LOCKS"]) as client:
+        first = tasks.next_late.apply_async((seen.name,), queue=queue)
+        seen.wait("start")
+        second = tasks.next_late.apply_async((seen.name, 60), queue=queue, time_limit=limit)
+        poll(lambda: kept(name) == 1, timeout=60, what="a kept message")
+        (copy,) = client.hvals(f"redlock:{{{name}}}:put_off")
+        go()
+        first.get(timeout=60)
+        if limit is None:
+            os.kill(seen.wait("start", 2)[1]["pid"], signal.SIGKILL)
+        error = second.get(timeout=60, propagate=False)
+        assert isinstance(error, TimeLimitExceeded if limit else WorkerLostError)
+        free(name)
+        starts = seen.count("start")  # the limit may have passed before the body began on a busy machine
+        send(tasks.app, copy)
+        poll(lambda: ENDED in worker.log(100_000) or seen.count("start") > starts, timeout=60, what="the copy")
+    assert (seen.count("start"), second.state) == (starts, "FAILURE")
 
 
 def test_it_is_sent_again_with_the_serializer_of_its_call(tasks, start_worker, seen, kept, go):

@@ -59,7 +59,7 @@ class Player:
             return store.perform(BODY.release_request(claim))
         if move == "cancel":
             return drive(cancel(ticket, sending != "any"), store.perform)
-        return drive(requeue_dead(ticket, 0 if again else os.getpid()), store.perform)
+        return drive(requeue_dead(ticket, 0 if again else os.getpid(), redelivered=move == "bury"), store.perform)
 
     @staticmethod
     def outcome(outcome):
@@ -78,7 +78,7 @@ def redis_store(redis_server):
 
 moves = st.lists(
     st.tuples(
-        st.sampled_from(["submit", "submit", "start", "start", "extend", "end", "end", "cancel", "bury"]),
+        st.sampled_from(["submit", "submit", "start", "start", "extend", "end", "end", "cancel", "bury", "lose"]),
         st.sampled_from("ab"),
         st.sampled_from(["1", "2", "any"]),
         st.fixed_dictionaries(
@@ -106,7 +106,8 @@ def test_the_twins_in_memory_answer_as_the_scripts_do(redis_store, moves, mode, 
 
 @pytest.mark.parametrize(
     ("move", "options"),
-    [("extend", {}), ("end", {}), ("end", {"again": True}), ("cancel", {}), ("bury", {}), ("bury", {"again": True})],
+    [("end", {"again": True}), ("bury", {"again": True})]
+    + [(move, {}) for move in ("extend", "end", "cancel", "bury", "lose")],
 )
 def test_a_full_server_lets_bodies_go_on_and_end(redis_store, redis_server, move, options):
     """On a server that is out of memory running bodies are renewed and end."""
@@ -137,6 +138,19 @@ def test_a_start_that_was_interrupted_is_taken_back(request, place):
     assert drive(store.algorithm.cancel(BODY, claim), store.perform)
     claim = claim._replace(token=new_token())
     assert isinstance(drive(store.algorithm.acquire(BODY, claim, 0.0), store.perform), Lease)
+
+
+def test_a_body_that_waits_is_listed_once(redis_store, redis_server):
+    """All attempts of a waiting body have one entry among the waiters."""
+    player = Player(redis_store, "while_executing")
+    player.play("start", "a", "1")
+    claim = player.claim("b", 1)._replace(token=new_token(), payload=player.ticket("b", "b-1"))
+    with redis_server.client() as client:
+        for attempt in (claim, claim.next_attempt(0.0)):
+            redis_store.perform(BODY.acquire_request(attempt, -10_000))
+        assert client.zcard(player.keys.waiters) == 1
+        redis_store.perform(BODY.dequeue_request(claim))
+        assert client.zcard(player.keys.waiters) == 0
 
 
 @pytest.mark.parametrize("move", ["submit", "start", "extend", "end"])
@@ -237,6 +251,15 @@ def test_a_redelivered_message_does_not_run_beside_itself(store, mode):
     assert player.play("start", "a", "1") == "granted"
     assert player.play("start", "a", "1", run=1) == "running"
     assert player.play("submit", "b", "1") == ("granted" if mode == "until_executing" else "running")
+
+
+@pytest.mark.parametrize("mode", ["while_executing", "until_executed"])
+def test_a_dead_process_whose_message_does_not_come_back_leaves_no_record(store, mode):
+    """If the message of a dead process does not come back, the script that ends the body removes its record."""
+    player = Player(store, mode)
+    player.play("start", "a", "1")
+    assert player.play("lose", "a", "1") == 1
+    assert player.play("cancel", "a", "1") == 0
 
 
 @pytest.mark.parametrize(("mode", "left"), [("while_executing", 0), ("until_executed", 1)])
@@ -366,7 +389,7 @@ def test_owner_part_names_this_process():
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["there", "moved"])
-@pytest.mark.parametrize("end", ["end", "again", "cancel", "requeue"])
+@pytest.mark.parametrize("end", ["end", "again", "cancel", "requeue", "lose"])
 def test_an_end_while_its_slot_moves(cluster, start, moved, end):
     """While a Cluster migrates a record's slot a task can end, be revoked or be queued again."""
     store = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=5)))
@@ -384,7 +407,8 @@ def test_an_end_while_its_slot_moves(cluster, start, moved, end):
             claim = player.claim("a", 0)._replace(payload=call._replace(ending="ended" if end == "end" else "requeued"))
             assert drive(store.algorithm.release(BODY, claim), store.perform)
         else:
-            assert drive(cancel(call) if end == "cancel" else requeue_dead(call, os.getpid()), store.perform)
+            flow = cancel(call) if end == "cancel" else requeue_dead(call, os.getpid(), redelivered=end == "requeue")
+            assert drive(flow, store.perform)
         cluster.move_keys(key, target)
     cluster.move_slot(key, target)
     with cluster.client() as client:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 from celery import chain
+from celery.app.trace import build_tracer
 
 from django_redlock import locks
-from django_redlock.celery.messages import Message
+from django_redlock.celery.messages import HEADER, Message
 from django_redlock.core.flow.drivers import drive
+from django_redlock.core.flow.requests import EvalScript, Fault
 from django_redlock.errors import LockUnavailable
 from django_redlock.single_instance.body import BODY
 from django_redlock.single_instance.ended import new_delivery_id
@@ -136,6 +138,33 @@ def test_a_start_that_the_network_delays_is_taken_back(tasks, seen, kind, prompt
     assert store.perform(start) > 1
     assert store.perform(start.compensate) == 1  # it follows the start on the same connection
     assert len(store.held(message.name)) == left
+
+
+@pytest.mark.parametrize(("kind", "retries"), [("open", 0), ("patient", 60)])
+def test_a_start_that_the_network_delays_beyond_the_end_is_refused(tasks, seen, monkeypatch, kind, retries):
+    """A start that arrives after its call has ended leaves no record: after the body that ran unprotected, or after
+    the last retry.
+    """
+    store, task = locks["default"], getattr(tasks, kind)
+    message = Message(f"{kind}:{seen.name}", new_delivery_id(), seen.name)
+    drive(submit(task.redlock.new_call(task, seen.name, message), False, False, store.algorithm), store.perform)
+    starts, perform = [], store.perform
+
+    def without_starts(request):
+        if isinstance(request, EvalScript) and request.script.name.endswith("task_start"):
+            starts.append(request)
+            return Fault(TimeoutError("no answer"))
+        return perform(request)
+
+    monkeypatch.setattr(store, "perform", without_starts)
+    request = {"id": seen.name, "retries": retries, "is_eager": False, "called_directly": False, "delivery_info": {}}
+    request |= {"args": (seen.name,), "kwargs": {}, HEADER: list(message)}
+    build_tracer(task.name, task, app=tasks.app)(seen.name, (seen.name,), {}, request)
+    assert seen.count("start") == (kind == "open")
+    (start,) = starts
+    perform(start)
+    perform(start.compensate)  # it follows the start on the same connection
+    assert store.held(message.name) == []
 
 
 def test_start_runs_unprotected_on_request(tasks, seen, store, worker):

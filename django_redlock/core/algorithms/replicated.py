@@ -88,7 +88,7 @@ class Replicated:
             if isinstance(outcome, Fault):
                 raise fault_error(claim.name, outcome)
             left = deadline - self.clock()
-            if isinstance(outcome, Lease):
+            if isinstance(outcome, Lease) or outcome.final:
                 return outcome
             if left <= 0:
                 if is_listed(wait):

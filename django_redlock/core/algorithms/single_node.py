@@ -189,7 +189,7 @@ class SingleNode(NamedTuple):
                 raise fault_error(claim.name, reply)
             outcome = read_outcome(claim, reply, start)
             left = deadline - clock()
-            if isinstance(outcome, Lease):
+            if isinstance(outcome, Lease) or outcome.final:
                 return outcome
             if left <= 0:
                 if is_listed(wait):

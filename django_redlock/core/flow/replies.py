@@ -12,6 +12,7 @@ from ..values import Claim, Lease, Refusal
 from .requests import Fault
 
 T = TypeVar("T")
+NEVER = -3  # in place of the ms left of a lease: the claim is never granted. PTTL itself returns -1 and -2
 ARM_HINT = "if the servers are new and no lock is held on them: manage.py redlock_check --arm, or backend.arm()"
 ACL_HINT = "the documentation (A Redis user for locks) lists the permissions; INFO is not needed with quarantine=False"
 
@@ -90,9 +91,10 @@ def read_outcome(claim: Claim, reply: Any, start: float) -> Lease | Refusal:
     ``start``: monotonic seconds at which the request was sent. The lease begins at this time, before the grant.
 
     A grant is the server's time in µs, or ``{1, fencing token, time}``. A refusal is ``{0, ms left of the lease, time,
-    owner of the holder}``, with -1 ms for a lease without an end. With several locks, a list may end with one more
-    number: the index of the lock that was granted or that refused, counted from 1. Raises ``LockUnavailable`` for any
-    other reply, also for 1, which other servers and proxies send for success.
+    owner of the holder}``, with -1 ms for a lease without an end, and `NEVER` for a claim that is never granted. With
+    several locks, a list may end with one more number: the index of the lock that was granted or that refused, counted
+    from 1. Raises ``LockUnavailable`` for any other reply, also for 1, which other servers and proxies send for
+    success.
     """
     if type(reply) is int and reply > 1:
         return Lease.granted(claim, start, reply)
@@ -106,7 +108,8 @@ def _outcome(reply: list[Any], claim: Claim, start: float) -> Lease | Refusal:
     if granted == 1:
         return Lease.granted(claim.narrowed_to(reply[3]) if len(reply) > 3 else claim, start, number)
     remaining = math.inf if number == -1 else max(0, number) / 1000
-    return Refusal(remaining, reply[3][:LONGEST].decode(errors="replace"), start, time, *reply[4:5])
+    holder = reply[3][:LONGEST].decode(errors="replace")
+    return Refusal(remaining, holder, start, time, reply[4] if len(reply) > 4 else 0, number == NEVER)
 
 
 def fault_error(name: str, fault: Fault) -> LockError:

@@ -1,4 +1,4 @@
--- Queue a task again after the death of its process, for as long as its message may come back.
+-- End a body whose process is dead: free the lock, or queue the task again for as long as its message may come back.
 -- USES task_record
 -- USES task_ended
 -- KEYS 1 lock (as mutex_release's)  2 ended (set of numbers; absent when task_done has removed it)

@@ -7,12 +7,19 @@
 --   wait: ms for which a refused task is listed as a waiter. 0: not listed; negative: was listed before; -1: last try,
 --   after which the task is no longer listed
 --   number: the delivery's number in the set
--- Returns the server's time in µs; refused {0, time left in ms, time, blocking owner with its state}. For a delivery
---   that has ended or was replaced before, the owner is only {"state": "ended"} or {"state": "replaced"}.
+-- Returns the server's time in µs; refused {0, time left in ms, time, blocking owner with its state}. A delivery that
+--   has ended or was replaced before never starts: {0, -3, time, {"state": "ended"} or {"state": "replaced"}}.
 local wait = tonumber(ARGV[9])
-local place = ARGV[1] .. ' ' .. ARGV[2]
-if ARGV[7] ~= '' and redis.call('SISMEMBER', KEYS[3], ARGV[10]) == 1 then return {0, 0, now_us, '{"state":"ended"}'} end
-if redis.call('EXISTS', replaced_key(ARGV[5])) == 1 then return {0, 0, now_us, '{"state":"replaced"}'} end
+local place = string.sub(ARGV[1], 1, -9) .. ' ' .. ARGV[2] -- the same for all attempts of one acquire
+
+local function never(state)
+  -- The task waits no longer. It may have received the wake-up for the next waiter.
+  if wait < 0 and redis.call('ZREM', KEYS[2], place) == 1 then wake() end
+  return {0, -3, now_us, '{"state":"' .. state .. '"}'}
+end
+
+if ARGV[7] ~= '' and redis.call('SISMEMBER', KEYS[3], ARGV[10]) == 1 then return never('ended') end
+if redis.call('EXISTS', replaced_key(ARGV[5])) == 1 then return never('replaced') end
 
 local blocker, mine, last = find_blocker(ARGV[4], ARGV[1], ARGV[7], ARGV[6])
 if blocker then
