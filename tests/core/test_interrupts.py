@@ -22,6 +22,8 @@ def interrupted(function, step, within=""):
         frame.f_trace_lines = False  # handlers of signals are not run between any two lines
         if event == "return" and frame.f_code.co_flags & inspect.CO_GENERATOR:
             return strike  # nor at a `yield`
+        if event == "return" and frame.f_code.co_qualname == "SignalSafeRLock.__enter__":
+            return strike  # nor between an `__enter__` in Python and its block
         if not re.search(within, f"{frame.f_code.co_filename}:{frame.f_code.co_name}"):
             return strike
         if next(steps) == step:
