@@ -16,7 +16,10 @@ from pathlib import Path
 
 
 class Child:
-    """A child process with its own process group. `output` is the file for its stdout and stderr."""
+    """A child process with its own process group. `output` is the file for its stdout and stderr.
+
+    `start` starts the process, with the arguments and the result of `subprocess.Popen`.
+    """
 
     # The shell reads from a pipe whose other end only the parent has, so it sees end-of-file when the parent is gone.
     # PR_SET_PDEATHSIG would be shorter, but it also fires when the *thread* that started the child ends.
@@ -29,10 +32,11 @@ class Child:
         output: Path,
         env: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
+        start: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen,
     ) -> None:
         self.output = output
         with output.open("ab") as sink:
-            self.process = subprocess.Popen(
+            self.process = start(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=sink,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import sysconfig
 import tempfile
+import urllib.request
 from pathlib import Path
 from typing import Self
 
@@ -14,6 +16,7 @@ from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
+from websocket import create_connection
 
 FLAGS = (
     "--headless=new",
@@ -33,14 +36,15 @@ WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]  # Django's own search form 
 DESKTOP, PHONE = (1280, 800), (390, 844)
 
 
-class Browser:
-    """One Chromium process with its own profile, which is deleted at the end."""
+class Chromium:
+    """One Chromium process for the session, with its own profile, which is deleted at the end."""
 
-    def __init__(self, site: str) -> None:
+    def __init__(self) -> None:
         self._ends = contextlib.ExitStack()
-        self.site = site
 
     def __enter__(self) -> Self:
+        if missing := [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]:
+            raise FileNotFoundError(f"not installed: {missing} (apt install chromium chromium-driver)")
         profile = self._ends.enter_context(tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True))
         options = webdriver.ChromeOptions()
         options.binary_location = shutil.which("chromium") or ""
@@ -51,11 +55,42 @@ class Browser:
         self._ends.callback(self.driver.quit)
         self.driver.set_page_load_timeout(90)
         self.driver.set_script_timeout(90)
-        self.size(*DESKTOP)
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._ends.close()
+
+
+class Browser:
+    """A window of its own context, as in a new profile: no cookies, storage, cache, connections or emulation."""
+
+    def __init__(self, chromium: Chromium, site: str) -> None:
+        self.driver = chromium.driver
+        self.site = site
+
+    def __enter__(self) -> Self:
+        self._before = self.driver.current_window_handle
+        address = self.driver.capabilities["goog:chromeOptions"]["debuggerAddress"]
+        with urllib.request.urlopen(f"http://{address}/json/version", timeout=60) as version:
+            url = json.load(version)["webSocketDebuggerUrl"]
+        self._devtools = create_connection(url, timeout=60, suppress_origin=True)
+        context = self._send("Target.createBrowserContext", disposeOnDetach=True)
+        made = self._send("Target.createTarget", url="about:blank", **context)
+        self.driver.switch_to.window(made["targetId"])
+        self.size(*DESKTOP)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.driver.get_log("browser")  # the next window has a log of its own
+        self.driver.switch_to.window(self._before)
+        self._devtools.close()  # with its context
+
+    def _send(self, method: str, **params: object) -> dict[str, str]:
+        """Send a command to the browser. chromedriver sends commands to windows only."""
+        self._devtools.send(json.dumps({"id": 1, "method": method, "params": params}))
+        while (reply := json.loads(self._devtools.recv())).get("id") is None:
+            pass
+        return reply["result"]
 
     # ── what it does ─────────────────────────────────────────────────────────────────────────
 

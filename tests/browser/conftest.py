@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import threading
 
 import pytest
@@ -11,7 +9,7 @@ from django.contrib.auth.models import Permission, User
 from pytest_django.live_server_helper import LiveServer
 
 from django_redlock import locks
-from tests.browser.chromium import Browser
+from tests.browser.chromium import Browser, Chromium
 from tests.browser.csp import POLICY
 from tests.support.service import poll
 
@@ -27,12 +25,9 @@ def live_server(stores):
 
 
 @pytest.fixture
-def chromium(pytestconfig, live_server):
+def chromium(running, live_server):
     """A browser. It ends before the server, whose threads need the database until its connections are closed."""
-    if missing := [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]:
-        required = pytestconfig.getoption("--require-servers") or os.environ.get("REDLOCK_REQUIRE_SERVERS") == "1"
-        (pytest.fail if required else pytest.skip)(f"not installed: {missing} (apt install chromium chromium-driver)")
-    with Browser(live_server.url) as browser:
+    with Browser(running(Chromium), live_server.url) as browser:
         yield browser
     serving = "(process_request_thread)"
     poll(lambda: not any(serving in each.name for each in threading.enumerate()), timeout=60, what="the server to rest")

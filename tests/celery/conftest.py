@@ -6,6 +6,7 @@ import contextlib
 import gc
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 
 from testproject.processes import Child, wait_until
 from testproject.redis_server import RedisServer
+from tests.support.forked import Forked
 from tests.support.overlap import overlaps, read
 from tests.support.service import poll
 
@@ -82,6 +84,7 @@ def start_worker(records):
             command,
             output=log,
             env={"PYTHONPATH": path, "TESTPROJECT_REDIS": os.environ["CELERY_LOCKS"], **environment},
+            start=subprocess.Popen if pool == "gevent" else Forked,  # gevent patches modules before their import
         )
         try:
             wait_until(lambda: " ready." in child.log(100_000), child=child, timeout=60, what="the worker")

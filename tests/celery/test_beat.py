@@ -10,6 +10,7 @@ import pytest
 
 from testproject.processes import Child
 from tests.celery.conftest import ROOT
+from tests.support.forked import Forked
 from tests.support.service import poll
 
 
@@ -27,6 +28,7 @@ def test_every_second_with_a_body_of_three(tasks, start_worker, records, seen, k
             "TESTPROJECT_REDIS": os.environ["CELERY_LOCKS"],
             "CELERY_CONF": json.dumps({"beat_schedule": {"tick": tick}}),
         },
+        start=Forked,
     )
     try:
         with start_worker("prefork", queue) as worker:

@@ -25,6 +25,7 @@ from django_redlock.celery.beat.runs import LeadEnded, Runs
 from django_redlock.errors import LockUnavailable
 from testproject.processes import Child
 from tests.celery.conftest import ROOT
+from tests.support.forked import Forked
 from tests.support.service import poll
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -297,6 +298,7 @@ def start_beat(records, unique, tmp_path):
                 "TESTPROJECT_REDIS": os.environ["CELERY_LOCKS"],
                 "CELERY_CONF": json.dumps(conf),
             },
+            start=Forked,
         )
         started.append(child)
         return child

@@ -11,6 +11,7 @@ from django_redlock.backends.redis import RedisBackend
 from django_redlock.testing.conformance import TransportConformance
 from django_redlock.testing.conformance.exclusion import ExclusionCases
 from testproject.redis_server import RedisServer
+from tests.conformance.transports import SameBytes
 
 pytest.importorskip("django_redis")
 
@@ -63,7 +64,7 @@ class OnCache:
         assert settings.items() >= POOLS[self.alias].items()
 
 
-class TestCache(OnCache, TransportConformance):
+class TestCache(SameBytes, OnCache, TransportConformance):
     """A cache in its common configuration."""
 
 

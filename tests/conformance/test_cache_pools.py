@@ -12,6 +12,7 @@ from django_redlock.testing.conformance.exclusion import ExclusionCases
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.harness.fixtures import Fixtures, until_someone_waits
 from testproject.redis_server import RedisServer
+from tests.conformance.transports import OwnAuthority
 from tests.support.sentinel import SERVICE, Sentinel
 from tests.support.service import revive
 from tests.support.tls import TlsRedis
@@ -33,7 +34,7 @@ class OnCache:
             caches["default"].client.get_client().connection_pool.disconnect()
 
 
-class TestTls(OnCache, ExclusionCases):
+class TestTls(OwnAuthority, OnCache, ExclusionCases):
     """Connections of asyncio, which are not the cache's, use TLS, too."""
 
     @pytest.fixture

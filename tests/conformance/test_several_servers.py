@@ -25,6 +25,7 @@ from django_redlock.testing.conformance.stripes import StripedCases
 from testproject.redis_server import RedisServer
 from tests.conformance.several_servers import Following, put_in_service
 from tests.conformance.test_redlock import OnRedlock
+from tests.conformance.transports import SameBytes
 from tests.support.group import Group
 
 
@@ -64,8 +65,11 @@ class SixOfSeven(Group):
         self.servers[-1].kill()
 
 
-class TestPools(TransportConformance, SemaphoreCases, ReadWriteCases, StripedCases, MultilockCases):
-    """Nodes with limited connections, in LOCATION or in caches, one of which is down."""
+class TestPools(SameBytes, TransportConformance, SemaphoreCases, ReadWriteCases, StripedCases, MultilockCases):
+    """Nodes with limited connections, in LOCATION or in caches, one of which is down.
+
+    `TestRedlockAtLarge` has the cases of names and patterns on several nodes.
+    """
 
     short = 0.2
     lacks = ("fair",)

@@ -11,6 +11,7 @@ from django_redlock.testing.conformance.harness.periods import PeriodCases
 from django_redlock.testing.conformance.multilocks import MultilockCases
 from django_redlock.testing.conformance.stripes import StripedCases
 from testproject.redis_server import RedisServer
+from tests.conformance.transports import OwnAuthority, SameBytes
 from tests.support.cluster import Cluster
 from tests.support.older_redis import OlderRedis
 from tests.support.sentinel import Sentinel
@@ -88,7 +89,7 @@ class TestOlderRedis(RedisTransport):
             assert not any(client.lock(name).acquire(timeout=number / 5000) for number in range(1, 15))
 
 
-class TestUnixSocket(RedisTransport):
+class TestUnixSocket(SameBytes, RedisTransport):
     transport = RedisServer
 
     @pytest.fixture
@@ -118,11 +119,11 @@ class TestResp3(RedisTransport):
             assert backend.health()[0]["ok"]
 
 
-class TestTls(RedisTransport):
+class TestTls(SameBytes, OwnAuthority, RedisTransport):
     transport = TlsRedis
 
 
-class TestSentinel(RedisTransport, HandOffCases):
+class TestSentinel(SameBytes, RedisTransport, HandOffCases):
     transport = Sentinel
 
     @pytest.fixture

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.django.flash_sale_workers import close_shop, open_shop, sell_out
-from tests.support.processes import Worker
+from tests.support.processes import ForkedWorker
 
 PROCESSES, BUYERS = 4, 4
 
@@ -19,7 +19,7 @@ def test_exactly_the_stock_is_sold(redis_url, tmp_path, quantities):
         "TESTPROJECT_DATABASE": str(tmp_path / "shop.sqlite3"),
     }
     with ExitStack() as ends:
-        start = lambda function, *args: ends.enter_context(Worker(function, *args, **env))  # noqa: E731
+        start = lambda function, *args: ends.enter_context(ForkedWorker(function, *args, **env))  # noqa: E731
         start(open_shop, quantities).result(120)
         shops = [start(sell_out, len(quantities), BUYERS) for _ in range(PROCESSES)]
         for shop in shops:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-VIEWS, TASKS = TESTS / "django" / "typed.py", TESTS / "celery" / "typed.py"
+VIEWS, *TASKS = (TESTS / folder / "typed.py" for folder in ("django", "celery", "tasks"))
 CACHE = "--cache-dir=.mypy_cache/views"  # its own: another mypy that writes at this moment would lock it
 CHECKERS = {
-    "mypy": ["mypy", "--strict", "--config-file=", CACHE, "--follow-imports=silent", VIEWS, TASKS],
+    "mypy": ["mypy", "--strict", "--config-file=", CACHE, "--follow-imports=silent", VIEWS, *TASKS],
     "pyright": ["pyright", "--warnings", "--pythonpath", sys.executable, VIEWS],
 }
 

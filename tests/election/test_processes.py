@@ -3,7 +3,7 @@
 import pytest
 
 from tests.election.candidates import stand
-from tests.support.processes import Worker
+from tests.support.processes import ForkedWorker
 
 TTL = 3.0
 
@@ -11,7 +11,7 @@ TTL = 3.0
 @pytest.fixture
 def leader_of_three(start, redis_url, unique):
     """The worker that leads, its fencing token, and the two others."""
-    workers = [start(Worker(stand, redis_url, unique, TTL)) for _ in range(3)]
+    workers = [start(ForkedWorker(stand, redis_url, unique, TTL)) for _ in range(3)]
     leader, token = elected(workers)
     return leader, token, [each for each in workers if each is not leader]
 

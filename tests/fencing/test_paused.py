@@ -10,7 +10,7 @@ from django.db import connections
 from django_redlock.errors import StaleLock
 from tests.fencing import workers
 from tests.fencing.models import Shop, Stock
-from tests.support.processes import Worker
+from tests.support.processes import ForkedWorker
 
 FENCED = [way for way in workers.WAYS if way != "plain"]
 
@@ -28,7 +28,7 @@ def paused(start, stock, redis_url):
 
     def sell(way):
         settings = {"DJANGO_SETTINGS_MODULE": "tests.fencing.settings"}
-        worker = start(Worker(workers.sell, redis_url, database, stock.pk, way, **settings))
+        worker = start(ForkedWorker(workers.sell, redis_url, database, stock.pk, way, **settings))
         assert worker.expect("writing", timeout=90) == {"lost": False}
         worker.pause()
         return worker

@@ -7,7 +7,7 @@ import pytest
 from testproject.redis_server import RedisServer
 from tests.locks import fair_queue_workers
 from tests.support.group import Group
-from tests.support.processes import Worker
+from tests.support.processes import ForkedWorker
 from tests.support.service import poll
 
 PATIENCE = 60
@@ -33,7 +33,7 @@ def places(request, redis_server, start):
 @pytest.fixture
 def worker(start):
     """`worker(function, places, name, …)`: a process that runs this function."""
-    return lambda function, *args: start(Worker(getattr(fair_queue_workers, function), *args))
+    return lambda function, *args: start(ForkedWorker(getattr(fair_queue_workers, function), *args))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from django_redlock.errors import LockLost, LockUnavailable
 from tests.locks.hand_off_workers import backend_on, give, go_on
-from tests.support.processes import Worker
+from tests.support.processes import ForkedWorker
 
 WAIT = 60  # seconds: for what happens within two ttl on an idle machine
 
@@ -29,14 +29,14 @@ def backend(places):
 
 @pytest.fixture
 def giver(places, unique):
-    with Worker(give, places, unique) as worker:
+    with ForkedWorker(give, places, unique) as worker:
         worker.expect("held", WAIT)
         yield worker
 
 
 @pytest.fixture
 def adopter(places):
-    with Worker(go_on, places) as worker:
+    with ForkedWorker(go_on, places) as worker:
         worker.expect("ready", WAIT)
         yield worker
 

@@ -6,7 +6,7 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from tests.locks.multilock_workers import take_some
-from tests.support.processes import Worker
+from tests.support.processes import ForkedWorker
 
 PROCESSES, ROUNDS = 16, 20
 NAMES = [f"account:{number}" for number in range(6)]
@@ -17,7 +17,7 @@ def test_any_order(request, kind):
     """Sixteen processes that acquire some of six locks in random orders neither deadlock nor overlap."""
     url = request.getfixturevalue(kind).url
     with ExitStack() as ends:
-        workers = [ends.enter_context(Worker(take_some, url, NAMES, ROUNDS)) for _ in range(PROCESSES)]
+        workers = [ends.enter_context(ForkedWorker(take_some, url, NAMES, ROUNDS)) for _ in range(PROCESSES)]
         for worker in workers:
             worker.expect("ready", 120)
         for worker in workers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections import defaultdict
 from pathlib import Path
 
@@ -34,30 +35,33 @@ def module_name(path):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-TREES = {module_name(path): (path, ast.parse(path.read_text())) for path in sorted(ROOT.rglob("*.py"))}
+@functools.cache
+def trees():
+    """Return the path and the syntax tree of each module, by its name. Workers that only collect tests don't parse."""
+    return {module_name(path): (path, ast.parse(path.read_text())) for path in sorted(ROOT.rglob("*.py"))}
 
 
 def package_of(module):
     """Return the folder of a module, as a dotted name."""
-    return module if TREES[module][0].name == "__init__.py" else module.rpartition(".")[0]
+    return module if trees()[module][0].name == "__init__.py" else module.rpartition(".")[0]
 
 
 def imported(module):
     """Yield each name that a module imports from this package: (module, name or None), type-checking imports
     included.
     """
-    for node in ast.walk(TREES[module][1]):
+    for node in ast.walk(trees()[module][1]):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, None) for alias in node.names if alias.name in TREES)
+            yield from ((alias.name, None) for alias in node.names if alias.name in trees())
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
                 parents = package_of(module).split(".")
                 base = ".".join([*parents[: len(parents) - node.level + 1], *filter(None, [node.module])])
             for alias in node.names:
-                if f"{base}.{alias.name}" in TREES:
+                if f"{base}.{alias.name}" in trees():
                     yield f"{base}.{alias.name}", None
-                elif base in TREES:
+                elif base in trees():
                     yield base, alias.name
 
 
@@ -65,20 +69,20 @@ def top_level_imports(module):
     """Yield such imports outside of functions, whose imports run later."""
     inner = {
         id(node)
-        for function in ast.walk(TREES[module][1])
+        for function in ast.walk(trees()[module][1])
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for node in ast.walk(function)
     }
     tree = ast.Module(
-        [node for node in ast.walk(TREES[module][1]) if isinstance(node, ast.Import | ast.ImportFrom)], []
+        [node for node in ast.walk(trees()[module][1]) if isinstance(node, ast.Import | ast.ImportFrom)], []
     )
     tree.body = [node for node in tree.body if id(node) not in inner]
-    path = TREES[module][0]
-    saved, TREES[module] = TREES[module], (path, tree)
+    path = trees()[module][0]
+    saved, trees()[module] = trees()[module], (path, tree)
     try:
         return {target for target, _ in imported(module)} - {module}
     finally:
-        TREES[module] = saved
+        trees()[module] = saved
 
 
 def cycles(graph):
@@ -110,7 +114,7 @@ def cycles(graph):
 def test_class_names_are_unique():
     """No class name is used twice."""
     places = defaultdict(list)
-    for module, (_, tree) in TREES.items():
+    for module, (_, tree) in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and node.name not in REQUIRED_NAMES:
                 places[node.name].append(module)
@@ -119,7 +123,7 @@ def test_class_names_are_unique():
 
 def constants():
     """Yield each public constant of a module with its value as source."""
-    for _, tree in TREES.values():
+    for _, tree in trees().values():
         for node in tree.body:
             if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
                 value = ast.unparse(node.value)
@@ -140,7 +144,7 @@ def test_constant_names_are_unique():
 
 def test_no_import_cycles():
     """The modules have no import cycle."""
-    assert cycles({module: top_level_imports(module) for module in TREES}) == []
+    assert cycles({module: top_level_imports(module) for module in trees()}) == []
 
 
 @pytest.mark.parametrize(
@@ -158,7 +162,7 @@ def test_cycles_are_found(graph, expected):
 def test_small_folders():
     """No folder has more modules than fit on a screen."""
     counts = defaultdict(int)
-    for path, _ in TREES.values():
+    for path, _ in trees().values():
         counts[str(path.parent.relative_to(ROOT))] += path.name != "__init__.py"
     assert {folder: count for folder, count in counts.items() if count > MODULES_IN_FOLDER} == {}
 
@@ -167,7 +171,7 @@ def test_private_names_are_not_imported():
     """Names with an underscore are not imported from other folders."""
     crossing = [
         f"{module} imports {target}.{name}"
-        for module in TREES
+        for module in trees()
         for target, name in imported(module)
         if name and name.startswith("_") and not name.startswith("__") and package_of(module) != package_of(target)
     ]
@@ -177,7 +181,7 @@ def test_private_names_are_not_imported():
 def test_private_attributes_are_not_used_elsewhere():
     """Attributes with an underscore are used only in the folder that defines them."""
     homes = defaultdict(set)
-    for module, (_, tree) in TREES.items():
+    for module, (_, tree) in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 homes[node.name].add(package_of(module))
@@ -185,7 +189,7 @@ def test_private_attributes_are_not_used_elsewhere():
                 homes[node.attr].add(package_of(module))
     used = [
         f"{module}:{node.lineno} {node.attr}"
-        for module, (_, tree) in TREES.items()
+        for module, (_, tree) in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute)
         and node.attr.startswith("_")

@@ -18,6 +18,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from testproject.processes import Child
+from tests.support.forked import Forked
 
 RETURNED, RAISED = "returned", "raised"  # the last event of every worker that is not killed
 MAIN = "import sys; from tests.support.processes import main; main(int(sys.argv[1]))"
@@ -61,6 +63,8 @@ class Channel:
 class Worker:
     """Runs `function(channel, *args)` in a child process, which ends with this context at the latest."""
 
+    start_process: Callable[..., Any] = subprocess.Popen
+
     def __init__(self, function: Callable[..., Any], *args: Any, **env: str) -> None:
         self.dir = Path(tempfile.mkdtemp(prefix="worker-"))
         ours, theirs = multiprocessing.Pipe()
@@ -68,7 +72,8 @@ class Worker:
             path = os.pathsep.join(filter(None, sys.path))  # the child can import the same modules
             command = [sys.executable, "-c", MAIN, str(theirs.fileno())]
             fds = [theirs.fileno()]
-            self.child = Child(command, output=self.dir / "log", env={"PYTHONPATH": path, **env}, pass_fds=fds)
+            env = {"PYTHONPATH": path, **env}
+            self.child = Child(command, output=self.dir / "log", env=env, pass_fds=fds, start=self.start_process)
         self.pid = self.child.pid
         self.channel = Channel(ours)
         ours.send((function, args))
@@ -111,6 +116,12 @@ class Worker:
         self.child.kill()
         self.channel.connection.close()
         shutil.rmtree(self.dir, ignore_errors=True)
+
+
+class ForkedWorker(Worker):
+    """A worker in a process that has imported Django, Celery and redis-py in advance: see `tests.support.forked`."""
+
+    start_process = Forked
 
 
 def main(fd: int) -> None:

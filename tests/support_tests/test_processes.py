@@ -1,33 +1,40 @@
 """Worker processes, and the checker of the periods in which they believed to hold a lock."""
 
 import os
+import signal
 import time
 
 import pytest
 
 from tests.support.overlap import Belief, assert_no_overlap, overlaps, read
-from tests.support.processes import Worker
+from tests.support.processes import ForkedWorker, Worker
 from tests.support_tests import workers
 
 
-def test_a_worker_reports_and_is_told(start):
+@pytest.fixture(params=[Worker, ForkedWorker])
+def kind(request):
+    """A worker in a new process, and in a fork of a process that has imported libraries."""
+    return request.param
+
+
+def test_a_worker_reports_and_is_told(start, kind):
     """Events go both ways, and the function's result is returned."""
-    worker = start(Worker(workers.greet, "Anna"))
+    worker = start(kind(workers.greet, "Anna"))
     assert worker.expect("hello") == {"name": "Anna", "pid": worker.pid}
     assert worker.pid != os.getpid()
     worker.tell("go", word="well")
     assert worker.result() == "wellwell"
 
 
-def test_a_worker_that_fails_says_why(start):
+def test_a_worker_that_fails_says_why(start, kind):
     """The traceback of a failed worker is in the error of expect()."""
     with pytest.raises(AssertionError, match=r"failed before 'hello'(?s:.)*ValueError: on purpose"):
-        start(Worker(workers.fail)).expect("hello")
+        start(kind(workers.fail)).expect("hello")
 
 
-def test_no_wait_for_ever(start):
+def test_no_wait_for_ever(start, kind):
     """expect() raises an error at its timeout, or at once if the worker was killed."""
-    worker = start(Worker(workers.silence))
+    worker = start(kind(workers.silence))
     with pytest.raises(AssertionError, match="no 'hello' within"):
         worker.expect("hello", timeout=0.05)
     worker.kill()
@@ -35,9 +42,9 @@ def test_no_wait_for_ever(start):
         worker.expect("hello", timeout=30)
 
 
-def test_a_paused_worker_does_nothing(start):
+def test_a_paused_worker_does_nothing(start, kind):
     """A worker does nothing between pause and resume."""
-    worker = start(Worker(workers.count))
+    worker = start(kind(workers.count))
     worker.expect("count")
     worker.pause()
     worker.tell("next")
@@ -46,6 +53,19 @@ def test_a_paused_worker_does_nothing(start):
     resumed = time.monotonic()
     worker.resume()
     assert worker.expect("count")["at"] > resumed
+
+
+def test_a_fork_is_like_a_new_process(start):
+    """A fork has its own session, environment and exit code, only its own files, and has not imported the package."""
+    first = start(ForkedWorker(workers.silence))
+    worker = start(ForkedWorker(workers.look_around, WORKER="second"))
+    facts = worker.result()
+    assert facts["session"] == worker.pid
+    assert (facts["variable"], facts["package"], facts["libraries"]) == ("second", False, True)
+    assert facts["files"] == 4  # three standard ones, and the pipe
+    assert worker.child.process.wait(30) == 0
+    first.child.signal(signal.SIGTERM)
+    assert first.child.process.wait(30) == -signal.SIGTERM
 
 
 def test_finds_a_planted_overlap(start, tmp_path):

@@ -18,6 +18,7 @@ from django.test import override_settings
 from django_redlock import locks
 from testproject.processes import Child
 from tests.support.databases import sqlite_file
+from tests.support.forked import Forked
 from tests.support.service import poll
 
 ROOT = Path(__file__).parents[2]
@@ -125,7 +126,7 @@ def start_worker(database, records, queue_file, store, tmp_path):
             "TASKS_DATABASE": str(queue_file),
             "TESTPROJECT_REDIS": store,
         }
-        child = Child(command, output=tmp_path / "worker.log", env=env)
+        child = Child(command, output=tmp_path / "worker.log", env=env, start=Forked)
         try:
             yield child
         finally:

@@ -1,4 +1,4 @@
-"""Protected tasks for type checkers. mypy checks this file; each ignored error must occur (`test_typing.py`)."""
+"""Protected tasks for type checkers. Each ignored error must occur (`tests/django/test_typing.py`)."""
 
 from __future__ import annotations
 
