@@ -31,19 +31,23 @@ class Command(StoreCommand):
         super().add_arguments(parser)
         parser.add_argument("--deploy", action="store_true", help="warn of settings that are dangerous in production")
         parser.add_argument(
-            "--fix", action="store_true", help="load the scripts where they are missing, and arm new servers (asks)"
+            "--fix",
+            action="store_true",
+            help="load the scripts where they are missing, and arm new servers (asks); with --tasks neither of these",
         )
         parser.add_argument("--arm", action="store_true", help="take new servers into service at once (asks)")
         parser.add_argument("--yes", action="store_true", help="don't ask before arming")
         parser.add_argument(
-            "--tasks", action="store_true", help="find queued tasks without a message in the broker; --fix frees them"
+            "--tasks",
+            action="store_true",
+            help="find queued tasks without a message in the broker; --fix then deletes their records",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["arm"] and options["format"] == "json" and not options["yes"]:
             raise misused("--format json can't ask: --arm needs --yes")
         aliases = self.aliases(options["using"])
-        if options["fix"]:
+        if options["fix"] and not options["tasks"]:  # a Redis that lost messages may have lost locks: don't arm it
             self._fix(aliases, options)
         if options["arm"] and not self._armed(aliases, options):
             raise CommandError("nothing was armed")
