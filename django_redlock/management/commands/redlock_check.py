@@ -12,7 +12,7 @@ from django.core.management.base import CommandError, CommandParser
 from ...backend_registry import locks
 from ...checks.deploy import deployment
 from ...errors import LockError
-from ...formatting import facts
+from ...formatting import facts, lost_calls_text
 from ...inspection import explain, health
 from ..base import StoreCommand, misused
 from ..tables import printable
@@ -106,6 +106,12 @@ class Command(StoreCommand):
                 self.stdout.write(self.style.ERROR(f"    {printable(problem)}"))
             for warning in row.get("warnings", ()):
                 self.stdout.write(self.style.WARNING(f"    {printable(warning)}"))
-            said = ", ".join(f"{label} {value}" for label, value in facts(row))
-            if said:
+            if said := _details(row):
                 self.stdout.write(f"    {printable(said)}")
+
+
+def _details(row: dict[str, Any]) -> str:
+    """Return the details of a server, or what ``--tasks`` has found unless a warning says it; ``""`` for neither."""
+    if "lost" not in row:
+        return ", ".join(f"{label} {value}" for label, value in facts(row))
+    return "" if row["warnings"] else lost_calls_text(row["lost"], row["fixed"])
