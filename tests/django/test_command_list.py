@@ -10,6 +10,7 @@ from contextlib import ExitStack
 import pytest
 from django.core.management import CommandError, call_command
 
+from django_redlock import locks
 from tests.django.commands import Done
 
 
@@ -94,7 +95,7 @@ def test_list_fits_the_terminal(stores, monkeypatch):
     """Long names are shortened in the middle, unless --wide is given."""
     name = f"order:{'0' * 90}:17"
     with stores["default"].lock(name), stores["default"].lock("short"):
-        for width in (60, 80, 100):
+        for width in (70, 80, 100):
             lines = re.sub(r"\x1b\[[\d;]*m", "", on_a_terminal(monkeypatch, width, "redlock_list")).splitlines()
             assert max(map(len, lines)) <= width
             assert any(re.search(r"order:0+…0+:17", line) for line in lines)
@@ -114,20 +115,26 @@ def test_list_leaves_out_equal_columns(stores):
     """A column with the same value in every row is left out."""
     backend = stores["default"]
     with backend.lock("a"), backend.lock("b"):
-        assert Done("redlock_list").out.splitlines()[0].split() == ["NAME", "HOLDER", "HELD", "FOR", "LEFT"]
+        assert heading() == "STORE NAME HOLDER HELD FOR LEFT"
         with backend.rwlock("c").read:
-            assert Done("redlock_list").out.splitlines()[0].split() == [
-                "NAME",
-                "KIND",
-                "STATE",
-                "HOLDER",
-                "HELD",
-                "FOR",
-                "LEFT",
-            ]
+            assert heading() == "STORE NAME KIND STATE HOLDER HELD FOR LEFT"
             assert Done("redlock_list", "c").out.splitlines()[1].split()[:4] == ["default", "c", "rwlock", "read"]
             [row] = Done("redlock_list", "--state", "read", "--format", "json").json
             assert (row["name"], row["state"]) == ("c", "read")
+
+
+def test_list_shows_the_store_if_there_are_several(stores, settings):
+    """The column STORE is there if several stores are configured, whichever of them have locks."""
+    with stores["default"].lock("a"), stores["default"].lock("b"):
+        assert heading("--using", "default") == "STORE NAME HOLDER HELD FOR LEFT"
+    settings.REDLOCK = {"default": settings.REDLOCK["default"]}
+    with locks["default"].lock("a"), locks["default"].lock("b"):
+        assert heading() == "NAME HOLDER HELD FOR LEFT"
+
+
+def heading(*args):
+    """Return the first line that redlock_list prints, with single spaces."""
+    return " ".join(Done("redlock_list", *args).out.splitlines()[0].split())
 
 
 def test_list_fields(stores):
