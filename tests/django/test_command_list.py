@@ -12,6 +12,7 @@ from django.core.management import CommandError, call_command
 
 from django_redlock import locks
 from tests.django.commands import Done
+from tests.django.conftest import REDIS, UNREACHABLE
 
 
 def test_list(stores):
@@ -27,7 +28,24 @@ def test_list(stores):
         ["memory", "invoice:7"],
     ]
     assert "till 7" in done.out
-    assert Done("redlock_list").out == "no locks\n"
+
+
+def test_list_without_locks_names_the_stores(stores):
+    """Without a lock the command names the stores that it has listed; JSON and CSV don't."""
+    assert Done("redlock_list").out == "no locks found in default, memory\n"
+    assert Done("redlock_list", "--using", "memory").out == "no locks found in memory\n"
+    assert Done("redlock_list", "--format", "json").json == []
+    assert len(Done("redlock_list", "--format", "csv").out.splitlines()) == 1
+
+
+@pytest.mark.parametrize("backend", [REDIS, "docs.examples.file_backend.FileBackend"])
+def test_list_of_a_store_that_is_not_listed(stores, settings, tmp_path, backend):
+    """Without an answer about every store, the command doesn't say that there are no locks."""
+    location = UNREACHABLE if backend is REDIS else str(tmp_path / "locks.json")
+    settings.REDLOCK = {**settings.REDLOCK, "silent": {"BACKEND": backend, "LOCATION": location}}
+    done = Done("redlock_list")
+    assert (done.code, done.out) == (1, "")
+    assert "could not list all locks of silent: " in done.err
 
 
 def test_list_of_long_leases(stores):
@@ -217,7 +235,8 @@ def test_list_with_a_store_down(one_down):
     with one_down["default"].lock("stock"):
         done = Done("redlock_list", format="json")
     assert (done.code, [row["name"] for row in done.json]) == (1, ["stock"])
-    assert "broken is unavailable" in done.err
+    assert "could not list all locks of broken: " in done.err
+    assert "Connection refused" in done.err
 
 
 def test_names_do_not_reach_the_terminal(stores):
