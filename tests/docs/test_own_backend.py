@@ -1,28 +1,24 @@
 """The custom backend of the documentation passes the conformance suite."""
 
 import fcntl
-import functools
 import os
-import runpy
+import sys
+from importlib import import_module
+from types import ModuleType
 
 import pytest
 
-from django_redlock.testing.conformance import LockConformance
-from tests.docs.pages import DOCS
+from docs.examples import file_backend
+from docs.examples.file_backend import FileBackend
 
-FileBackend = runpy.run_path(str(DOCS / "examples" / "file_backend.py"))["FileBackend"]
-
+with pytest.MonkeyPatch.context() as patch:  # in the documentation, the backend is a module of the reader's package
+    patch.setitem(sys.modules, "shop", ModuleType("shop"))
+    patch.setitem(sys.modules, "shop.file_backend", file_backend)
+    printed = import_module("docs.examples.test_file_backend")
 
 # An interrupt between open() and the `with` around it leaves a file for the garbage collector.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-class TestFileBackend(LockConformance):
-    """The documentation's example, on a separate file for each test."""
-
-    @pytest.fixture
-    def new_backend(self, tmp_path):
-        return functools.partial(FileBackend, tmp_path / "locks.json")
-
-    test_uses_everything = None  # releases and asks again at once, which keeps out waiters that no store wakes
+ignoring = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+TestFileBackend = ignoring(printed.TestFileBackend)
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
