@@ -95,11 +95,11 @@ class StaleLock(LockLost):
 
 
 class LockDeadlock(LockError, RuntimeError):
-    """This thread or task holds the lock through another handle, and would wait for itself forever."""
+    """This thread or task holds the lock through another handle, and would wait for itself without a time limit."""
 
     reason = (
-        "is held by this thread or task through another handle, and would never be released while this one waits: "
-        "use rlock(), release it first, or wait with a timeout"
+        "is held by this thread or task through another handle, and the wait would never end unless another thread or "
+        "task releases it: use rlock(), release it first, or wait with a timeout"
     )
 
 

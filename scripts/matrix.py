@@ -1,8 +1,9 @@
 """``make matrix``: the tests with the oldest and the newest of everything; writes docs/compatibility and the README.
 
 Each row has a virtual environment in ``.matrix``. A row is not run where this machine lacks the Python, or neither the
-package index nor the system has the server; the table says so. ``--rows oldest,newest`` runs a few rows, the others
-keep their last result. Arguments after ``--`` go to pytest (by default ``--tier test``).
+package index nor the system has the server: the terminal says so, page and README leave the row out.
+``--rows oldest,newest`` runs a few rows, the others keep their last result. Arguments after ``--`` go to pytest (by
+default ``--tier test``).
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ HEADINGS = ("", "Python", "Django", "Celery", "redis-py", "Server", "Tests")
 def last_result(row: Row) -> Result:
     """The result of the last run of a row, on this machine."""
     kept = PLACE / f"{row.name}.json"
-    return Result(row, *json.loads(kept.read_text())) if kept.exists() else Result(row, missing="not yet")
+    return Result(row, *json.loads(kept.read_text())) if kept.exists() else Result(row, missing="no result here")
 
 
 def cells(result: Result) -> tuple[str, ...]:
@@ -181,8 +182,8 @@ def page(table: list[Result]) -> str:
     """docs/compatibility.rst."""
     lines = [cells(result) for result in table]
     text = ".. Written by make matrix.\n\nCompatibility\n=============\n\n"
-    text += "What the tests were last run with, oldest with oldest and newest with newest. Whatever lies between is\n"
-    text += "expected to work. ``make matrix`` runs them again and writes this page.\n\n"
+    text += "The versions that the tests were last run with. Whatever lies between is expected to work.\n"
+    text += "``make matrix`` runs the tests again and writes this page.\n\n"
     text += ".. list-table::\n   :header-rows: 1\n\n"
     for line in [HEADINGS, *lines]:
         text += "".join(f"   {'* -' if not place else '  -'} {cell}".rstrip() + "\n" for place, cell in enumerate(line))
@@ -193,8 +194,8 @@ def page(table: list[Result]) -> str:
 
 
 def markdown(table: list[Result]) -> str:
-    """The README's table: rows that were run."""
-    lines = [HEADINGS, ("---",) * len(HEADINGS), *(cells(result) for result in table if not result.missing)]
+    """The README's table."""
+    lines = [HEADINGS, ("---",) * len(HEADINGS), *map(cells, table)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -211,9 +212,10 @@ def main() -> int:
             (PLACE / f"{row.name}.json").write_text(json.dumps(run(row, options.pytest)[1:]))
     table = [last_result(row) for row in ROWS]
     print(*("  ".join(f"{cell:<14}" for cell in line) for line in [HEADINGS, *map(cells, table)]), sep="\n")
-    PAGE.write_text(page(table))
+    tested = [result for result in table if not result.missing]
+    PAGE.write_text(page(tested))
     before, _, rest = README.read_text().partition(BEGIN)
-    README.write_text(f"{before}{BEGIN}\n{markdown(table)}\n{END}{rest.partition(END)[2]}")
+    README.write_text(f"{before}{BEGIN}\n{markdown(tested)}\n{END}{rest.partition(END)[2]}")
     return any(result.failed for result in table)
 
 

@@ -17,6 +17,7 @@ from ..backend_registry import locks
 from ..core.keys import keys_for
 from ..core.owner import Owner
 from ..errors import LockError
+from ..formatting import lost_calls_text
 from ..single_instance.body import cancel_request
 
 MIN_AGE_SECONDS = 60.0  # younger records are ignored, because a record is written before its message is sent
@@ -71,7 +72,8 @@ def check_tasks(alias: str, fix: bool) -> dict[str, Any]:
     """Look for lost calls in one store, and return the row that ``redlock_check --tasks`` prints for it.
 
     The row is a dict. ``lost`` in it lists the lost calls, and ``fixed`` is the number of records that were removed. If
-    the broker or the store can't be read, a warning takes their place. ``fix``: remove the records of lost calls.
+    the broker or the store can't be read, a warning takes their place. Another warning names the calls whose records
+    stay. ``fix``: remove the records of lost calls.
     """
     current_app.loader.import_default_modules()
     row: dict[str, Any] = {"node": "tasks", "ok": True, "problems": [], "warnings": []}
@@ -84,8 +86,7 @@ def check_tasks(alias: str, fix: bool) -> dict[str, Any]:
     row["lost"] = [each._asdict() for each in lost]
     row["fixed"] = fixed
     if fixed < len(lost):
-        names = ", ".join(f"{each.task}[{each.task_id}] ({each.name})" for each in lost[:10])
-        row["warnings"].append(f"{len(lost) - fixed} queued tasks have no message in the broker: {names}; see --fix")
+        row["warnings"].append(lost_calls_text(row["lost"], fixed if fix else None))
     return row
 
 

@@ -117,10 +117,11 @@ class StoreCommand(LockCommand):
     def print_locks(self, found: Sequence[tuple[str, LockInfo]], *, wide: bool = False) -> None:
         """Write a table to stdout with a line for each lock. ``found``: pairs of store alias and lock.
 
-        Unless ``wide``, names and holders are shortened so that the lines fit the terminal.
+        If several stores are configured, each line has the store's alias, because redlock_release may need it. Unless
+        ``wide``, names and holders are shortened so that the lines fit the terminal.
         """
         width = None if wide or not self.stdout.isatty() else shutil.get_terminal_size().columns
-        self.print_lines(*lock_table(found, width))
+        self.print_lines(*lock_table(found, width, with_store=len(locks) > 1))
 
     def print_lines(self, head: Sequence[Cell], rows: Iterable[Sequence[Cell]]) -> None:
         lines = [head, *rows]

@@ -54,8 +54,8 @@ def _seconds(value: float | None, unknown: str) -> Cell:
     return Cell(unknown if value is None else duration(value))
 
 
+STORE = TableColumn("STORE", lambda alias, _: Cell(alias))
 COLUMNS = (
-    TableColumn("STORE", lambda alias, _: Cell(alias), optional=True),
     TableColumn("NAME", lambda _, held: Cell(printable(held.name)), flexible=True),
     TableColumn("KIND", lambda _, held: Cell(printable(held.kind)), optional=True),
     TableColumn("STATE", lambda _, held: Cell(_states(held)), optional=True),
@@ -68,14 +68,18 @@ COLUMNS = (
 )
 
 
-def lock_table(found: Sequence[tuple[str, LockInfo]], width: int | None = None) -> tuple[list[Cell], list[list[Cell]]]:
+def lock_table(
+    found: Sequence[tuple[str, LockInfo]], width: int | None, *, with_store: bool
+) -> tuple[list[Cell], list[list[Cell]]]:
     """Return the head and the rows of a table of locks. ``found``: pairs of store alias and lock.
 
-    Flexible columns are shortened until the table is ``width`` characters wide; ``None`` means no limit. No column is
-    shortened to less than `LEAST_WIDTH`, so the table may stay wider. Optional columns with the same value in every row
-    are left out. In a table of a single row, only optional columns without a value are left out.
+    ``with_store``: whether the first column is the store's alias. Flexible columns are shortened until the table is
+    ``width`` characters wide; ``None`` means no limit. No column is shortened to less than `LEAST_WIDTH`, so the table
+    may stay wider. Optional columns with the same value in every row are left out. In a table of a single row, only
+    optional columns without a value are left out.
     """
-    filled = [(column, [column.cell(alias, held) for alias, held in found]) for column in COLUMNS]
+    columns = (STORE, *COLUMNS) if with_store else COLUMNS
+    filled = [(column, [column.cell(alias, held) for alias, held in found]) for column in columns]
     shown = [(column, cells) for column, cells in filled if not (column.optional and _says_nothing(cells))]
     widths = [max(len(column.head), *(len(cell.text) for cell in cells)) for column, cells in shown]
     if width is not None:

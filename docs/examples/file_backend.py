@@ -9,6 +9,7 @@ from pathlib import Path
 
 from django_redlock.backends.storage import StorageBackend
 from django_redlock.core.values import Claim, Lease, Refusal, valid_until
+from django_redlock.errors import LockUnavailable
 
 Entries = dict[str, tuple[str, float, str]]  # key -> token, Unix time of its end, owner
 
@@ -48,20 +49,23 @@ class FileBackend(StorageBackend):
     @contextmanager
     def _entries(self) -> Iterator[Entries]:
         """What is held now. Nobody else reads or writes it within the block."""
-        with Path(self.location).open("a+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            try:
-                file.seek(0)
-                now = time.time()
-                before = {key: entry for key, entry in json.loads(file.read() or "{}").items() if entry[1] > now}
-                entries = dict(before)
-                yield entries
-                if entries != before:
-                    file.truncate(0)
-                    file.write(json.dumps(entries))
-                    file.flush()
-            finally:
-                fcntl.flock(file, fcntl.LOCK_UN)  # close() would not unlock it while a forked child has it open, too
+        try:
+            with Path(self.location).open("a+") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                try:
+                    file.seek(0)
+                    now, found = time.time(), json.loads(file.read() or "{}")
+                    before = {key: entry for key, entry in found.items() if entry[1] > now}
+                    entries = dict(before)
+                    yield entries
+                    if entries != before:
+                        file.truncate(0)
+                        file.write(json.dumps(entries))
+                        file.flush()
+                finally:
+                    fcntl.flock(file, fcntl.LOCK_UN)  # close() would not unlock it while a forked child has it open
+        except OSError as error:
+            raise LockUnavailable("", f"the store is unavailable: {error}") from error
 
     def _is_held(self, entries: Entries, claim: Claim) -> bool:
         return entries.get(claim.keys.lock.decode(), ("",))[0] == claim.token.decode()

@@ -62,28 +62,58 @@ def test_messages_of_workers(tasks, workers, seen, lost):
     result.revoke()
 
 
-def test_command(tasks, seen, broker, settings):
-    """redlock_check --tasks warns about lost calls, and with --fix it releases them."""
-    settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "KEY_PREFIX": seen.name}}  # the calls of this test
+@pytest.fixture
+def check(tasks, seen, settings, monkeypatch):
+    """`check("--fix")`: what redlock_check --tasks prints for the calls of this test."""
+    settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "KEY_PREFIX": seen.name}}
+    monkeypatch.setattr(module, "current_app", tasks.app)
+    monkeypatch.setattr(lost_calls, "__defaults__", (tasks.app,))
+
+    def run(*args):
+        out = io.StringIO()
+        with contextlib.suppress(SystemExit):  # it exits with 1 when it warns
+            call_command("redlock_check", "--tasks", *args, stdout=out)
+        return out.getvalue()
+
+    return run
+
+
+@pytest.fixture
+def call(tasks, seen, broker, check):
+    """A queued call whose message is gone from the broker."""
     result = tasks.long.apply_async((seen.name,), queue=f"q-{seen.name}")
     with broker.client() as client:
         client.delete(f"q-{seen.name}")
+    return result
 
-    def check(*args):
-        out = io.StringIO()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module, "current_app", tasks.app)
-            patch.setattr(lost_calls, "__defaults__", (tasks.app,))
-            with contextlib.suppress(SystemExit):  # it exits with 1 when it warns
-                call_command("redlock_check", "--tasks", "--format", "json", *args, stdout=out)
-        [row] = [row for row in json.loads(out.getvalue())["default"] if row["node"] == "tasks"]
-        return row
 
-    row = check()
-    assert result.id in [each["task_id"] for each in row["lost"]]
-    assert "no message in the broker" in row["warnings"][0]
-    assert check("--fix")["warnings"] == []
+def test_command(call, check, seen):
+    """redlock_check --tasks warns about lost calls, and with --fix it deletes their records."""
+
+    def row(*args):
+        return next(row for row in json.loads(check("--format", "json", *args))["default"] if row["node"] == "tasks")
+
+    before, fixed, after = row(), row("--fix"), row()
+    assert [[each["task_id"] for each in found["lost"]] for found in (before, fixed, after)] == [
+        [call.id],
+        [call.id],
+        [],
+    ]
+    assert [found["fixed"] for found in (before, fixed, after)] == [0, 1, 0]
+    assert "without a message in the broker" in before["warnings"][0]
+    assert fixed["warnings"] == after["warnings"] == []
     assert locks["default"].describe(f"long:{seen.name}") is None
+
+
+def test_command_prints_a_sentence(call, check, tasks, seen):
+    """redlock_check --tasks prints which calls are lost, what --fix has done, or that no call is lost."""
+    lost = f"1 queued task without a message in the broker: {tasks.long.name}[{call.id}] (long:{seen.name}); "
+    printed = [check(*args).splitlines()[-2:] for args in ((), ("--fix",), ())]
+    assert printed == [
+        ["warning  default  tasks", f"    {lost}see --fix"],
+        ["ok  default  tasks", f"    {lost}records deleted: 1"],
+        ["ok  default  tasks", "    no queued task without a message in the broker"],
+    ]
 
 
 def test_rabbitmq(rabbitmq, unique):

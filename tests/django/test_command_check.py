@@ -125,6 +125,13 @@ def test_check_fix_without_anybody_to_ask(new_server, answer):
     assert (done.code, done.json["default"][0]["armed"]) == (0, True)
 
 
+def test_check_fix_of_tasks_arms_nothing(new_server):
+    """With --tasks, --fix is about records of tasks: it arms no server, also with --yes."""
+    done = Done("redlock_check", "--tasks", "--fix", "--yes")
+    assert (done.code, done.err) == (1, "")
+    assert not in_service()
+
+
 def test_check_fix_with_a_store_down(one_down, redis_server):
     """With one store down --fix repairs the others, and says why one was left out."""
     with redis_server.client() as redis:

@@ -10,7 +10,9 @@ from contextlib import ExitStack
 import pytest
 from django.core.management import CommandError, call_command
 
+from django_redlock import locks
 from tests.django.commands import Done
+from tests.django.conftest import REDIS, UNREACHABLE
 
 
 def test_list(stores):
@@ -26,7 +28,24 @@ def test_list(stores):
         ["memory", "invoice:7"],
     ]
     assert "till 7" in done.out
-    assert Done("redlock_list").out == "no locks\n"
+
+
+def test_list_without_locks_names_the_stores(stores):
+    """Without a lock the command names the stores that it has listed; JSON and CSV don't."""
+    assert Done("redlock_list").out == "no locks found in default, memory\n"
+    assert Done("redlock_list", "--using", "memory").out == "no locks found in memory\n"
+    assert Done("redlock_list", "--format", "json").json == []
+    assert len(Done("redlock_list", "--format", "csv").out.splitlines()) == 1
+
+
+@pytest.mark.parametrize("backend", [REDIS, "docs.examples.file_backend.FileBackend"])
+def test_list_of_a_store_that_is_not_listed(stores, settings, tmp_path, backend):
+    """Without an answer about every store, the command doesn't say that there are no locks."""
+    location = UNREACHABLE if backend is REDIS else str(tmp_path / "locks.json")
+    settings.REDLOCK = {**settings.REDLOCK, "silent": {"BACKEND": backend, "LOCATION": location}}
+    done = Done("redlock_list")
+    assert (done.code, done.out) == (1, "")
+    assert "could not list all locks of silent: " in done.err
 
 
 def test_list_of_long_leases(stores):
@@ -94,7 +113,7 @@ def test_list_fits_the_terminal(stores, monkeypatch):
     """Long names are shortened in the middle, unless --wide is given."""
     name = f"order:{'0' * 90}:17"
     with stores["default"].lock(name), stores["default"].lock("short"):
-        for width in (60, 80, 100):
+        for width in (70, 80, 100):
             lines = re.sub(r"\x1b\[[\d;]*m", "", on_a_terminal(monkeypatch, width, "redlock_list")).splitlines()
             assert max(map(len, lines)) <= width
             assert any(re.search(r"order:0+…0+:17", line) for line in lines)
@@ -114,20 +133,26 @@ def test_list_leaves_out_equal_columns(stores):
     """A column with the same value in every row is left out."""
     backend = stores["default"]
     with backend.lock("a"), backend.lock("b"):
-        assert Done("redlock_list").out.splitlines()[0].split() == ["NAME", "HOLDER", "HELD", "FOR", "LEFT"]
+        assert heading() == "STORE NAME HOLDER HELD FOR LEFT"
         with backend.rwlock("c").read:
-            assert Done("redlock_list").out.splitlines()[0].split() == [
-                "NAME",
-                "KIND",
-                "STATE",
-                "HOLDER",
-                "HELD",
-                "FOR",
-                "LEFT",
-            ]
+            assert heading() == "STORE NAME KIND STATE HOLDER HELD FOR LEFT"
             assert Done("redlock_list", "c").out.splitlines()[1].split()[:4] == ["default", "c", "rwlock", "read"]
             [row] = Done("redlock_list", "--state", "read", "--format", "json").json
             assert (row["name"], row["state"]) == ("c", "read")
+
+
+def test_list_shows_the_store_if_there_are_several(stores, settings):
+    """The column STORE is there if several stores are configured, whichever of them have locks."""
+    with stores["default"].lock("a"), stores["default"].lock("b"):
+        assert heading("--using", "default") == "STORE NAME HOLDER HELD FOR LEFT"
+    settings.REDLOCK = {"default": settings.REDLOCK["default"]}
+    with locks["default"].lock("a"), locks["default"].lock("b"):
+        assert heading() == "NAME HOLDER HELD FOR LEFT"
+
+
+def heading(*args):
+    """Return the first line that redlock_list prints, with single spaces."""
+    return " ".join(Done("redlock_list", *args).out.splitlines()[0].split())
 
 
 def test_list_fields(stores):
@@ -210,7 +235,8 @@ def test_list_with_a_store_down(one_down):
     with one_down["default"].lock("stock"):
         done = Done("redlock_list", format="json")
     assert (done.code, [row["name"] for row in done.json]) == (1, ["stock"])
-    assert "broken is unavailable" in done.err
+    assert "could not list all locks of broken: " in done.err
+    assert "Connection refused" in done.err
 
 
 def test_names_do_not_reach_the_terminal(stores):

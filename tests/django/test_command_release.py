@@ -50,6 +50,16 @@ def test_release_exact(stores, held):
     assert held() == ["invoice", "stock:1", "stock:2"]
 
 
+def test_release_names_the_stores_that_it_did_not_search(stores):
+    """A command that finds nothing names the stores that it has searched, and those that it has not."""
+    with stores["memory"].lock("stock:1"):
+        missed = Done("redlock_release", "stock:1")
+        assert (missed.code, missed.out) == (0, "Nothing to release in default. Not searched: memory; see --using.\n")
+        assert Done("redlock_release", "stock:1", "--using", "memory", "--dry-run", "--format", "json").json
+    everywhere = Done("redlock_release", "stock:1", "--using", "default", "--using", "memory")
+    assert everywhere.out == "Nothing to release in default, memory.\n"
+
+
 def test_release_finds_stripes(stores, answer):
     """The name of a striped lock selects its stripes, and with --exact only a lock of that name."""
     lock = stores["default"].striped("stock:17", 4, on_lost="warn")

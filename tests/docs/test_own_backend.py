@@ -1,28 +1,32 @@
 """The custom backend of the documentation passes the conformance suite."""
 
 import fcntl
-import functools
 import os
-import runpy
+import sys
+from importlib import import_module
+from types import ModuleType
 
 import pytest
 
-from django_redlock.testing.conformance import LockConformance
-from tests.docs.pages import DOCS
+from django_redlock.errors import LockUnavailable
+from docs.examples import file_backend
+from docs.examples.file_backend import FileBackend
 
-FileBackend = runpy.run_path(str(DOCS / "examples" / "file_backend.py"))["FileBackend"]
-
+with pytest.MonkeyPatch.context() as patch:  # in the documentation, the backend is a module of the reader's package
+    patch.setitem(sys.modules, "shop", ModuleType("shop"))
+    patch.setitem(sys.modules, "shop.file_backend", file_backend)
+    printed = import_module("docs.examples.test_file_backend")
 
 # An interrupt between open() and the `with` around it leaves a file for the garbage collector.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-class TestFileBackend(LockConformance):
-    """The documentation's example, on a separate file for each test."""
+ignoring = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+TestFileBackend = ignoring(printed.TestFileBackend)
 
-    @pytest.fixture
-    def new_backend(self, tmp_path):
-        return functools.partial(FileBackend, tmp_path / "locks.json")
 
-    test_uses_everything = None  # releases and asks again at once, which keeps out waiters that no store wakes
+def test_missing_folder(tmp_path):
+    """A file that can't be opened makes the store unavailable."""
+    backend = FileBackend(tmp_path / "missing" / "locks.json")
+    with pytest.raises(LockUnavailable, match=r"missing/locks\.json"):
+        backend.lock("stock").acquire(blocking=False)
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

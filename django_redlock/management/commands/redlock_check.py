@@ -12,7 +12,7 @@ from django.core.management.base import CommandError, CommandParser
 from ...backend_registry import locks
 from ...checks.deploy import deployment
 from ...errors import LockError
-from ...formatting import facts
+from ...formatting import facts, lost_calls_text
 from ...inspection import explain, health
 from ..base import StoreCommand, misused
 from ..tables import printable
@@ -31,19 +31,23 @@ class Command(StoreCommand):
         super().add_arguments(parser)
         parser.add_argument("--deploy", action="store_true", help="warn of settings that are dangerous in production")
         parser.add_argument(
-            "--fix", action="store_true", help="load the scripts where they are missing, and arm new servers (asks)"
+            "--fix",
+            action="store_true",
+            help="load the scripts where they are missing, and arm new servers (asks); with --tasks neither of these",
         )
         parser.add_argument("--arm", action="store_true", help="take new servers into service at once (asks)")
         parser.add_argument("--yes", action="store_true", help="don't ask before arming")
         parser.add_argument(
-            "--tasks", action="store_true", help="find queued tasks without a message in the broker; --fix frees them"
+            "--tasks",
+            action="store_true",
+            help="find queued tasks without a message in the broker; --fix then deletes their records",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["arm"] and options["format"] == "json" and not options["yes"]:
             raise misused("--format json can't ask: --arm needs --yes")
         aliases = self.aliases(options["using"])
-        if options["fix"]:
+        if options["fix"] and not options["tasks"]:  # a Redis that lost messages may have lost locks: don't arm it
             self._fix(aliases, options)
         if options["arm"] and not self._armed(aliases, options):
             raise CommandError("nothing was armed")
@@ -102,6 +106,12 @@ class Command(StoreCommand):
                 self.stdout.write(self.style.ERROR(f"    {printable(problem)}"))
             for warning in row.get("warnings", ()):
                 self.stdout.write(self.style.WARNING(f"    {printable(warning)}"))
-            said = ", ".join(f"{label} {value}" for label, value in facts(row))
-            if said:
+            if said := _details(row):
                 self.stdout.write(f"    {printable(said)}")
+
+
+def _details(row: dict[str, Any]) -> str:
+    """Return the details of a server, or what ``--tasks`` has found unless a warning says it; ``""`` for neither."""
+    if "lost" not in row:
+        return ", ".join(f"{label} {value}" for label, value in facts(row))
+    return "" if row["warnings"] else lost_calls_text(row["lost"], row["fixed"])

@@ -36,7 +36,7 @@ SORT: dict[str, Callable[[str, LockInfo], Any]] = {
 
 class Command(StoreCommand):
     help = "Lists the locks that are held now: those with most waiters first, then those that are held longest."
-    epilog = "Exit code: 0, or 1 when a store was unavailable (the others are listed)."
+    epilog = "Exit code: 0, or 1 when a store could not be listed (the others are listed)."
     formats = ("table", "json", "csv")
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -83,11 +83,11 @@ class Command(StoreCommand):
             self.print_csv(FIELDS, [as_dict(alias, held) for alias, held in found])
         elif found:
             self.print_locks(found, wide=options["wide"])
-        else:
-            self.stdout.write("no locks")
+        elif not any(each.error for each in seen):  # a store without an answer may have locks
+            self.stdout.write(f"no locks found in {', '.join(each.alias for each in seen)}")
         for each in seen:
             if each.error:
-                self.stderr.write(self.style.ERROR(f"{each.alias} is unavailable: {each.error}"))
+                self.stderr.write(self.style.ERROR(f"could not list all locks of {each.alias}: {each.error}"))
             elif not each.complete:
                 self.stderr.write(f"{each.alias}: there are more than {len(each.locks)}; see --limit, or search")
 

@@ -65,7 +65,8 @@ class Command(StoreCommand):
         if not (options["names"] or options["task"] or options["state"]):
             raise misused("which locks? Give a NAME, --task or --state")
         self.failed, self.username = False, _username()
-        found = self._find(self.aliases(options["using"]), options)
+        aliases = self.aliases(options["using"])
+        found = self._find(aliases, options)
         results = [(each, "") for each in found]
         if options["format"] == "table" and found:
             self.print_locks(found)
@@ -73,7 +74,7 @@ class Command(StoreCommand):
             if not options["yes"] and not self.confirmed(f"Release {_number(found)} by force?"):
                 raise CommandError("nothing was released")
             results = [(each, self._release(each)) for each in found]
-        self._print(results, options)
+        self._print(results, aliases, options)
         if self.failed:
             raise SystemExit(1)
 
@@ -103,12 +104,12 @@ class Command(StoreCommand):
         self.failed = self.failed or not gone
         return "was free already" if gone else "has a new holder, not released"
 
-    def _print(self, results: list[tuple[Found, str]], options: dict[str, Any]) -> None:
+    def _print(self, results: list[tuple[Found, str]], aliases: list[str], options: dict[str, Any]) -> None:
         if options["format"] == "json":
             self.print_json([{**as_dict(*each), "result": result or None} for each, result in results])
         elif not results:
             if not self.failed:  # after a failure, stderr has the reason
-                self.stdout.write("Nothing to release.")
+                self.stdout.write(_nothing_in(aliases))
         elif options["dry_run"]:
             self.stdout.write(f"Would release {_number(results)}.")
         else:
@@ -150,6 +151,13 @@ def _username() -> str:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):  # a container may run under a uid without a name
         return "unknown"
+
+
+def _nothing_in(aliases: list[str]) -> str:
+    """Return the message that no lock was found in the stores ``aliases``. It names the stores not searched."""
+    text = f"Nothing to release in {', '.join(aliases)}."
+    others = [alias for alias in locks if alias not in aliases]
+    return f"{text} Not searched: {', '.join(others)}; see --using." if others else text
 
 
 def _number(found: list[Any]) -> str:
