@@ -1,0 +1,156 @@
+"""The words in the table of ``LockUnavailable`` are those of its messages, on real servers."""
+
+import contextlib
+import re
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.replica import ReplicaBackend
+from django_redlock.client.urls import cache_pool
+from django_redlock.errors import LockUnavailable
+from tests.docs.pages import DOCS
+from tests.support.replicas import Replicated
+
+PAGE = DOCS / "howto" / "troubleshooting.rst"
+CASES = {}
+
+
+def says(*words):
+    """`@says(words)`: the decorated context manager yields a backend whose acquire() fails with these words."""
+
+    def add(case):
+        CASES.update(dict.fromkeys(words, contextlib.contextmanager(case)))
+        return case
+
+    return add
+
+
+@says("Connection refused")
+def refused(_servers):
+    yield RedisBackend("redis://127.0.0.1:1/0")
+
+
+@says("no reply in time")
+def hangs(servers):
+    server = servers.redis()
+    server.pause()
+    yield RedisBackend(server.url, node_timeout=0.1)
+
+
+@says("invalid username-password pair")
+def wrong_password(servers):
+    yield RedisBackend(with_user(servers.redis(), "nobody:wrong"), node_timeout=30)
+
+
+@says("it requires a password")
+def no_password(servers):
+    server = servers.redis()
+    with server.client() as admin:
+        admin.config_set("requirepass", "secret")
+        yield RedisBackend(server.url, node_timeout=30)
+        admin.config_set("requirepass", "")
+
+
+@says("no permissions")
+def forbidden(servers):
+    server = servers.redis()
+    with server.client() as admin:
+        admin.execute_command("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+ping")
+    yield RedisBackend(with_user(server, "reader:secret"), node_timeout=30)
+
+
+def with_user(server, user):
+    return server.url.replace("redis://", f"redis://{user}@")
+
+
+@says("in quarantine")
+def in_quarantine(servers):
+    yield RedisBackend(servers.redis().url, node_timeout=30, quarantine=True)
+
+
+@says("its clients use max_ttl=")
+def another_max_ttl(servers):
+    url = servers.redis().url
+    RedisBackend(url, node_timeout=30, quarantine=True, max_ttl=60).arm()
+    yield RedisBackend(url, node_timeout=30, quarantine=True, max_ttl=61)
+
+
+@says("Too many connections")
+def few_connections(servers):
+    yield from with_cache(servers, "redis.ConnectionPool", max_connections=1)
+
+
+@says("No connection available")
+def few_connections_to_wait_for(servers):
+    yield from with_cache(servers, "redis.BlockingConnectionPool", max_connections=1, timeout=0.1)
+
+
+def with_cache(servers, pool, **limits):
+    """Yield a backend on the connections of a cache, all of which are in use."""
+    options = {"CONNECTION_POOL_CLASS": pool, "CONNECTION_POOL_KWARGS": limits}
+    cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": servers.redis().url, "OPTIONS": options}
+    servers.settings.CACHES = {"default": cache}
+    borrowed = cache_pool("default")
+    connection = borrowed.get_connection()
+    try:
+        yield RedisBackend("cache:default", node_timeout=30)
+    finally:
+        borrowed.release(connection)
+
+
+@says("replicas that must confirm")
+def replicas_are_missing(servers):
+    backend = ReplicaBackend(servers.start(Replicated()).primary.url, node_timeout=30, min_replicas=2)
+    backend.arm()
+    yield backend
+
+
+@says("replicas confirmed within")
+def replicas_hang(servers):
+    group = servers.start(Replicated())
+    backend = ReplicaBackend(group.primary.url, node_timeout=30, min_replicas=1, wait_timeout=0.1, lag=600)
+    backend.arm()
+    for replica in group.replicas:
+        replica.pause()
+    yield backend
+
+
+@says("NOREPLICAS")
+def redis_wants_replicas(servers):
+    server = servers.redis()
+    with server.client() as admin:
+        admin.config_set("min-replicas-to-write", 1)
+    yield RedisBackend(server.url, node_timeout=30)
+
+
+@says("read only replica")
+def replica(servers):
+    yield RedisBackend(servers.start(Replicated()).replicas[0].url, node_timeout=30)
+
+
+class Servers:
+    def __init__(self, start, redis, settings):
+        self.start = start
+        self.redis = redis
+        self.settings = settings
+
+
+@pytest.fixture
+def servers(start, own_redis, settings):
+    return Servers(start, own_redis, settings)
+
+
+@pytest.mark.parametrize("words", CASES)
+def test_message(words, servers):
+    """The message has these words."""
+    with CASES[words](servers) as backend, pytest.raises(LockUnavailable) as caught:
+        backend.lock("x").acquire(blocking=False)
+    assert words in str(caught.value)
+
+
+def test_every_word_of_the_table():
+    """The first column of the table has the words that are tested here, and no others."""
+    section = PAGE.read_text().partition("``LockUnavailable``\n---")[2].partition("\n\nViews under")[0]
+    told = re.findall(r"^   \* - (.*(?:\n       .*)*)", section, re.MULTILINE)[1:]
+    assert sorted(re.findall(r"``(.+?)``", " ".join(told))) == sorted(CASES)
