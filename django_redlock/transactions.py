@@ -279,7 +279,7 @@ def warn_of_early_release(event: Event) -> None:
         _places.add(place)
         logger.warning(
             "lock %r was released within an open transaction (%s:%d): the next holder may read what has not been "
-            "committed yet. Take the lock outside atomic(), or use lock(..., release_on_commit=True)",
+            "committed yet. Acquire the lock outside atomic(), or use lock(..., release_on_commit=True)",
             event.name,
             *place,
         )

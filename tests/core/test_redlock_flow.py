@@ -7,6 +7,7 @@ from django_redlock.core.flow.drivers import drive
 from django_redlock.core.flow.requests import Block, Fault, Sleep
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MUTEX
+from django_redlock.core.primitives.multi import MULTILOCK
 from django_redlock.core.values import Claim, Lease, new_token
 
 SERVER = 5_000_000_000  # µs on the servers' clocks
@@ -50,6 +51,18 @@ def test_a_node_is_down():
     waits = flow.send([None] * 3)
     assert type(waits) is Block
     assert (waits.node, waits.seconds) == (1, 0.02)
+
+
+def test_a_multilock_waits_for_the_lock_that_refused():
+    """The waiter of a multilock blocks on the list of the lock for which the node lists it."""
+    rule = Redlock(3, lambda: 100.0)
+    first, second = keys_for(b"redlock", b"first"), keys_for(b"redlock", b"second")
+    claim = Claim("first", first, new_token(), b"{}", 10.0, more_keys=(second,), require_all=True)
+    flow = rule.acquire(MULTILOCK, claim, 105.0)
+    next(flow)
+    flow.send([None, [*refused_by(b"one"), 2], [*refused_by(b"one"), 2]])
+    waits = flow.send([None] * 3)
+    assert (waits.key, waits.node) == (second.wake, 1)
 
 
 @pytest.mark.parametrize("hangs", [True, False])
