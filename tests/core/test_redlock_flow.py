@@ -2,6 +2,7 @@
 
 import pytest
 
+from django_redlock.core.algorithms.quarantine import standalone_quarantine
 from django_redlock.core.algorithms.redlock import BACKOFF_SECONDS, Redlock
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.flow.requests import Block, Fault, Sleep
@@ -84,3 +85,20 @@ def test_many_votes_of_one_node(hangs):
     restored = [request for (request,) in (each.requests for each in asked[1:])]
     expected = claims[:1] if hangs else claims
     assert [(batch.node, batch.script_calls[0].args[0]) for batch in restored] == [(2, each.token) for each in expected]
+
+
+@pytest.mark.parametrize(("replies", "restored"), [((1, 1, 1, 0, -1), [3]), ((1, 1, 0, 0, -1), [2])])
+def test_which_nodes_get_votes(replies, restored):
+    """After a renewal by a majority, each node without a holder gets its vote. Otherwise only a node that has replied
+    to the acquire gets its vote, because this vote counts at once.
+    """
+    rule = Redlock(5, lambda: 100.0, standalone_quarantine("redlock", 60))
+    claim = Claim("stock", keys_for(b"redlock", b"stock"), new_token(), b"{}", 10.0)
+    lease, asked = Lease.granted(claim, 99.0, SERVER)._replace(nodes=(0, 1, 2)), []
+
+    def perform(request):
+        asked.append(request)
+        return [[reply] for reply in replies] if len(asked) == 1 else [[[1, 0, SERVER], SERVER]]
+
+    assert type(drive(rule.extend(MUTEX, lease, 10.0), perform)) is Lease
+    assert [each.node for each in asked[1].requests] == restored

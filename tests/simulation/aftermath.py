@@ -30,9 +30,10 @@ def at_rest(scenario: Scenario, names: list[str]) -> None:
     if primary:  # a promoted server got the ends of leases and quarantines from another server's clock
         length += 2 * APART
     if not scenario.killed:
-        # Clients wait for at most three ttls and hold for as long. A paused client releases its locks after the pause.
+        # Clients wait for at most three ttls or until the end of a pause, and then hold for at most three ttls.
         paused = max(client._paused_until for client in scenario.clients) - scenario.world.now
-        length = max(length, 6 * scenario.ttl + 8 * TIMEOUT, paused + 8 * TIMEOUT) + scenario.setting.threads.keeps
+        held = max(3 * scenario.ttl, paused) + 3 * scenario.ttl + 8 * TIMEOUT
+        length = max(length, held) + scenario.setting.threads.keeps
     _pass(scenario, length)
     if any(client.alive and client.lease for client in scenario.clients):
         scenario.fail("a client does not come to an end")

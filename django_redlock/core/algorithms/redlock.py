@@ -212,12 +212,14 @@ class Redlock(NamedTuple):
         further nodes that do not reply are added to the set.
         """
         need = votes_needed(self.nodes, primitive.limit)
-        absent = [node for node in lease.nodes if replies[node] == 0]
+        absent = [node for node, reply in enumerate(replies) if reply == 0]
         kept = sum(is_confirmed(reply) for reply in replies)
-        if kept < need and absent and self.quarantine:
-            kept += yield from self._restore(primitive, lease, ttl, self.quarantine, absent)
+        # `_restore` counts votes at once, so a request of the acquire must not be in flight to these nodes.
+        if kept < need and self.quarantine and (forgot := [node for node in absent if node in lease.nodes]):
+            kept += yield from self._restore(primitive, lease, ttl, self.quarantine, forgot)
         elif kept >= need and (absent := [node for node in absent if node not in silent]):
-            # These nodes refused the acquire, or have restarted since: get their votes.
+            # These nodes refused the acquire, were unavailable then, or have restarted since: get their votes. The
+            # next extension counts them.
             votes = [
                 [*self._noop_requests(node), restore_request(primitive, lease.claim, ttl, node)] for node in absent
             ]

@@ -62,7 +62,7 @@ def held(request, people):
     name = stripe_name("x", 0) if request.param == "striped" else "x"
 
     def granted_by_all():
-        # A node that is too slow for an acquire, or not connected yet, does not vote later: acquire again.
+        # A node that is too slow for an acquire, or not connected yet, votes with a renewal only: acquire again.
         with contextlib.suppress(LockUnavailable):
             assert me.do(lock, "acquire", True, TEST_TIMEOUT)
             with contextlib.suppress(TimeoutError):
@@ -121,3 +121,31 @@ def test_forgotten_and_released(servers, client_of):
     for name in ("kept", "released"):
         with pytest.raises(LockUnavailable, match="in quarantine for another"):
             other.lock(name).acquire(blocking=False)
+
+
+def test_nodes_that_were_down_at_the_acquire(servers, client_of):
+    """Nodes that were down at the acquire get their votes with an extension, so that others may fail afterwards."""
+    place = [server.url for server in servers]
+    lock = client_of(RedlockBackend(place, ttl=60, node_timeout=10, quarantine=False)).lock("x", auto_renew=False)
+    for server in servers[:2]:
+        server.kill()
+    try:
+        assert lock.acquire()
+    finally:
+        for server in servers[:2]:
+            server.start()
+
+    def voted():
+        lock.extend()
+        return all(holder_on(server) for server in servers[:2])
+
+    poll(voted, timeout=50, what="the votes of the two nodes")
+    forget(servers[2:4])
+    assert lock.extend() > 0
+    lock.release()
+    poll(lambda: not any(map(holder_on, servers)), timeout=50, what="nodes on which nothing is left")
+
+
+def holder_on(server):
+    with server.client() as client:
+        return client.get("redlock:{x}")
