@@ -214,12 +214,13 @@ def _start(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> 
         return [0, NEVER, now * 1000, b'{"state":"replaced"}']
     if blocker := _blocker(entries, now, task, token, states, limit):
         return blocker.refusal(now)
-    mine = entries.get(task)
+    mine, due = entries.get(task), now + int(ttl)
     if mine and mine.state == b"running":
+        due = max(due, mine.due)
         following = mine.next_delivery_id, mine.next_due
     else:
         following = (delivery_id, mine.due if mine else now + int(period)) if period != b"0" else (b"-", 0)
-    entries[task] = TaskRecord(b"running", token, delivery_id, now + int(ttl), *following, owner)
+    entries[task] = TaskRecord(b"running", token, delivery_id, due, *following, owner)
     past.put_off.get(keys[0], {}).pop(delivery_id, None)
     return now * 1000
 

@@ -89,6 +89,22 @@ def test_stamp_adopted(adopt_stamp, redis, keys):
         assert 5000 < redis.pttl(keys.lock) <= 10000
 
 
+@pytest.mark.parametrize("kind", ["multi", "stamp"])
+def test_late_repetition(adopt, adopt_stamp, redis, keys, kind):
+    """A repeated request that arrives after an extension does not shorten the lease."""
+    redis.set(keys.lock, VALUE if kind == "multi" else STAMP, px=5_000)
+    if kind == "stamp":
+        redis.hset(keys.fence, mapping={"value": STAMP, "token": TOKEN, "owner": OWNER})
+    repeat = adopt if kind == "multi" else adopt_stamp
+    assert repeat() > 1
+    redis.pexpire(keys.lock, 60_000)
+    assert repeat() > 1
+    assert redis.pttl(keys.lock) > 30_000
+    if kind == "stamp":
+        assert int(redis.get(keys.lock)) - int(redis.time()[0]) * 1000 > 30_000
+        assert redis.pttl(keys.fence) > 30_000
+
+
 @pytest.mark.parametrize("value", [None, STAMP, b"2000000000000"], ids=["free", "another's", "older code's"])
 def test_stamp_not_held(adopt_stamp, redis, keys, dump, value):
     """A lock of another holder or of older code, and a free lock, stay as they are."""

@@ -54,6 +54,14 @@ def hold(redis, place, ttl=60_000):
     redis.set(place.lock, THEIRS, px=ttl)
 
 
+@pytest.mark.parametrize(("which", "granted"), [("striped", 1), ("multi", 3)])
+def test_late_repetition(redis, take, places, which, granted):
+    """A repeated request that arrives after an extension shortens no lease."""
+    take(which, ttl=60_000)
+    take(which, ttl=1_000)
+    assert [redis.pttl(each.lock) > 30_000 for each in places] == [True] * granted + [False] * (3 - granted)
+
+
 # ── any ──────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -39,6 +39,13 @@ def test_again(redis, acquire, keys, dump):
     assert redis.pttl(keys.lock) > 5_000
 
 
+def test_late_repetition(redis, acquire, keys):
+    """A repeated request that arrives after an extension does not shorten the lease."""
+    acquire(ttl=60_000)
+    assert acquire(ttl=1_000) > 0
+    assert redis.pttl(keys.lock) > 30_000
+
+
 @pytest.mark.parametrize("wait", [0, -1])
 def test_taken(redis, acquire, keys, dump, wait):
     """A held lock is refused with its remaining lease, the time and the owner, and nothing changes."""

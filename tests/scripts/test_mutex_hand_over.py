@@ -37,6 +37,16 @@ def test_again(hand_over, redis, keys, dump):
     assert dump() == state
 
 
+def test_late_repetition(hand_over, redis, keys):
+    """A repeated request that arrives after an extension does not shorten the lease. The first request may."""
+    redis.set(keys.lock, VALUE, px=60_000)
+    assert hand_over() > 1
+    assert redis.pttl(keys.lock) <= 10_000
+    redis.pexpire(keys.lock, 60_000)
+    assert hand_over() > 1
+    assert redis.pttl(keys.lock) > 30_000
+
+
 @pytest.mark.parametrize(("value", "answer"), [(None, 0), (FOREIGN + b" x", -1)], ids=["free", "another's"])
 def test_not_held(hand_over, redis, keys, dump, value, answer):
     """A lock of another holder, and a free lock, stay as they are."""

@@ -65,6 +65,15 @@ def test_again(redis, acquire, keys):
     assert ends(redis, keys)["a"] > 5_000
 
 
+@pytest.mark.parametrize("kind", ["rlock", "semaphore"])
+def test_late_repetition(redis, acquire, keys, kind):
+    """A repeated request that arrives after an extension does not shorten the lease."""
+    acquire(ttl=60_000, kind=kind)
+    assert acquire(ttl=1_000, kind=kind) > 0
+    assert redis.pttl(keys.lock) > 30_000
+    assert ends(redis, keys)["a"] > 30_000
+
+
 def test_of_the_same_holder(redis, acquire, keys):
     """Another share of the same holder is granted, and the key lives as long as the longest."""
     acquire(ttl=10_000)
@@ -235,14 +244,14 @@ def test_describe_leaves_out_what_has_ended(redis, acquire, call, keys):
     assert share == VALUE
 
 
-def test_newcomers_queue(redis, acquire, keys):
+def test_newcomers_queue(redis, acquire, extend, keys):
     """A newcomer with time to wait queues behind the waiters, and one without takes what is free."""
     permit = {"kind": "semaphore", "limit": 2, "holder": ""}
     acquire(OTHER, **permit)
     redis.zadd(keys.waiters, {b"waits": 9e15})
     assert acquire(wait=6_000, **permit)[:2] == [0, 100]
     assert acquire(wait=-6_000, **permit) > 0
-    acquire(ttl=1, **permit)
+    extend(1)
     while isinstance(granted := acquire(ANOTHER, **permit), list):
         assert granted[1] <= 1
 

@@ -44,6 +44,16 @@ def test_again(redis, acquire, keys):
     assert acquire(wait=6_000) > 0
 
 
+def test_late_repetition(redis, acquire, keys):
+    """A repeated request that arrives after an extension does not shorten the lease, for older code neither."""
+    acquire()
+    redis.pexpire(keys.lock, 60_000)
+    assert acquire() > 0
+    assert redis.pttl(keys.lock) > 30_000
+    assert int(redis.get(keys.lock)) - redis.time()[0] > 30
+    assert redis.pttl(keys.fence) > 30_000
+
+
 def test_those_who_have_gone(redis, acquire, keys):
     """A waiter whose entry has expired does not block newcomers."""
     redis.zadd(keys.waiters, {b"waits": 1})

@@ -27,7 +27,8 @@ if left then
 end
 
 if wait < 0 then leave(place) end
-redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[3])
+local ttl = held and math.max(redis.call('PTTL', KEYS[1]), ARGV[3]) or ARGV[3] -- as in mutex_acquire
+redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ttl)
 if ARGV[4] ~= '1' then return micros end
 local fence = math.max(micros, (tonumber(redis.call('GET', KEYS[3])) or 0) + 1)
 redis.call('SET', KEYS[3], string.format('%.0f', fence), 'PX', 86400000)

@@ -41,7 +41,8 @@ end
 
 local fence = micros
 for i = 1, number do
-  redis.call('SET', KEYS[4 * i - 3], token .. ' ' .. ARGV[2], 'PX', ARGV[3])
+  local ttl = held[i] and math.max(redis.call('PTTL', KEYS[4 * i - 3]), ARGV[3]) or ARGV[3] -- as in mutex_acquire
+  redis.call('SET', KEYS[4 * i - 3], token .. ' ' .. ARGV[2], 'PX', ttl)
   if ARGV[4] == '1' then fence = math.max(fence, (tonumber(redis.call('GET', KEYS[4 * i])) or 0) + 1) end
 end
 if ARGV[4] ~= '1' then return micros end

@@ -5,9 +5,11 @@
 local token, number = ARGV[1], tonumber(ARGV[6])
 local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
+local adopted = {}
 for i = 1, number do
   local held = redis.call('GET', KEYS[4 * i - 3])
   local by = held and string.sub(held, 1, #token)
+  adopted[i] = by == token
   if by ~= token and by ~= ARGV[7] then
     local left = held and redis.call('PTTL', KEYS[4 * i - 3]) or 0
     return {0, left, micros, held and string.match(held, ' (.*)$') or '', i}
@@ -16,7 +18,8 @@ end
 
 local fence = micros
 for i = 1, number do
-  redis.call('SET', KEYS[4 * i - 3], token .. ' ' .. ARGV[2], 'PX', ARGV[3])
+  local ttl = adopted[i] and math.max(redis.call('PTTL', KEYS[4 * i - 3]), ARGV[3]) or ARGV[3] -- as in mutex_acquire
+  redis.call('SET', KEYS[4 * i - 3], token .. ' ' .. ARGV[2], 'PX', ttl)
   if ARGV[4] == '1' then fence = math.max(fence, (tonumber(redis.call('GET', KEYS[4 * i])) or 0) + 1) end
 end
 if ARGV[4] ~= '1' then return micros end

@@ -43,7 +43,9 @@ if another or not turn then
   return {0, redis.call('PTTL', KEYS[1]), micros, space and string.sub(held, space + 1) or ''}
 end
 
-if not granted then redis.call('SET', KEYS[1], value, 'PX', ARGV[3]) end
+-- A repeated request may arrive after an extension: it does not shorten the lease.
+local ttl = held and math.max(redis.call('PTTL', KEYS[1]), ARGV[3]) or ARGV[3]
+if not granted then redis.call('SET', KEYS[1], value, 'PX', ttl) end
 if ARGV[4] ~= '1' then return micros end
 local fence = math.max(micros, (tonumber(redis.call('GET', KEYS[3])) or 0) + 1)
 redis.call('SET', KEYS[3], string.format('%.0f', fence), 'PX', 86400000)

@@ -9,7 +9,8 @@ local token = string.sub(held, 1, #ARGV[1])
 if token ~= ARGV[5] and token ~= ARGV[1] then return -1 end
 local now = redis.call('TIME')
 local micros = now[1] * 1000000 + now[2]
-redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[3])
+local ttl = token == ARGV[1] and math.max(redis.call('PTTL', KEYS[1]), ARGV[3]) or ARGV[3] -- as in mutex_acquire
+redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ttl)
 if ARGV[4] ~= '1' then return micros end
 local fence = math.max(micros, (tonumber(redis.call('GET', KEYS[2])) or 0) + 1)
 redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', 86400000)

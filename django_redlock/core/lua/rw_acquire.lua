@@ -14,7 +14,8 @@ local now = math.floor(micros / 1000)
 local place = mode .. ' ' .. string.sub(token, 1, -9) .. ' ' .. ARGV[2] -- the same for all attempts of one acquire
 
 local shares = redis.call('HGETALL', KEYS[1])
-local last, left, owner, others, mine = now + ARGV[3], nil, '', {r = 0, w = 0}, {}
+local due = now + ARGV[3]
+local last, left, owner, others, mine = due, nil, '', {r = 0, w = 0}, {}
 for i = 1, #shares, 2 do
   local what, ends, how, who = string.match(shares[i + 1], '^(%l+)@(%d+) (%l?) ?(.*)$')
   if what ~= 'rwlock' then
@@ -22,6 +23,7 @@ for i = 1, #shares, 2 do
   end
   ends = tonumber(ends)
   local ours = string.sub(shares[i], 1, #token) == token
+  if ours then due = math.max(due, ends) end -- as in mutex_acquire
   if ends <= now or ours then redis.call('HDEL', KEYS[1], shares[i]) end
   if ends > now then
     if who == holder then mine[how] = true end
@@ -52,8 +54,8 @@ if left then
 end
 
 if wait < 0 then leave(place) end
-redis.call('HSET', KEYS[1], token .. ' ' .. ARGV[2], 'rwlock@' .. now + ARGV[3] .. ' ' .. mode .. ' ' .. holder)
-redis.call('PEXPIRE', KEYS[1], last - now)
+redis.call('HSET', KEYS[1], token .. ' ' .. ARGV[2], 'rwlock@' .. due .. ' ' .. mode .. ' ' .. holder)
+redis.call('PEXPIRE', KEYS[1], math.max(last, due) - now)
 if ARGV[4] ~= '1' then return micros end
 local fence = math.max(micros, (tonumber(redis.call('GET', KEYS[3])) or 0) + 1)
 redis.call('SET', KEYS[3], string.format('%.0f', fence), 'PX', 86400000)

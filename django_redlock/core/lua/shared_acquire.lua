@@ -12,7 +12,8 @@ local waiter = string.sub(token, 1, -9) .. ' ' .. ARGV[2] -- the same for all at
 wait = math.abs(wait)
 
 local shares = redis.call('HGETALL', KEYS[1])
-local last, others, first, final, owner, mine = now + ARGV[3], 0, math.huge, 0, '', false
+local due = now + ARGV[3]
+local last, others, first, final, owner, mine = due, 0, math.huge, 0, '', false
 for i = 1, #shares, 2 do
   local what, ends, who = string.match(shares[i + 1], '^(%l+)@(%d+) (.*)$')
   if what ~= kind then
@@ -21,6 +22,7 @@ for i = 1, #shares, 2 do
   ends = tonumber(ends)
   local same = string.sub(shares[i], 1, #token) == token
   mine = mine or ends > now and (same or kind == 'rlock' and who == holder)
+  if same then due = math.max(due, ends) end -- as in mutex_acquire
   if ends <= now or same then
     redis.call('HDEL', KEYS[1], shares[i])
   else
@@ -46,8 +48,8 @@ if room <= 0 or not turn then
 end
 
 if queued then redis.call('ZREM', KEYS[2], waiter) end
-redis.call('HSET', KEYS[1], token .. ' ' .. ARGV[2], kind .. '@' .. now + ARGV[3] .. ' ' .. holder)
-redis.call('PEXPIRE', KEYS[1], last - now)
+redis.call('HSET', KEYS[1], token .. ' ' .. ARGV[2], kind .. '@' .. due .. ' ' .. holder)
+redis.call('PEXPIRE', KEYS[1], math.max(last, due) - now)
 -- A release wakes one waiter. If another share is free, this acquire wakes the next waiter.
 if others + 1 < limit and redis.call('EXISTS', KEYS[2]) == 1 and redis.call('EXISTS', KEYS[4]) == 0 then
   redis.pcall('RPUSH', KEYS[4], '1')

@@ -45,7 +45,8 @@ if not chosen then
   return {0, first == math.huge and -1 or first, micros, owner}
 end
 
-redis.call('SET', locks[chosen], token .. ' ' .. ARGV[2], 'PX', ARGV[3])
+local ttl = held[chosen] and math.max(redis.call('PTTL', locks[chosen]), ARGV[3]) or ARGV[3] -- as in mutex_acquire
+redis.call('SET', locks[chosen], token .. ' ' .. ARGV[2], 'PX', ttl)
 -- A waiter woken by one lock may have acquired another: wake the waiters of the other free locks.
 for i = 1, queued and #locks or 0 do
   local waiters, wake = KEYS[4 * i - 2], KEYS[4 * i - 1]

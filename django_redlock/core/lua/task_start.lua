@@ -34,13 +34,14 @@ if blocker then
 end
 
 if wait < 0 then redis.call('ZREM', KEYS[2], place) end
-local next_delivery, next_due = '-', 0
+local due, next_delivery, next_due = now + ARGV[3], '-', 0
 if mine and mine.state == 'running' then
+  due = math.max(due, mine.due) -- as in mutex_acquire
   next_delivery, next_due = mine.next_delivery, mine.next_due
 elseif ARGV[8] ~= '0' then
   next_delivery, next_due = ARGV[5], mine and mine.due or now + ARGV[8]
 end
-write(ARGV[4], 'running', ARGV[1], ARGV[5], now + ARGV[3], next_delivery, next_due, ARGV[2])
-redis.call('PEXPIREAT', KEYS[1], math.max(last, now + ARGV[3], next_due))
+write(ARGV[4], 'running', ARGV[1], ARGV[5], due, next_delivery, next_due, ARGV[2])
+redis.call('PEXPIREAT', KEYS[1], math.max(last, due, next_due))
 redis.pcall('HDEL', put_off_key(), ARGV[5]) -- last: a full server lets a script go on that has begun to write
 return now_us

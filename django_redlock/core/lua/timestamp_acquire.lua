@@ -43,8 +43,9 @@ end
 
 if wait < 0 then redis.call('ZREM', KEYS[2], waiter) end
 -- The leading zero marks a value of this script: older code reads the same number, and never writes a leading zero.
-local value = '0' .. string.format('%.0f', math.ceil((now + ARGV[3] + skew) / unit))
-redis.call('SET', KEYS[1], value, 'PX', ARGV[3])
+local ttl = mine and math.max(redis.call('PTTL', KEYS[1]), ARGV[3]) or tonumber(ARGV[3]) -- as in mutex_acquire
+local value = '0' .. string.format('%.0f', math.ceil((now + ttl + skew) / unit))
+redis.call('SET', KEYS[1], value, 'PX', ttl)
 redis.call('HSET', KEYS[3], 'value', value, 'token', ARGV[1], 'owner', ARGV[2])
-redis.call('PEXPIRE', KEYS[3], ARGV[3])
+redis.call('PEXPIRE', KEYS[3], ttl)
 return micros

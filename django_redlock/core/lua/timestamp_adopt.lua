@@ -10,8 +10,10 @@ local ours = held and held == holder[1]
 if not ours or (holder[2] ~= ARGV[7] and holder[2] ~= ARGV[1]) then
   return {0, held and math.max(redis.call('PTTL', KEYS[1]), 0) or 0, micros, ours and holder[3] or ''}
 end
-local value = '0' .. string.format('%.0f', math.ceil((now + ARGV[3] + ARGV[6]) / ARGV[5]))
-redis.call('SET', KEYS[1], value, 'PX', ARGV[3])
+local adopted = holder[2] == ARGV[1]
+local ttl = adopted and math.max(redis.call('PTTL', KEYS[1]), ARGV[3]) or tonumber(ARGV[3]) -- as in mutex_acquire
+local value = '0' .. string.format('%.0f', math.ceil((now + ttl + ARGV[6]) / ARGV[5]))
+redis.call('SET', KEYS[1], value, 'PX', ttl)
 redis.call('HSET', KEYS[3], 'value', value, 'token', ARGV[1], 'owner', ARGV[2])
-redis.call('PEXPIRE', KEYS[3], ARGV[3])
+redis.call('PEXPIRE', KEYS[3], ttl)
 return micros

@@ -14,6 +14,13 @@ def test_fair_free(redis, fair, keys, dump):
     assert 3_000 < redis.pttl(keys.lock) <= 10_000
 
 
+def test_late_repetition(redis, fair, keys):
+    """A repeated request that arrives after an extension does not shorten the lease."""
+    fair(ttl=60_000)
+    assert fair(ttl=1_000) > 0
+    assert redis.pttl(keys.lock) > 30_000
+
+
 def test_fair_fencing(redis, fair, keys):
     """The fencing token grows, even above the server's clock."""
     redis.set(keys.fence, 9 * 10**15)

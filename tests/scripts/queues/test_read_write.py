@@ -55,6 +55,16 @@ def test_again(rw, redis, keys):
     assert rw("w", ANOTHER, holder="you")[0] == 0
 
 
+@pytest.mark.parametrize("mode", ["r", "w"])
+def test_late_repetition(rw, redis, keys, mode):
+    """A repeated request that arrives after an extension does not shorten the lease."""
+    rw(mode, ttl=60_000)
+    assert rw(mode, ttl=1_000) > 0
+    assert redis.pttl(keys.lock) > 30_000
+    [share] = redis.hvals(keys.lock)
+    assert int(share.split(b"@")[1].split()[0]) - now(redis) > 30_000
+
+
 def test_ended_shares(redis, rw, keys):
     """An expired share neither blocks others nor gives rights to its holder."""
     redis.hset(keys.lock, OTHER + b" x", f"rwlock@{now(redis) - 1} w you")
@@ -138,7 +148,7 @@ def test_giving_up_wakes(rw, woken, line):
     assert (line(), woken()) == (["rb", "rc"], "bc")
 
 
-def test_no_order_for_writers(rw):
+def test_no_order_for_writers(rw, call, keys):
     """With order=1 readers queue behind writers, and nothing else is ordered."""
     rw("w", b"d" * 32)
     rw("r", TOKEN, wait=60_000, order=1)
@@ -146,10 +156,10 @@ def test_no_order_for_writers(rw):
     rw("w", ANOTHER, wait=60_000, order=1)
     rw("r", b"e" * 32, wait=60_000, order=1)
     assert rw("w", b"d" * 32, holder="d", order=1) > 0
-    rw("w", b"d" * 32, ttl=1, holder="d", order=1)
+    call("shared_extend", (keys.lock,), b"d" * 32, 1, 0)
     while (granted := rw("w", ANOTHER, wait=-60_000, order=1)) and isinstance(granted, list):
         assert granted[1] <= 1
-    rw("w", ANOTHER, ttl=1, order=1)
+    call("shared_extend", (keys.lock,), ANOTHER, 1, 0)
     while isinstance(refused := rw("r", b"e" * 32, wait=-60_000, order=1), list) and refused[1] <= 1:
         pass
     assert refused[0] == 0
