@@ -72,17 +72,17 @@ def prepare(patience: float = PATIENCE) -> None:
     try:
         backends = [locks[alias] for alias in locks]
     except Exception as error:  # noqa: BLE001  (the system check and the first use report the error)
-        logger.warning("the locks are not ready: %s", error)
+        logger.warning("no lock store was prepared: %s", error)
         return
 
     def load() -> None:
         for backend in backends:
             try:
                 if not backend.prepare():
-                    logger.info("the scripts of %r are not loaded yet: the store does not reply", backend.alias)
+                    logger.info("store %r is not ready: a server does not reply, or is in quarantine", backend.alias)
                 backend.close()
             except Exception:
-                logger.exception("the scripts of %r could not be loaded", backend.alias)
+                logger.exception("the scripts of store %r could not be loaded", backend.alias)
 
     # The backends are imported before the thread starts: an import in the thread could wait for an import lock of ours.
     thread = threading.Thread(target=fork.run, args=(load,), name="redlock-prepare", daemon=True)

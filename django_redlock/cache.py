@@ -183,7 +183,7 @@ class _Entry(NamedTuple):
             raise ValueError("stale= and early= need a timeout: a value without one never expires")
         return cls(cache, key, kept, math.ceil(more), early, random.expovariate(1.0))
 
-    def look(self) -> _Flow[_Found]:
+    def look_up(self) -> _Flow[_Found]:
         """Return the value in the cache or, after its expiry, the stale copy. Without both: `_MISSING`."""
         stale_key, expiry_key = self._keys()
         if self.early:
@@ -271,7 +271,7 @@ def _flow(entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) 
     """
     deadline = time.monotonic() + wait
     while True:
-        found = yield from entry.look()
+        found = yield from entry.look_up()
         if found.fresh:
             return found.value
         if found.value is not _MISSING:
@@ -297,7 +297,7 @@ def _flow(entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) 
         if value is not _MISSING:
             return value
         if flight.unavailable:
-            found = yield from entry.look()  # another process may have stored the value meanwhile
+            found = yield from entry.look_up()  # another process may have stored the value meanwhile
             if found.value is _MISSING:
                 raise copy(flight.unavailable)
             return found.value
@@ -334,12 +334,12 @@ def _compute_once(entry: _Entry, compute: Callable[[], Any], lock: RWLock, old: 
         if left <= 0 or not (yield from _ask(lock.read, "acquire", True, -1 if left == math.inf else left)):
             raise LockNotAcquired(lock.name, "another caller still computes the value")
         yield from _release(lock.read)
-        found = yield from entry.look()
+        found = yield from entry.look_up()
         if found.value is not _MISSING:
             return found.value
     interrupted = False
     try:
-        found = yield from entry.look()  # another caller may have computed the value meanwhile
+        found = yield from entry.look_up()  # another caller may have computed the value meanwhile
         return found.value if found.fresh else (yield from entry.fill(compute))
     except GeneratorExit:  # the driver was interrupted and makes no more calls: the lease runs out
         interrupted = True

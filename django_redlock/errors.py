@@ -84,7 +84,7 @@ class StaleLock(LockLost):
     ``None``: unknown, or the row does not exist.
     """
 
-    reason = "is no longer the latest: the write was refused"
+    reason = "was lost, or has had a later holder: the write was refused"
 
     def __init__(
         self, name: str, reason: str | None = None, token: int | None = None, fence: int | None = None

@@ -98,12 +98,12 @@ class CommitLock(Lock):
 
     def acquire_flow(self, wait: float) -> Flow[Lease | Refusal]:
         kept: TransactionLocks | None = vars(connections[self._database]).get(_ATTRIBUTE)
-        keeper = kept.keeper_of(self) if kept else None
-        if kept is None or keeper is None or self.options.every:  # the store refuses a second start in the period
+        deferred = kept.deferred_release_of(self) if kept else None
+        if kept is None or deferred is None or self.options.every:  # the store refuses a second start in the period
             return (yield from super().acquire_flow(wait))
-        lease = yield from keeper.hand_over_flow()
+        lease = yield from deferred.hand_over_flow()
         self.on_granted(lease)
-        kept.replace(keeper, self)
+        kept.replace(deferred, self)
         return lease
 
     def release_flow(self, token: bytes | None = None) -> Flow[None]:
@@ -120,9 +120,9 @@ class CommitLock(Lock):
             if self.options.on_lost == "raise":  # `_check` refuses the commit even if the caller handles this error
                 _locks_of(connection).replace(self, self)
             raise
-        keeper = DeferredRelease(self.store, self.primitive, self.name, self.keys, self.options)
-        keeper.on_granted(lease)
-        _locks_of(connection).replace(self, keeper)
+        deferred = DeferredRelease(self.store, self.primitive, self.name, self.keys, self.options)
+        deferred.on_granted(lease)
+        _locks_of(connection).replace(self, deferred)
 
     def hand_off_flow(self, ttl: Seconds | None) -> Flow[str]:
         if in_transaction(connections[self._database]):
@@ -158,7 +158,7 @@ class TransactionLocks:
         self.locks = []
         self.at_end = []
 
-    def keeper_of(self, handle: Lock) -> DeferredRelease | None:
+    def deferred_release_of(self, handle: Lock) -> DeferredRelease | None:
         """Return the `DeferredRelease` that keeps the lock of ``handle``; ``None`` if this transaction doesn't keep it.
 
         Raises ``LockLost`` if this transaction has lost the lock.
@@ -223,7 +223,7 @@ class TransactionLocks:
                 if isinstance(lock, DeferredRelease):
                     lock.release()
             except LockError as error:
-                logger.warning("%s (after the end of the transaction that kept it)", error)
+                logger.warning("%s (at the release after the end of the transaction)", error)
         while self.at_end:
             self.at_end.pop(0)(done)
 

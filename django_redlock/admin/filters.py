@@ -42,7 +42,7 @@ class _LinkedFilter(SimpleListFilter):
 
 
 class ScanFilter(_LinkedFilter):
-    title = gettext_lazy("keys to look at")
+    title = gettext_lazy("keys to read")
     parameter_name = "scan"
 
 

@@ -52,7 +52,7 @@ class LockRows:
         ``limit`` and ``max_keys``: as in `list_locks`. These limits don't apply to a lock whose full name is
         ``search``.
         """
-        pattern = pattern_for(search, special="*?")  # without "[", as the help text of the search says
+        pattern = pattern_for(search, special="*?")  # "[" is no wildcard in this search
         seen = [_with(search, list_locks(alias, pattern, limit, max_keys)) for alias in aliases]
         rows = [HeldLock.of(each.alias, held) for each in seen for held in each.locks]
         if len({row.held.owner.host for row in rows}) == 1:

@@ -134,7 +134,7 @@ class Backend(LockFactories):
             raise LockNotSupported(name, f"fair=True is not supported by {type(self).__name__}: {self.unfair}")
         period = 0.0 if every is None else seconds(every, "every")
         if period and (fair or self.periodic is None):
-            reason = "fair=True keeps an order of waiters" if fair else self.not_periodic
+            reason = "it can't be combined with fair=True" if fair else self.not_periodic
             raise LockNotSupported(name, f"every= is not supported: {reason}")
         if not blocking and blocking_timeout is not None:
             raise ValueError("can't specify a blocking_timeout for a non-blocking lock")

@@ -45,7 +45,8 @@ class LockFactories:
     def rlock(self, name: str, **options: Unpack[CommonOptions]) -> RLock:
         """Return a reentrant lock: the thread or asyncio task that holds the lock may acquire it again.
 
-        The lock is free after as many releases as acquires, through any handle. Options and errors: `Backend.lock`.
+        The lock is free when the holder has released it as often as acquired it, through whichever handles. Options and
+        errors: `Backend.lock`.
         """
         return self._make_kind(RLock, RLOCK, name, options)
 

@@ -31,7 +31,9 @@ def check_settings(**_kwargs: Any) -> list[CheckMessage]:
         entries = configuration()
     except ImproperlyConfigured as error:
         return [Error(str(error), id="redlock.E002")]
-    missing = [] if DEFAULT_ALIAS in entries else [Error("REDLOCK has no 'default'.", WHAT_TO_WRITE, id="redlock.E001")]
+    missing = (
+        [] if DEFAULT_ALIAS in entries else [Error("REDLOCK has no alias 'default'.", WHAT_TO_WRITE, id="redlock.E001")]
+    )
     return [
         *missing,
         *(message for alias, entry in entries.items() for message in _entry(alias, entry)),

@@ -67,8 +67,8 @@ class EventQueue:
         self.dropped = 0
         self._queue: deque[EventRecord] = deque()
         self._work: deque[Work] = deque()
-        self._seeing = new_mutex()
-        self._doing = new_mutex()
+        self._drain_mutex = new_mutex()
+        self._flush_mutex = new_mutex()
         self._mutex = new_mutex()
         self._thread: threading.Thread | None = None  # runs or is being started
 
@@ -109,7 +109,7 @@ class EventQueue:
     def _start(self) -> None:
         if sys.is_finalizing():  # up to Python 3.11, start() would hang
             return
-        thread = threading.Thread(target=self._run, name="redlock-pulse", daemon=True)
+        thread = threading.Thread(target=self._run, name="redlock-events", daemon=True)
         try:
             with self._mutex:
                 if self._thread is not None:
@@ -143,7 +143,7 @@ class EventQueue:
         Waits if another thread is flushing, so that all earlier records have been processed when this method returns.
         """
         self.drain()
-        with self._doing:
+        with self._flush_mutex:
             while self._work:
                 _logged("background work", self._work.popleft())
 
@@ -152,7 +152,7 @@ class EventQueue:
 
         Does no I/O.
         """
-        with fork.postponed, self._seeing:  # a fork copies the state of listeners, which must be complete
+        with fork.postponed, self._drain_mutex:  # a fork copies the state of listeners, which must be complete
             records = [self._queue.popleft() for _ in range(len(self._queue))]
             for name, listener in self.listeners.items() if records else ():
                 if work := _logged(name, listener, records):

@@ -112,10 +112,9 @@ def visible_token_prefix(token: bytes) -> str:
 
 
 def owner_of(token: bytes, text: bytes) -> Owner:
-    """Parse ``text``, the JSON of a holder's owner, and set ``since`` of the result to the time of the granted attempt.
+    """Parse ``text``, the JSON of a holder's owner. ``since`` of the result is the time of the granted attempt.
 
-    In the JSON, ``since`` is the time of ``acquire()``. The ``token`` contains the time from ``acquire()`` to the
-    attempt.
+    In the JSON, ``since`` is the time of ``acquire()``. The time from there to the granted attempt is in ``token``.
     """
     owner = Owner.parse(text)
     waited = waited_before(token) if owner.since else 0.0

@@ -134,7 +134,7 @@ class Lease(NamedTuple):
 
     @property
     def shortest_ttl(self) -> float:
-        """The shortest ttl in seconds that the server may have set, also by extensions whose reply was lost."""
+        """The shortest ttl in seconds that the server may have set, given the extensions whose reply was lost."""
         return min(self.ttl, self.least)
 
     def suits(self, claim: Claim) -> bool:

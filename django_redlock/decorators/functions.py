@@ -39,7 +39,7 @@ def locked(
     class, a generator function or another object that it can't protect, and for an unknown argument or option.
     """
     if not isinstance(name, str):
-        raise TypeError('locked() begins with the name of the lock: @locked("report:{report_id}")')
+        raise TypeError('the first argument of locked() is the name of the lock: @locked("report:{report_id}")')
     check_options("locked", options)
     if (every := options.get("every")) is not None:
         seconds(every, "every")
@@ -77,7 +77,7 @@ def _check_decorated(function: Any) -> None:
     if isinstance(function, type):
         raise TypeError(f"locked() decorates functions and methods, not a class ({function.__qualname__})")
     if isinstance(function, classmethod | staticmethod) or not callable(function):
-        raise TypeError(f"locked() stands under @{type(function).__name__}, next to the function itself")
+        raise TypeError(f"put locked() below @{type(function).__name__}, directly above the function")
     body = inspect.unwrap(function)  # for example the generator function under @contextmanager
     name, bodies = getattr(body, "__qualname__", body), (body, type(body).__call__)  # a callable object runs __call__
     if any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in bodies):
@@ -87,6 +87,6 @@ def _check_decorated(function: Any) -> None:
         )
     if any(map(iscoroutinefunction, bodies)) and not iscoroutinefunction(function):
         raise TypeError(
-            f"{name} is async, but what is decorated is not: its call ends before its body begins, and so would the "
+            f"{name} is async, but the decorated object is not: its call ends before its body begins, and so would the "
             "lock. Put locked() next to the `async def`, or use `async with lock(...)` in the body"
         )

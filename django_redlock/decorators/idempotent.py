@@ -95,7 +95,7 @@ def idempotent(
     if misplaced:
         raise TypeError("idempotent() has keyword options only: write @idempotent() above the view, with parentheses")
     if in_doubt not in (None, "refuse", "run"):
-        raise ValueError(f'in_doubt is "refuse" or "run", not {in_doubt!r}')
+        raise ValueError(f'in_doubt must be "refuse" or "run", not {in_doubt!r}')
     if database is not None and in_doubt is not None:
         raise TypeError("in_doubt= is for answers in Redis: with database= the outcome is always known")
     if scope is not None and not callable(scope):

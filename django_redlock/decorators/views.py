@@ -94,7 +94,7 @@ def locked_view(
     argument, and for an unknown option; ``ValueError`` for fewer than 1 or more than 256 stripes.
     """
     if not isinstance(name, str):
-        raise TypeError('locked_view() begins with the name of the lock: @locked_view("stock:{sku}")')
+        raise TypeError('the first argument of locked_view() is the name of the lock: @locked_view("stock:{sku}")')
     if not (callable(on_conflict) or (type(on_conflict) is int and 200 <= on_conflict <= 599)):
         raise TypeError(f"on_conflict must be an HTTP status or a function of request and error, not {on_conflict!r}")
     if stripes is not None:

@@ -36,8 +36,8 @@ def install(
         event_queue.unsubscribe("opentelemetry spans")
 
 
-def _lock(moment: EventRecord) -> dict[str, Any]:
-    return {"redlock.backend": moment.alias, "redlock.kind": moment.primitive}
+def _lock(record: EventRecord) -> dict[str, Any]:
+    return {"redlock.backend": record.alias, "redlock.kind": record.primitive}
 
 
 class MetricsListener:
@@ -55,30 +55,30 @@ class MetricsListener:
         held = time("redlock.hold.duration", "s", "Time for which a lock was held")
         meter.create_observable_up_down_counter("redlock.held", [_held], "{lock}", "Locks that are held")
 
-        def on_acquired(moment: EventRecord) -> None:
-            acquired.add(1, _lock(moment))
-            waited.record(moment.waited, _lock(moment))
+        def on_acquired(record: EventRecord) -> None:
+            acquired.add(1, _lock(record))
+            waited.record(record.waited, _lock(record))
 
-        def on_lost(moment: EventRecord) -> None:
-            lost.add(1, _lock(moment))
-            held.record(moment.held, _lock(moment))
+        def on_lost(record: EventRecord) -> None:
+            lost.add(1, _lock(record))
+            held.record(record.held, _lock(record))
 
-        self._told: dict[str, Callable[[EventRecord], None]] = {
+        self._handlers: dict[str, Callable[[EventRecord], None]] = {
             "acquired": on_acquired,
-            "released": lambda moment: held.record(moment.held, _lock(moment)),
-            "refused": lambda moment: refused.add(1, {**_lock(moment), "redlock.reason": moment.reason}),
+            "released": lambda record: held.record(record.held, _lock(record)),
+            "refused": lambda record: refused.add(1, {**_lock(record), "redlock.reason": record.reason}),
             "lost": on_lost,
-            "forced": lambda moment: forced.add(1, {"redlock.backend": moment.alias}),
-            "fault": lambda moment: failed.add(1, {"redlock.node": moment.name, "error.type": moment.reason}),
-            "duplicate": lambda moment: duplicates.add(
-                1, {"redlock.task": moment.name, "redlock.found_at": moment.reason}
+            "forced": lambda record: forced.add(1, {"redlock.backend": record.alias}),
+            "fault": lambda record: failed.add(1, {"redlock.node": record.name, "error.type": record.reason}),
+            "duplicate": lambda record: duplicates.add(
+                1, {"redlock.task": record.name, "redlock.found_at": record.reason}
             ),
         }
 
-    def observe(self, moments: Sequence[EventRecord]) -> None:
-        """Count ``moments``, a batch of events. This method is the listener for `EventQueue.subscribe`."""
-        for moment in moments:
-            self._told[moment.kind](moment)
+    def observe(self, records: Sequence[EventRecord]) -> None:
+        """Count ``records``, a batch of events. This method is the listener for `EventQueue.subscribe`."""
+        for record in records:
+            self._handlers[record.kind](record)
 
 
 def _held(_options: CallbackOptions) -> Iterable[Observation]:
@@ -94,32 +94,32 @@ class SpanListener:
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
 
-    def observe(self, moments: Sequence[EventRecord]) -> Work:
-        """Return a function that makes the spans for ``moments``, a batch of events.
+    def observe(self, records: Sequence[EventRecord]) -> Work:
+        """Return a function that makes the spans for ``records``, a batch of events.
 
         This method is the listener for `EventQueue.subscribe`. The queue calls the returned function later in the
         background. The end of a span may export it, and a scrape of the metrics must not wait for that I/O.
         """
-        return partial(self._end, moments)
+        return partial(self._end, records)
 
-    def _end(self, moments: Sequence[EventRecord]) -> None:
-        for moment in moments:
-            if moment.kind in ("acquired", "refused"):
-                self._span("redlock.acquire", moment, moment.waited, failed=moment.kind == "refused")
-            elif moment.kind in ("released", "lost"):
-                self._span("redlock.hold", moment, moment.held, failed=moment.kind == "lost")
+    def _end(self, records: Sequence[EventRecord]) -> None:
+        for record in records:
+            if record.kind in ("acquired", "refused"):
+                self._span("redlock.acquire", record, record.waited, failed=record.kind == "refused")
+            elif record.kind in ("released", "lost"):
+                self._span("redlock.hold", record, record.held, failed=record.kind == "lost")
 
-    def _span(self, name: str, moment: EventRecord, seconds: float, *, failed: bool) -> None:
-        end = round(moment.at * 1e9)
+    def _span(self, name: str, record: EventRecord, seconds: float, *, failed: bool) -> None:
+        end = round(record.at * 1e9)
         span = self._tracer.start_span(
             name,
-            moment.context,
+            record.context,
             SpanKind.CLIENT if name == "redlock.acquire" else SpanKind.INTERNAL,
-            {**_lock(moment), "redlock.name": moment.name, "redlock.outcome": moment.kind},
+            {**_lock(record), "redlock.name": record.name, "redlock.outcome": record.kind},
             start_time=end - round(seconds * 1e9),
         )
-        if moment.reason:
-            span.set_attribute("redlock.reason", moment.reason)
+        if record.reason:
+            span.set_attribute("redlock.reason", record.reason)
         if failed:
-            span.set_status(Status(StatusCode.ERROR, moment.reason))
+            span.set_status(Status(StatusCode.ERROR, record.reason))
         span.end(end)

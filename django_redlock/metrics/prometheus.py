@@ -78,26 +78,26 @@ class PrometheusListener:
             "redlock_events_dropped", "Events that were not counted, or not written to the store", ("by",)
         )
         self._dropped = {"queue": 0, "history": 0}
-        self._told: dict[str, Callable[[EventRecord], None]] = {
+        self._handlers: dict[str, Callable[[EventRecord], None]] = {
             "acquired": self._acquired,
-            "released": lambda moment: self.held(moment.alias, moment.primitive).observe(moment.held),
-            "refused": lambda moment: self.refused(moment.alias, moment.primitive, moment.reason).inc(),
+            "released": lambda record: self.held(record.alias, record.primitive).observe(record.held),
+            "refused": lambda record: self.refused(record.alias, record.primitive, record.reason).inc(),
             "lost": self._lost,
-            "forced": lambda moment: self.forced(moment.alias).inc(),
-            "fault": lambda moment: self.failed(moment.name, moment.reason).inc(),
-            "duplicate": lambda moment: self.duplicates(moment.name, moment.reason).inc(),
+            "forced": lambda record: self.forced(record.alias).inc(),
+            "fault": lambda record: self.failed(record.name, record.reason).inc(),
+            "duplicate": lambda record: self.duplicates(record.name, record.reason).inc(),
         }
         for by in self._dropped:
             self.dropped.labels(by)  # exports 0 before the first drop
 
-    def observe(self, moments: Sequence[EventRecord]) -> None:
-        """Count ``moments``, a batch of events, and the events that were dropped.
+    def observe(self, records: Sequence[EventRecord]) -> None:
+        """Count ``records``, a batch of events, and the events that were dropped.
 
         This method is the listener for `EventQueue.subscribe`. With ``PROMETHEUS_MULTIPROC_DIR`` it also updates the
         gauge ``redlock_held``.
         """
-        for moment in moments:
-            self._told[moment.kind](moment)
+        for record in records:
+            self._handlers[record.kind](record)
         for by, now in {"queue": event_queue.dropped, "history": recorder.dropped}.items():
             self.dropped.labels(by).inc(max(0, now - self._dropped[by]))
             self._dropped[by] = now
@@ -106,11 +106,11 @@ class PrometheusListener:
             for label in self._labels:
                 self._gauge.labels(*label).set(held[label])
 
-    def _acquired(self, moment: EventRecord) -> None:
-        self.acquired(moment.alias, moment.primitive).inc()
-        self.waited(moment.alias, moment.primitive).observe(moment.waited)
-        self._labels.add((moment.alias, moment.primitive))
+    def _acquired(self, record: EventRecord) -> None:
+        self.acquired(record.alias, record.primitive).inc()
+        self.waited(record.alias, record.primitive).observe(record.waited)
+        self._labels.add((record.alias, record.primitive))
 
-    def _lost(self, moment: EventRecord) -> None:
-        self.lost(moment.alias, moment.primitive).inc()
-        self.held(moment.alias, moment.primitive).observe(moment.held)
+    def _lost(self, record: EventRecord) -> None:
+        self.lost(record.alias, record.primitive).inc()
+        self.held(record.alias, record.primitive).observe(record.held)

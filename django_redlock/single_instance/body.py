@@ -58,8 +58,8 @@ class BodyPrimitive(Primitive):
         """Return the request that starts the body. Its script writes the lease to the record, or refuses the call.
 
         ``wait``: milliseconds for which a refused call is listed as a waiter, see ``core/lua/task_start.lua``. If the
-        ``queue_order`` of this primitive is 0, the request restores the lease of a running body after a loss of data,
-        and calls with another task id can't refuse the request.
+        ``queue_order`` of this primitive is 0, the request restores the lease of a running body after a loss of data.
+        Calls with other task ids then don't refuse it.
         """
         call, keys = call_of(claim), claim.keys
         ended = call.ended

@@ -65,7 +65,7 @@ class TaskRecord(NamedTuple):
         return queued(self.delivery_id, now + keep, self.owner) if keep else None
 
     def refusal(self, now: int) -> list[Any]:
-        """Return the reply of a script to a call that this record refuses at the time ``now``."""
+        """Return the reply of the script to a call that is refused at the time ``now`` because of this record."""
         return [0, self.due - now, now * 1000, b'{"state":"%b",%b' % (self.state, self.owner[1:])]
 
 

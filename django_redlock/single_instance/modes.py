@@ -14,10 +14,10 @@ ModeName = Literal["until_executed", "until_executing", "while_executing", "unti
 class Mode(NamedTuple):
     """A mode of ``single_instance_task``: the states in which one call refuses another.
 
-    ``at_submit``: a call is refused at submit while another call is in one of these states ("queued", "running"). For
-    ``""``, no call is refused. ``at_start``: the same for the start of the body. ``until_expiry``: the call counts as
-    queued until its ttl has passed, even after its body has ended. A running body has a lease in every mode, so that a
-    redelivered message does not run at the same time.
+    ``at_submit``: the states of another call ("queued", "running") in which a call is refused at submit; ``""``: never.
+    ``at_start``: the same for the start of the body. ``until_expiry``: the call counts as queued until its ttl has
+    passed, even after its body has ended. A running body has a lease in every mode, so that a redelivered message does
+    not run at the same time.
     """
 
     at_submit: str

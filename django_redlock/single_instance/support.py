@@ -56,7 +56,7 @@ def refused_tasks() -> list[str]:
     try:
         autodiscover_modules("tasks")
     except Exception as error:  # noqa: BLE001  (a worker reports it)
-        logger.info("not all tasks are checked: %r", error)
+        logger.info("a module of tasks can't be imported, so not all tasks are checked: %r", error)
     tasks = ((f"{function.__module__}.{function.__qualname__}", options) for function, options in declared.items())
     return list(refusals(tasks))
 

@@ -143,7 +143,7 @@ def _rename_flow(call: TaskCall, task_id: str) -> Flow[None]:
     try:
         yield from rename(call, task_id)
     except LockError as error:
-        logger.warning("task %s[%s]: its record has no id: %s", call.task, call.task_id, error)
+        logger.warning("task %s[%s]: its record keeps a provisional id: %s", call.task, call.task_id, error)
 
 
 def body_flow(lock: DjangoTaskLock, name: str, task_id: str, body: Step) -> Flow[Any]:

@@ -23,7 +23,7 @@ from .clock import Clock
 Outcome = Literal["refused", "lost", "broken"]
 
 _numbers = itertools.count(1)
-_REASON = "the store is unavailable (the test has said so)"
+_REASON = "the store is unavailable (planned by the test)"
 
 
 class Rehearsal:
@@ -139,7 +139,7 @@ class FakeStorage(StorageBackend):
         if isinstance(lock, LeaseState) and lease is not None and lease.claim.token in self._rehearsal._to_lose:
             self._rehearsal._to_lose.remove(lease.claim.token)
             self.release(lease.claim)
-            lock.mark_lost(lease, "the test has said so")
+            lock.mark_lost(lease, "planned by the test")
 
     def perform(self, request: Any) -> Any:
         return self._refused(request) or super().perform(request)

@@ -63,7 +63,7 @@ def test_a_wake_up_list_of_another_type(server, admin, unique, face):
     client = face(RedisBackend(server.url, node_timeout=5))
     with contextlib.closing(RedisBackend(server.url, node_timeout=5)) as holder, holder.lock(unique):
         admin.set(f"redlock:{{{unique}}}:wake", "x")
-        with pytest.raises(LockError, match="no lock of this kind"):
+        with pytest.raises(LockError, match="another kind of lock"):
             client.lock(unique).acquire(timeout=TEST_TIMEOUT)
     client.backend.close()
 
@@ -101,7 +101,7 @@ def test_one_connection_for_many_waiters(server, admin, unique, trouble):
                     admin.client_unblock(each, error=True)
             else:
                 admin.set(f"redlock:{{{handles[-1].name}}}:wake", "x")
-                with pytest.raises(LockError, match="no lock of this kind"):
+                with pytest.raises(LockError, match="another kind of lock"):
                     await tasks[-1]
             await holders[-2].arelease()
             async with asyncio.timeout(WAKE):

@@ -116,5 +116,5 @@ def test_cancelled_while_a_thread_asks(backend):
 def test_without_asyncio(backend, method):
     """An event loop other than asyncio's raises an error that says what is supported."""
     trio = pytest.importorskip("trio")
-    with pytest.raises(RuntimeError, match="asyncio only"):
+    with pytest.raises(RuntimeError, match="for asyncio only"):
         trio.run(getattr(backend.lock("a"), method))

@@ -390,7 +390,7 @@ def test_trouble_first(client, stores, operator, own_thread, monkeypatch):
         monkeypatch.setattr(admin.site.get_model_admin(HeldLock), "max_locks", 1)
         page = client.get(LIST)
         assert names_in(page) == ["busy"]
-        assert "Look further" in page.content.decode()
+        assert "Read more keys" in page.content.decode()
     thread.join(20)
     waiting.release()
     for lock in calm:

@@ -76,7 +76,7 @@ def test_all_is_well(found):
 @pytest.mark.parametrize(
     ("redlock", "id", "message"),
     [
-        ({}, "redlock.E001", "no 'default'"),
+        ({}, "redlock.E001", "no alias 'default'"),
         ({"default": {"BACKEND": LOCMEM}, "a": {"BACKEND": REDIS}}, "redlock.E002", "REDLOCK['a']"),
         ({"default": {"BACKEND": LOCMEM, "OPTIONS": {"ttl": 0}}}, "redlock.E002", "ttl must be a positive number"),
         ({"default": {"BACKEND": LOCMEM, "OPTIONS": {"ttl": 400}}}, "redlock.E002", "at most 300 s"),

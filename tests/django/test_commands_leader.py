@@ -191,9 +191,9 @@ def test_timeout(launch, backend, redis_server):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--skip-if-locked"], "--leader waits"),
-        (["--on-lost", "warn"], "--leader waits"),
-        (["--every", "23h"], "--leader waits"),
+        (["--skip-if-locked"], "--leader can't be combined"),
+        (["--on-lost", "warn"], "--leader can't be combined"),
+        (["--every", "23h"], "--leader can't be combined"),
         (["--ttl", "4", "--grace", "3"], "--grace is at most 1.6 s"),
         (["--ttl", "-1"], "ttl"),
     ],

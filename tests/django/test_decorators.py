@@ -186,18 +186,18 @@ class Rows:
 @pytest.mark.parametrize(
     ("decorated", "message"),
     [
-        (wrapped_plainly(coroutine), "is async, but what is decorated is not"),
-        (wrapped_plainly(partial(coroutine)), "is async, but what is decorated is not"),
-        (AsyncReport(), "is async, but what is decorated is not"),
+        (wrapped_plainly(coroutine), "is async, but the decorated object is not"),
+        (wrapped_plainly(partial(coroutine)), "is async, but the decorated object is not"),
+        (AsyncReport(), "is async, but the decorated object is not"),
         (Rows(), "generator function"),
         (generator, "generator function"),
         (agenerator, "generator function"),
         (contextmanager(generator), "generator function"),
         (partial(generator), "generator function"),
         (type("Shop", (), {}), "not a class"),
-        (classmethod(print), "under @classmethod"),
-        (staticmethod(print), "under @staticmethod"),
-        (17, "under @int"),
+        (classmethod(print), "below @classmethod"),
+        (staticmethod(print), "below @staticmethod"),
+        (17, "below @int"),
     ],
 )
 def test_refuses_what_it_cannot_protect(decorated, message):
@@ -215,7 +215,7 @@ def test_refuses_what_it_cannot_protect(decorated, message):
         ("report:{}", ValueError, "not the name of an argument"),
         ("report:{0}", ValueError, "not the name of an argument"),
         ("report:{a", ValueError, "write a literal brace twice"),
-        (str, TypeError, "begins with the name"),
+        (str, TypeError, "is the name of the lock"),
     ],
 )
 def test_bad_template(template, error, message):

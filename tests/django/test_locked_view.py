@@ -326,7 +326,7 @@ def test_typos():
     """Unknown options and a missing name are errors at decoration."""
     with pytest.raises(TypeError, match="no option 'tll'"):
         locked_view("stock", tll=3)
-    with pytest.raises(TypeError, match="begins with the name"):
+    with pytest.raises(TypeError, match="is the name of the lock"):
         locked_view(sync_view)
 
 

@@ -160,7 +160,7 @@ def test_what_is_dropped(registry, settings, own_redis):
     """Events that could not be stored are counted."""
     server = own_redis()
     settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "LOCATION": server.url}}
-    with event_queue._seeing:  # the thread doesn't write the events down before the store is down
+    with event_queue._drain_mutex:  # the thread doesn't write the events down before the store is down
         with lock("a"):
             pass
         server.kill()

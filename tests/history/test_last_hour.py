@@ -167,7 +167,7 @@ def test_store_down(settings, own_redis):
     settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": server.url, "OPTIONS": PATIENT}}
     event_queue.flush()  # nothing of a test before is dropped during this one
     before = recorder.dropped
-    with event_queue._seeing:  # the thread doesn't write it down before the store is down
+    with event_queue._drain_mutex:  # the thread doesn't write it down before the store is down
         with locks["default"].lock("stock"):
             pass
         server.kill()

@@ -31,7 +31,7 @@ class MissedReleases:
         self._mutex = new_mutex()
         self._missed: dict[int, deque[tuple[float, EvalScript]]] = {}  # by node
         self._delivering: set[int] = set()  # nodes whose threads run; added by the threads, which no signal interrupts
-        self._never_sent: dict[tuple[bytes, int], None] = {}  # acquisition and node, where no acquire was sent
+        self._never_sent: dict[tuple[bytes, int], None] = {}  # acquisitions and nodes to which no acquire was sent
 
     def not_sent(self, acquisition_id: bytes, calls: Sequence[EvalScript], node: int) -> None:
         """Handle ``calls`` that could not be sent to the node with index ``node``.

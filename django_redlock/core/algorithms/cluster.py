@@ -96,9 +96,9 @@ class Cluster(SingleNode):
         """Acquire slot by slot. If a slot refuses, or its server does not reply, release the slots acquired so far.
 
         Returns the lease, a `Fault` if the server of a slot does not reply, or a pair: the index of the slot that
-        refused, and the refusal. ``wait``: see `Primitive.acquire_request`. ``loose``: the same list for all attempts.
-        Each claim for a single slot that the store may have granted, because a reply is missing, is appended to the
-        list. If a slot refuses because this client holds it, the claims in ``loose`` are released.
+        refused, and the refusal. ``wait``: see `Primitive.acquire_request`. ``loose``: a list that all attempts share.
+        This method appends each claim for a single slot that may have been granted although no reply has arrived. If
+        a slot refuses because this client holds it, the claims in ``loose`` are released.
         """
         leases: list[Lease] = []
         parts = by_slot(claim)

@@ -62,8 +62,8 @@ def replica_quarantine(key_prefix: str, max_ttl: float, lag: int, waits: int, re
     """Return the `Quarantine` for a primary whose replicas must confirm grants. ``max_ttl``: longest lease in seconds.
 
     ``lag``: seconds without an acknowledgement after which a replica counts as gone. ``required``: how many replicas
-    must confirm (``majority``, ``all`` or a number). ``waits``: the number of replicas for which the client waits. If
-    ``required`` amounts to another number at present, the script refuses, and its reply names that number.
+    must confirm (``majority``, ``all`` or a number). ``waits``: how many replicas the client waits for. If the number
+    of replicas has changed, so that ``required`` now means another number, the script refuses and replies that number.
     """
     args = (millis(max_ttl), b"%d" % lag, b"%d" % waits, required.encode())
     return Quarantine("quarantine_replicas", f"{key_prefix}:marker".encode(), args)

@@ -34,7 +34,7 @@ async def adrive(flow: Flow[T], perform: Callable[[Any], Awaitable[Any]]) -> T:
     running, for example under trio.
     """
     if running_loop() is None:
-        raise RuntimeError("asyncio only: there is no running asyncio event loop, as under trio")
+        raise RuntimeError("no asyncio event loop is running: these methods are for asyncio only, not for trio")
     try:
         request = next(flow)
         while True:

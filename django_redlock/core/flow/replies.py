@@ -131,7 +131,7 @@ def misuse_error(fault: Fault) -> Callable[[str, Exception], LockError] | None:
 
 def _other_kind(name: str, error: Exception) -> LockError:
     text = str(error).partition(" script: ")[0]
-    return LockError(name, f"its key has a value that no lock of this kind has written ({text:.200})")
+    return LockError(name, f"another kind of lock, or another program, uses one of its keys ({text:.200})")
 
 
 def upgrade_error(name: str, error: Exception | None = None) -> LockError:

@@ -102,7 +102,7 @@ class LockFlows(RenewedLease):
         store, primitive = self.store, self.primitive
         gate = (store.local_queue_for(primitive) if wait > 0 else None) or store.algorithm
         flow = gate.acquire(primitive, claim, deadline)
-        if wait == FOREVER and renewal.entries:  # without entries this process holds nothing
+        if wait == FOREVER and renewal.entries:  # without entries, this process holds no lock
             flow = before_waiting(flow, partial(check_nesting, self, claim))
         return flow
 

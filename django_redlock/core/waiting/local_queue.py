@@ -79,7 +79,8 @@ class LocalQueue:
                 outcome = yield from self._last_attempt(queue, primitive, claim, deadline)
             else:
                 outcome = yield from self._store.algorithm.acquire(primitive, claim, deadline)
-            if isinstance(outcome, Lease) and not claim.more_keys:  # for stripes, hand-overs of the other stripes count
+            # A grant by the store begins a new row of hand-overs. Not for stripes: the other stripes share the row.
+            if isinstance(outcome, Lease) and not claim.more_keys:
                 queue.hand_overs = 0
             return outcome
         except LockError:
@@ -98,7 +99,7 @@ class LocalQueue:
         The caller of a waiter that has no lease afterwards must ask the store.
         """
         while True:
-            receiving = waiter.state is WaiterState.RECEIVING  # the wait lasts as long as the hand-over request
+            receiving = waiter.state is WaiterState.RECEIVING  # then the deadline does not end the wait
             left = deadline - self._store.clock()
             yield AwaitTurn(waiter, LEADER_CHECK_SECONDS if receiving else min(left, LEADER_CHECK_SECONDS))
             with self._mutex:
@@ -153,7 +154,7 @@ class LocalQueue:
         finally:
             with self._mutex:
                 own.ended_at = self._store.clock()
-                if own.outcome is None and queue.last_attempt is own:  # after a grant or an interruption the next asks
+                if own.outcome is None and queue.last_attempt is own:  # granted or interrupted: the next waiter asks
                     queue.last_attempt = None
                 wake_events, own.wake_events = own.wake_events, []
             for event in wake_events:

@@ -77,7 +77,7 @@ class Command(StoreCommand):
             type=at_least(1, int),
             default=500,
             metavar="N",
-            help="of acquire and release (500); a fifth as many hand-overs",
+            help="acquires and releases (default: 500), and a fifth as many hand-overs",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -86,13 +86,13 @@ class Command(StoreCommand):
             for what, measure in MEASURES.items():
                 rounds = max(2, options["rounds"] // (1 if measure is pairs else 5))
                 try:
-                    taken = list(self._watched(f"{alias} {what}", measure(locks[alias], rounds), rounds))
+                    durations = list(self._with_progress(f"{alias} {what}", measure(locks[alias], rounds), rounds))
                 except (LockError, ImproperlyConfigured) as error:
                     failed = True
                     self.stderr.write(self.style.ERROR(f"{alias}: {explain(error)}"))
                     break
-                if len(taken) > 1:
-                    rows.append(_row(alias, what, taken))
+                if len(durations) > 1:
+                    rows.append(_row(alias, what, durations))
         if options["format"] == "json":
             self.print_json(rows)
         else:
@@ -103,19 +103,19 @@ class Command(StoreCommand):
         if failed:
             raise SystemExit(1)
 
-    def _watched(self, what: str, taken: Iterator[float], rounds: int) -> Iterator[float]:
-        """Yield the durations that ``taken`` yields. If stderr is a terminal, also show a progress bar.
+    def _with_progress(self, label: str, durations: Iterator[float], rounds: int) -> Iterator[float]:
+        """Yield each of ``durations``. If stderr is a terminal, also show a progress bar.
 
-        ``what``: the label of the bar. ``rounds``: the number of durations at which the bar is full.
+        ``rounds``: the number of durations at which the bar is full.
         """
         if not self.stderr.isatty():
-            yield from taken
+            yield from durations
             return
         try:
-            for number, seconds in enumerate(taken, 1):
+            for number, seconds in enumerate(durations, 1):
                 if number % max(1, rounds // 40) == 0:
                     done = 40 * number // rounds
-                    self.stderr.write(f"{'█' * done}{'░' * (40 - done)} {what}", str, ending="\x1b[K\r")
+                    self.stderr.write(f"{'█' * done}{'░' * (40 - done)} {label}", str, ending="\x1b[K\r")
                     self.stderr.flush()
                 yield seconds
         finally:
@@ -123,6 +123,6 @@ class Command(StoreCommand):
             self.stderr.flush()
 
 
-def _row(alias: str, what: str, taken: list[float]) -> dict[str, Any]:
-    percentiles = statistics.quantiles(taken, n=100, method="inclusive")
-    return {"alias": alias, "what": what, "rounds": len(taken), "p50": percentiles[49], "p99": percentiles[98]}
+def _row(alias: str, what: str, durations: list[float]) -> dict[str, Any]:
+    percentiles = statistics.quantiles(durations, n=100, method="inclusive")
+    return {"alias": alias, "what": what, "rounds": len(durations), "p50": percentiles[49], "p99": percentiles[98]}

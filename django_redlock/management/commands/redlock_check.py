@@ -106,8 +106,8 @@ class Command(StoreCommand):
                 self.stdout.write(self.style.ERROR(f"    {printable(problem)}"))
             for warning in row.get("warnings", ()):
                 self.stdout.write(self.style.WARNING(f"    {printable(warning)}"))
-            if said := _details(row):
-                self.stdout.write(f"    {printable(said)}")
+            if details := _details(row):
+                self.stdout.write(f"    {printable(details)}")
 
 
 def _details(row: dict[str, Any]) -> str:

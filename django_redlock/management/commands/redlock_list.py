@@ -42,17 +42,26 @@ class Command(StoreCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("search", nargs="?", default="*", help="part of the name, or a glob (default: everything)")
-        parser.add_argument("--kind", choices=KINDS)
-        parser.add_argument("--state", choices=STATES, help="of a task, or of a read-write lock")
-        parser.add_argument("--host")
-        parser.add_argument("--task", help="name of a task")
+        parser.add_argument("--kind", choices=KINDS, help="only locks of this kind")
+        parser.add_argument("--state", choices=STATES, help="only locks with a holder in this state")
+        parser.add_argument("--host", help="only locks that are held on this host")
+        parser.add_argument("--task", help="only locks of this task")
         parser.add_argument("--sort", choices=SORT, default="trouble", help="order of the locks (default: trouble)")
         parser.add_argument("--wide", action="store_true", help="don't shorten names to fit the terminal")
         parser.add_argument(
-            "--limit", type=at_least(1, int), default=1000, metavar="N", help="locks of one store (default: 1000)"
+            "--limit",
+            type=at_least(1, int),
+            default=1000,
+            metavar="N",
+            help="list at most N locks of each store (default: 1000)",
         )
         parser.add_argument(
-            "--watch", nargs="?", type=at_least(0.1), const=2.0, metavar="SECONDS", help="repeat every so often (2)"
+            "--watch",
+            nargs="?",
+            type=at_least(0.1),
+            const=2.0,
+            metavar="SECONDS",
+            help="repeat after this time (default: 2)",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -89,7 +98,9 @@ class Command(StoreCommand):
             if each.error:
                 self.stderr.write(self.style.ERROR(f"could not list all locks of {each.alias}: {each.error}"))
             elif not each.complete:
-                self.stderr.write(f"{each.alias}: there are more than {len(each.locks)}; see --limit, or search")
+                self.stderr.write(
+                    f"{each.alias}: there are more than {len(each.locks)} locks: raise --limit, or search"
+                )
 
 
 def _selected(alias: str, options: dict[str, Any]) -> Listed:

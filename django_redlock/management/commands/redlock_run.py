@@ -29,8 +29,8 @@ GRACE = 10.0  # seconds
 class Command(LockCommand):
     help = "Runs a command while holding a lock: redlock_run NAME -- COMMAND [ARGUMENT …]"
     epilog = f"""The command finds the lock's name in REDLOCK_NAME and its fencing token in REDLOCK_FENCING_TOKEN.
-Signals are forwarded to the command and to the processes that it has started. Processes that are left are ended
-with it.
+Signals are forwarded to the command and to the processes that it has started. Processes that the
+command leaves behind are ended.
 With --leader the command is started when this process is elected, stopped when the lead is lost, and started again.
 
 Exit code: the command's; 128 + n when signal n ended it; {NOT_GOT} the lock has another holder (0 with
@@ -66,10 +66,14 @@ settings: it was not run."""
             metavar="DURATION",
             help="start at most once in this time, such as 23h; doesn't wait without --timeout",
         )
-        parser.add_argument("--ttl", type=float, metavar="SECONDS", help="lease, renewed while the command runs")
-        parser.add_argument("--on-lost", choices=("kill", "warn"), default="kill", help="when the lock is lost (kill)")
         parser.add_argument(
-            "--grace", type=at_least(0), metavar="SECONDS", help=f"from SIGTERM to SIGKILL (default: {GRACE:g})"
+            "--ttl", type=float, metavar="SECONDS", help="the lease, which is renewed while the command runs"
+        )
+        parser.add_argument(
+            "--on-lost", choices=("kill", "warn"), default="kill", help="if the lock is lost (default: kill)"
+        )
+        parser.add_argument(
+            "--grace", type=at_least(0), metavar="SECONDS", help=f"pause from SIGTERM to SIGKILL (default: {GRACE:g})"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -80,7 +84,7 @@ settings: it was not run."""
             raise misused("--skip-if-locked does not wait: it can't be combined with --timeout")
         every = options["every"] is not None
         if options["leader"] and (every or options["skip_if_locked"] or options["on_lost"] == "warn"):
-            raise misused("--leader waits, runs the command in every term, and stops it at the end of the term")
+            raise misused("--leader can't be combined with --every, --skip-if-locked and --on-lost warn")
         with ended_in_order():
             raise SystemExit((self._lead if options["leader"] else self._run)(**options))
 
@@ -88,7 +92,7 @@ settings: it was not run."""
         child = ProcessGroup(command, GRACE if options["grace"] is None else options["grace"])
         on_lost: dict[str, Callable[[Any], Any]] = {
             "kill": child.stop,
-            "warn": lambda _: self._complain(f"lock {name!r} was lost; {command[0]} runs on"),
+            "warn": lambda _: self._complain(f"lock {name!r} was lost; {command[0]} continues"),
         }
         every = options["every"]
         timeout = 0 if skip_if_locked or (every and options["timeout"] is None) else options["timeout"]

@@ -25,26 +25,26 @@ class ReadWriteCases(ReadWriteTurnCases):
 
     features = ("rwlock",)
 
-    def test_rwlock_readers(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+    def test_rwlock_readers(self, actors: Actors, me: Actor, you: Actor, name: str) -> None:
         """Several threads or tasks can read at once, each with a lease of its own, even through one object.
 
         Readers exclude writers.
         """
-        lock = people.backend.rwlock(name)
+        lock = actors.backend.rwlock(name)
         assert me.do(lock.read, "acquire", False)
         assert you.do(lock.read, "acquire", False)
         assert me.see(lock.read, "token") != you.see(lock.read, "token")
-        assert not people().do(lock.write, "acquire", False)
+        assert not actors().do(lock.write, "acquire", False)
         me.do(lock.read, "release")
         assert not me.do(lock.read, "owned")
         assert you.do(lock.read, "owned")
-        assert not people().do(people.backend.rwlock(name).write, "acquire", False)
+        assert not actors().do(actors.backend.rwlock(name).write, "acquire", False)
         you.do(lock.read, "release")
         assert eventually(lambda: me.do(lock.write, "acquire", False))
 
-    def test_rwlock_writer(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+    def test_rwlock_writer(self, actors: Actors, me: Actor, you: Actor, name: str) -> None:
         """A writer excludes readers and other writers. The write side has the methods and properties of a lock."""
-        lock = people.backend.rwlock(name, ttl=20)
+        lock = actors.backend.rwlock(name, ttl=20)
         assert me.do(lock.write, "acquire", False)
         assert not you.do(lock.read, "acquire", False)
         assert not you.do(lock.write, "acquire", False)
@@ -59,11 +59,11 @@ class ReadWriteCases(ReadWriteTurnCases):
             me.do(lock.write, "release")
         assert eventually(lambda: you.do(lock.read, "acquire", False))
 
-    def test_rwlock_no_upgrade(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+    def test_rwlock_no_upgrade(self, actors: Actors, me: Actor, you: Actor, name: str) -> None:
         """A reader that tries to acquire the write side of any handle gets an error at once, and stays a reader."""
-        lock = people.backend.rwlock(name)
+        lock = actors.backend.rwlock(name)
         me.do(lock.read, "acquire")
-        for other in (lock, people.backend.rwlock(name)):
+        for other in (lock, actors.backend.rwlock(name)):
             with pytest.raises(LockError, match="read") as caught:
                 me.do(other.write, "acquire")
             assert not isinstance(caught.value, LockNotAcquired)
@@ -73,28 +73,28 @@ class ReadWriteCases(ReadWriteTurnCases):
         me.do(lock.read, "release")
         assert eventually(lambda: me.do(lock.write, "acquire", False))
 
-    def test_rwlock_downgrade(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+    def test_rwlock_downgrade(self, actors: Actors, me: Actor, you: Actor, name: str) -> None:
         """A writer may also read, and stays a reader after it has released the write side.
 
         Then other readers are admitted.
         """
-        lock = people.backend.rwlock(name)
+        lock = actors.backend.rwlock(name)
         me.do(lock.write, "acquire")
         assert me.do(lock.read, "acquire", False)
         reading = you.begin(lock.read, "acquire", True, TEST_TIMEOUT)
-        until_someone_waits(people.backend, name)
+        until_someone_waits(actors.backend, name)
         assert not reading.done()
         me.do(lock.write, "release")
         assert reading.result(WAKE)
         assert me.do(lock.read, "owned")
-        assert not people().do(lock.write, "acquire", False)
+        assert not actors().do(lock.write, "acquire", False)
 
-    def test_rwlock_again(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+    def test_rwlock_again(self, actors: Actors, me: Actor, you: Actor, name: str) -> None:
         """A holder may acquire its side again, and must release the side once for each acquire.
 
         No other thread or task can release it.
         """
-        lock = people.backend.rwlock(name)
+        lock = actors.backend.rwlock(name)
         for side in (lock.read, lock.write):
             assert me.do(side, "acquire", False)
             assert me.do(side, "acquire", False)
@@ -109,23 +109,23 @@ class ReadWriteCases(ReadWriteTurnCases):
             assert eventually(lambda: you.do(lock.write, "acquire", False))
             you.do(lock.write, "release")
 
-    def test_rwlock_reader_ends(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+    def test_rwlock_reader_ends(self, actors: Actors, me: Actor, you: Actor, name: str) -> None:
         """A reader whose lease expires no longer blocks writers. Other readers are unaffected."""
-        short = people.backend.rwlock(name, ttl=self.short, auto_renew=False)
-        long = people.backend.rwlock(name)
+        short = actors.backend.rwlock(name, ttl=self.short, auto_renew=False)
+        long = actors.backend.rwlock(name)
         me.do(long.read, "acquire")
         you.do(short.read, "acquire")
         assert eventually(lambda: not you.do(short.read, "owned"))
         with pytest.raises(LockLost):
             you.do(short.read, "release")
         assert me.do(long.read, "owned")
-        assert not people().do(long.write, "acquire", False)
+        assert not actors().do(long.write, "acquire", False)
         me.do(long.read, "release")
-        assert people().do(long.write, "acquire", True, TEST_TIMEOUT)
+        assert actors().do(long.write, "acquire", True, TEST_TIMEOUT)
 
-    def test_rwlock_is_renewed(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+    def test_rwlock_is_renewed(self, actors: Actors, me: Actor, you: Actor, name: str) -> None:
         """Both sides are renewed automatically while they are held."""
-        lock = people.backend.rwlock(name, ttl=self.renewable)
+        lock = actors.backend.rwlock(name, ttl=self.renewable)
         for side in (lock.read, lock.write):
             assert holds_renewed(
                 partial(me.do, side, "acquire", True, TEST_TIMEOUT), partial(is_renewed, side, partial(me.see, side))
@@ -133,54 +133,54 @@ class ReadWriteCases(ReadWriteTurnCases):
             assert not you.do(lock.write, "acquire", False)
             me.do(side, "release")
 
-    def test_rwlock_forced(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+    def test_rwlock_forced(self, actors: Actors, me: Actor, you: Actor, name: str) -> None:
         """A force release ends the leases of all readers and wakes the waiters."""
         lost: list[Any] = []
-        lock = people.backend.rwlock(name, on_lost=lost.append)
+        lock = actors.backend.rwlock(name, on_lost=lost.append)
         for person in (me, you):
             person.do(lock.read, "acquire")
-        waiting = people().begin(lock.write, "acquire", True, TEST_TIMEOUT)
-        until_someone_waits(people.backend, name)
-        assert people.backend.force_release(name)
+        waiting = actors().begin(lock.write, "acquire", True, TEST_TIMEOUT)
+        until_someone_waits(actors.backend, name)
+        assert actors.backend.force_release(name)
         assert waiting.result(WAKE)
         for person in (me, you):
             with pytest.raises(LockLost):
                 person.do(lock.read, "release")
         assert eventually(lambda: [each.name for each in lost] == [name, name])
 
-    def test_rwlock_held(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+    def test_rwlock_held(self, actors: Actors, me: Actor, you: Actor, name: str) -> None:
         """held() lists the lock once, with all of its readers and the mode "read"."""
         for person, label in ((me, "one"), (you, "two")):
-            person.do(people.backend.rwlock(name, owner=label).read, "acquire")
+            person.do(actors.backend.rwlock(name, owner=label).read, "acquire")
 
         def seen() -> Any:
-            (row,) = people.backend.held(glob_escape(name))
+            (row,) = actors.backend.held(glob_escape(name))
             return row.kind, sorted((owner.label, owner.extra.get("mode")) for owner in row.holders)
 
         assert eventually(lambda: seen() == ("rwlock", [("one", "read"), ("two", "read")]))
-        people.backend.force_release(name)
-        writing = people.backend.rwlock(name, owner="three")
-        assert people().do(writing.write, "acquire", True, TEST_TIMEOUT)
+        actors.backend.force_release(name)
+        writing = actors.backend.rwlock(name, owner="three")
+        assert actors().do(writing.write, "acquire", True, TEST_TIMEOUT)
         assert seen() == ("rwlock", [("three", "write")])
 
-    def test_rwlock_and_mutex(self, people: Actors, me: Actor, name: str) -> None:
+    def test_rwlock_and_mutex(self, actors: Actors, me: Actor, name: str) -> None:
         """A name that is held as a rwlock can't be acquired as a mutex, and the other way round."""
-        lock, mutex = people.backend.rwlock(name), people.backend.lock(name)
+        lock, mutex = actors.backend.rwlock(name), actors.backend.lock(name)
         me.do(lock.read, "acquire")
         with pytest.raises(LockError):
-            people().do(mutex, "acquire", False)
+            actors().do(mutex, "acquire", False)
         me.do(lock.read, "release")
-        assert eventually(lambda: people.backend.describe(name) is None)
-        assert people().do(mutex, "acquire", False)
+        assert eventually(lambda: actors.backend.describe(name) is None)
+        assert actors().do(mutex, "acquire", False)
         with pytest.raises(LockError):
             me.do(lock.write, "acquire", False)
 
-    def test_rwlock_min_hold(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+    def test_rwlock_min_hold(self, actors: Actors, me: Actor, you: Actor, name: str) -> None:
         """A reader that releases the lock before min_hold is over still excludes writers until then.
 
         The former reader itself can't acquire the write side, either. Other readers are admitted.
         """
-        long, short = people.backend.rwlock(name, min_hold=20), people.backend.rwlock(name + ":2", min_hold=self.short)
+        long, short = actors.backend.rwlock(name, min_hold=20), actors.backend.rwlock(name + ":2", min_hold=self.short)
         for lock in (long, short):
             me.do(lock.read, "acquire")
             me.do(lock.read, "release")
@@ -189,9 +189,9 @@ class ReadWriteCases(ReadWriteTurnCases):
         you.do(long.read, "release")
         assert me.do(short.write, "acquire", True, TEST_TIMEOUT)
 
-    def test_rwlock_blocks(self, new_backend: NewBackend, people: Actors, name: str) -> None:
+    def test_rwlock_blocks(self, new_backend: NewBackend, actors: Actors, name: str) -> None:
         """`with` and `async with` acquire and release either side, or raise LockNotAcquired if the side is refused."""
-        backend = people.backend
+        backend = actors.backend
         lock = backend.rwlock(name, blocking=False)
         with lock.write as held, lock.read:
             held.check()
@@ -218,9 +218,9 @@ class ReadWriteCases(ReadWriteTurnCases):
             await backend.aclose()
 
     @needs(PROCESSES)
-    def test_rwlock_in_a_child(self, people: Actors, name: str) -> None:
+    def test_rwlock_in_a_child(self, actors: Actors, name: str) -> None:
         """A forked child is a separate reader and does not hold its parent's locks."""
-        lock = people.backend.rwlock(name)
+        lock = actors.backend.rwlock(name)
         with lock.read:
 
             def child() -> Any:

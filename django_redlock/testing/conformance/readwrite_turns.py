@@ -49,21 +49,21 @@ class ReadWriters(Fixtures):
     """Fixtures for read-write locks: threads or asyncio tasks that share one backend."""
 
     @pytest.fixture(params=[InThread, InTask], ids=["sync", "async"])
-    def people(self, request: pytest.FixtureRequest, new_backend: NewBackend) -> Iterator[Actors]:
-        """`people()` returns a new thread, or a new task, that calls methods of locks. All share one backend."""
+    def actors(self, request: pytest.FixtureRequest, new_backend: NewBackend) -> Iterator[Actors]:
+        """`actors()` returns a new thread, or a new task, that calls methods of locks. All share one backend."""
         everybody = Actors(request.param, new_backend())
         yield everybody
         everybody.close()
 
     @pytest.fixture
-    def me(self, people: Actors) -> Actor:
+    def me(self, actors: Actors) -> Actor:
         """The first thread or task."""
-        return people()
+        return actors()
 
     @pytest.fixture
-    def you(self, people: Actors) -> Actor:
+    def you(self, actors: Actors) -> Actor:
         """The second thread or task."""
-        return people()
+        return actors()
 
 
 class ReadWriteTurnCases(ReadWriters):
@@ -71,9 +71,9 @@ class ReadWriteTurnCases(ReadWriters):
 
     features = ("rwlock",)
 
-    def test_rwlock_of_many(self, people: Actors, name: str, spawn: Spawn) -> None:
+    def test_rwlock_of_many(self, actors: Actors, name: str, spawn: Spawn) -> None:
         """With many readers and writers, a writer is always alone inside the lock, and every acquire succeeds."""
-        lock, room = people.backend.rwlock(name), Room()
+        lock, room = actors.backend.rwlock(name), Room()
 
         def work(person: Actor, *, writes: bool) -> None:
             side = lock.write if writes else lock.read
@@ -83,47 +83,47 @@ class ReadWriteTurnCases(ReadWriters):
                 room.leave(writes=writes)
                 person.do(side, "release")
 
-        for each in [spawn(work, people(), writes=index % 3 == 0) for index in range(6)]:
+        for each in [spawn(work, actors(), writes=index % 3 == 0) for index in range(6)]:
             each.result(2 * TEST_TIMEOUT)
         assert (room.visits, room.wrong) == (24, [])
 
-    def test_rwlock_writer_goes_first(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+    def test_rwlock_writer_goes_first(self, actors: Actors, me: Actor, you: Actor, name: str) -> None:
         """A waiting writer keeps new readers out. A reader that already holds the lock may acquire it again."""
-        lock = people.backend.rwlock(name)
+        lock = actors.backend.rwlock(name)
         me.do(lock.read, "acquire")
         writing = you.begin(lock.write, "acquire", True, TEST_TIMEOUT)
-        until_someone_waits(people.backend, name)
-        late = people()
+        until_someone_waits(actors.backend, name)
+        late = actors()
         assert eventually(lambda: _is_refused(late, lock.read))  # on a quorum: as soon as enough nodes list the writer
         reading = late.begin(lock.read, "acquire", True, TEST_TIMEOUT)
-        until_someone_waits(people.backend, name, 2)
-        assert me.do(people.backend.rwlock(name).read, "acquire", False)
+        until_someone_waits(actors.backend, name, 2)
+        assert me.do(actors.backend.rwlock(name).read, "acquire", False)
         assert me.do(lock.read, "acquire", False)
         me.do(lock.read, "release")
         assert not writing.done()
         assert not reading.done()
-        people.backend.force_release(name)
+        actors.backend.force_release(name)
         assert writing.result(WAKE)
         assert not reading.done()
         you.do(lock.write, "release")
         assert reading.result(WAKE)
 
-    def test_rwlock_wakes_readers(self, people: Actors, me: Actor, name: str) -> None:
+    def test_rwlock_wakes_readers(self, actors: Actors, me: Actor, name: str) -> None:
         """The release of a writer admits all waiting readers. No reader waits for another reader."""
-        lock = people.backend.rwlock(name)
+        lock = actors.backend.rwlock(name)
         me.do(lock.write, "acquire")
-        waiting = [people().begin(lock.read, "acquire", True, TEST_TIMEOUT) for _ in range(4)]
-        until_someone_waits(people.backend, name, 4)
+        waiting = [actors().begin(lock.read, "acquire", True, TEST_TIMEOUT) for _ in range(4)]
+        until_someone_waits(actors.backend, name, 4)
         me.do(lock.write, "release")
         assert all(each.result(WAKE) for each in waiting)
 
-    def test_rwlock_wakes_writers(self, people: Actors, me: Actor, name: str) -> None:
+    def test_rwlock_wakes_writers(self, actors: Actors, me: Actor, name: str) -> None:
         """After the last reader's release, the waiting writers acquire the lock one by one, and then a reader can."""
-        lock, got = people.backend.rwlock(name), []
+        lock, got = actors.backend.rwlock(name), []
         me.do(lock.read, "acquire")
-        writers = [people() for _ in range(3)]
+        writers = [actors() for _ in range(3)]
         waiting = {person: person.begin(lock.write, "acquire", True, TEST_TIMEOUT) for person in writers}
-        until_someone_waits(people.backend, name, 3)
+        until_someone_waits(actors.backend, name, 3)
         me.do(lock.read, "release")
         while waiting:
             inside = eventually(lambda: [person for person, begun in waiting.items() if begun.done()], WAKE)
@@ -133,12 +133,12 @@ class ReadWriteTurnCases(ReadWriters):
             inside[0].do(lock.write, "release")
         assert me.do(lock.read, "acquire", True, WAKE)
 
-    def test_rwlock_writer_gives_up(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+    def test_rwlock_writer_gives_up(self, actors: Actors, me: Actor, you: Actor, name: str) -> None:
         """A writer whose wait has timed out no longer keeps readers out."""
-        lock = people.backend.rwlock(name)
+        lock = actors.backend.rwlock(name)
         me.do(lock.read, "acquire")
         writing = you.begin(lock.write, "acquire", True, 5 * self.short)
-        until_someone_waits(people.backend, name)
-        assert people().do(lock.read, "acquire", True, TEST_TIMEOUT)
+        until_someone_waits(actors.backend, name)
+        assert actors().do(lock.read, "acquire", True, TEST_TIMEOUT)
         assert writing.result(TEST_TIMEOUT) is False
-        assert people().do(lock.read, "acquire", True, WAKE)
+        assert actors().do(lock.read, "acquire", True, WAKE)
