@@ -66,7 +66,7 @@ def prepare(patience: float = PATIENCE) -> None:
     script that is not loaded here is loaded by the first lock that needs it.
     """
     from .backend_registry import locks
-    from .core import fork
+    from .core import fork_guard
     from .core.events import logger
 
     try:
@@ -85,6 +85,6 @@ def prepare(patience: float = PATIENCE) -> None:
                 logger.exception("the scripts of %r could not be loaded", backend.alias)
 
     # The backends are imported before the thread starts: an import in the thread could wait for an import lock of ours.
-    thread = threading.Thread(target=fork.run, args=(load,), name="redlock-prepare", daemon=True)
+    thread = threading.Thread(target=fork_guard.run, args=(load,), name="redlock-prepare", daemon=True)
     thread.start()
     thread.join(patience)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple, Never, TypeVar
 
-from ..core.contract import Algorithm
+from ..core.contract import Algorithm, Store
 from ..core.events import Event, Hook, logger, report
 from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import Flow
@@ -281,6 +281,14 @@ class Backend(LockFactories):
         """Return the queue in which this process' threads and tasks wait for locks of the kind ``primitive``.
 
         Returns ``None`` if each of them waits in the store.
+        """
+        return None
+
+    def task_store(self) -> Store | None:
+        """Return the store for the records of queued and running tasks; ``None`` if this backend can't keep records.
+
+        One Redis, a Redis Cluster, a primary with its replicas, and memory can keep records. Several nodes that vote
+        can't, because no single script can change the record on all of them.
         """
         return None
 

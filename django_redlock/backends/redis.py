@@ -8,6 +8,7 @@ from ..client.discovery import ClusterNode
 from ..client.redact import redact
 from ..core.algorithms.cluster import Cluster
 from ..core.algorithms.single_node import SingleNode
+from ..core.contract import Store
 from ..core.flow.requests import Flow
 from ..core.keys import Keys
 from ..core.primitives.base import Primitive
@@ -40,6 +41,9 @@ class RedisBackend(RedisBaseBackend):
         self.location = location
         algorithm = Cluster if isinstance(self.nodes[0], ClusterNode) else SingleNode
         self.algorithm = algorithm(self.clock, self._new_quarantine())
+
+    def task_store(self) -> Store:
+        return self
 
     def server_of(self, keys: Keys) -> str:
         node = self.nodes[0]

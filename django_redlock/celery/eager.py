@@ -21,8 +21,8 @@ from ..single_instance.conflicts import conflict_of, decide, duplicate_result, f
 from ..single_instance.ended import new_delivery_id
 from ..single_instance.ending import end_flow
 from .messages import Message
+from .protected_task import ProtectedTask
 from .put_off import send
-from .task_lock import ProtectedTask
 
 _PARAMETERS = [*inspect.signature(Task.apply).parameters][3:]  # those after ``self``, ``args`` and ``kwargs``
 _ACTIONS = ("skip", "log", "raise", "wait", "replace", "retry")

@@ -24,7 +24,8 @@ from ..single_instance.transitions import submit
 from . import eager, execution
 from .cleanup import request_of
 from .messages import HEADER, Message, delay_of, expiry_of
-from .task_lock import CeleryTaskLock, ProtectedTask
+from .protected_task import ProtectedTask
+from .task_lock import CeleryTaskLock
 
 # Options of apply_async that only a canvas sets. The next step of the canvas waits for exactly this message.
 _CANVAS_OPTIONS = {"chain", "chord", "group_id", "parent_id", "root_id"}

@@ -13,6 +13,7 @@ import django_redlock
 
 ROOT = Path(django_redlock.__file__).parent
 MODULES_IN_FOLDER = 14
+MODULES_IN_CHAIN = 20  # modules that import each other one after another; this number only shrinks
 # Django looks for these by name, one in each app or command.
 REQUIRED_NAMES = {"Command", "Meta", "Media", "_Members"}
 # Private to other packages (threading, kazoo, Celery), and also the name of something of ours.
@@ -111,6 +112,16 @@ def cycles(graph):
     return found
 
 
+def longest_chain(graph):
+    """Return the longest list of modules in which each module imports the next. ``graph`` has no cycle."""
+
+    @functools.cache
+    def chain(module):
+        return (module, *max(map(chain, sorted(graph[module])), key=len, default=()))
+
+    return list(max(map(chain, sorted(graph)), key=len))
+
+
 def test_class_names_are_unique():
     """No class name is used twice."""
     places = defaultdict(list)
@@ -157,6 +168,24 @@ def test_no_import_cycles():
 def test_cycles_are_found(graph, expected):
     """cycles() finds the cycles of a graph."""
     assert cycles(graph) == expected
+
+
+def test_short_chains_of_imports():
+    """No chain of imports is so long that the way from top to bottom can't be remembered."""
+    chain = longest_chain({module: top_level_imports(module) for module in trees()})
+    assert len(chain) <= MODULES_IN_CHAIN, " -> ".join(chain)
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        ({"a": set()}, ["a"]),
+        ({"a": {"b", "d"}, "b": {"c"}, "c": set(), "d": set()}, ["a", "b", "c"]),
+    ],
+)
+def test_chains_are_found(graph, expected):
+    """longest_chain() finds the longest chain of a graph."""
+    assert longest_chain(graph) == expected
 
 
 def test_small_folders():

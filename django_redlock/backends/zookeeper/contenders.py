@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ...core import fork
+from ...core import fork_guard
 from ...core.events import logger
 from ...core.thread_mutex import new_mutex
 from ...core.values import Claim
@@ -166,7 +166,7 @@ class Contenders:
                     if each.ends is not None and each.ends <= now:
                         self._leaving[token] = self._here.pop(token)
                 leaving = list(self._leaving.items())
-            with fork.postponed:
+            with fork_guard.postponed:
                 for token, each in leaving:
                     try:
                         self._remove(each)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
 from ...errors import LockLost, LockNotHeld
-from .. import fork
+from .. import fork, fork_guard
 from ..contract import Store
 from ..events import Event, logger, report
 from ..keys import Keys
@@ -185,7 +185,7 @@ class LeaseState:
         # In a separate thread: listeners may be slow or acquire locks, and must not delay the renewal of other locks.
         try:
             threading.Thread(
-                target=fork.run, args=(self._emit_lost, reason, lease), name="redlock-lost", daemon=True
+                target=fork_guard.run, args=(self._emit_lost, reason, lease), name="redlock-lost", daemon=True
             ).start()
         except RuntimeError:  # no more threads can be started
             self._emit_lost(reason, lease)
