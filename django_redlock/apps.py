@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 # Seconds: stores that don't reply delay the start of a server by up to this time. Timeouts of sockets are not enough,
 # because the resolution of a host's name may hang.
-PATIENCE = 0.5
+MAX_PREPARE_SECONDS = 0.5
 
 
 class RedlockConfig(AppConfig):
@@ -59,7 +59,7 @@ def is_command(argv: Sequence[str]) -> bool:
     return is_manager and command != "runserver"
 
 
-def prepare(patience: float = PATIENCE) -> None:
+def prepare(patience: float = MAX_PREPARE_SECONDS) -> None:
     """Load the Lua scripts into every configured lock store that answers within ``patience`` seconds. Never raises.
 
     Afterwards no connection is open, and no thread runs unless a store hangs, so that a server can fork its workers. A

@@ -17,7 +17,7 @@ from .base import Listing
 from .inspection import force_release, listing
 from .redis_base import RedisBaseBackend
 
-UNKNOWN = "~"  # stands for an unknown server address, and sorts behind all addresses
+UNKNOWN_SERVER = "~"  # stands for an unknown server address, and sorts behind all addresses
 
 
 class RedisBackend(RedisBaseBackend):
@@ -50,7 +50,7 @@ class RedisBackend(RedisBaseBackend):
         if not isinstance(node, ClusterNode):
             return ""
         pool = node.known_pool(keys.lock)
-        return pool.where if pool else UNKNOWN
+        return pool.where if pool else UNKNOWN_SERVER
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
         return listing(self.key_prefix, pattern, limit, max_keys)

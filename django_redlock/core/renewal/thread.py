@@ -25,8 +25,8 @@ Entry = tuple[float, Target]  # the due time in monotonic seconds, and the targe
 Due = Mapping[bytes, Renewable | Orphan]  # handles and orphans that are due, by token
 
 SLACK = 0.05  # seconds that an extension may be early, to share a pipeline with others
-RETRY_SECONDS = 0.5  # seconds after which a failed extension or release is repeated
-IDLE_SECONDS = 10.0  # seconds without an entry, after which the thread ends
+RENEWAL_RETRY_SECONDS = 0.5  # seconds after which a failed extension or release is repeated
+RENEWAL_IDLE_SECONDS = 10.0  # seconds without an entry, after which the thread ends
 MAX_WAIT = 3600.0  # longest wait in seconds, because `threading` limits the timeout of a wait
 
 
@@ -92,14 +92,14 @@ class RenewalThread:
             except BaseException:
                 with suppress(BaseException):
                     logger.exception("the renewal of locks failed")
-                    time.sleep(RETRY_SECONDS)
+                    time.sleep(RENEWAL_RETRY_SECONDS)
 
     def _wait_for_work(self) -> bool:
         """Wait until an entry is due. Returns ``False`` if the thread has been idle for too long and must end."""
         with self._mutex:
             if self._thread is not threading.current_thread():  # its start was interrupted: another thread may run
                 return False
-            if not self._heap and not self._wait(IDLE_SECONDS) and not self._heap:
+            if not self._heap and not self._wait(RENEWAL_IDLE_SECONDS) and not self._heap:
                 self._thread = None
                 self._ended()
                 return False
@@ -130,7 +130,7 @@ class RenewalThread:
                     if token in served:
                         del self._entries[token]
                     else:
-                        self.add(token, entry[1], time.monotonic() + RETRY_SECONDS)
+                        self.add(token, entry[1], time.monotonic() + RENEWAL_RETRY_SECONDS)
 
     def _take_due(self, until: float, taken: dict[bytes, Entry]) -> Due:
         """Remove the entries that are due by ``until`` (monotonic seconds) from the heap, and add them to ``taken``.

@@ -20,9 +20,9 @@ from ...shortcuts import lock
 from ..base import MISUSED, LockCommand, at_least, misused
 from ..durations import duration_seconds
 from ..process_group import ProcessGroup
-from ..single import already_running, ended_in_order
+from ..single import STORE_DOWN, already_running, ended_in_order
 
-NOT_GOT, STORE_DOWN, LOST, NOT_EXECUTABLE, NOT_FOUND = 75, 69, 70, 126, 127  # 69, 70, 75: as in sysexits.h
+NOT_GOT, LOST, NOT_EXECUTABLE, NOT_FOUND = 75, 70, 126, 127  # 70 and 75: as in sysexits.h
 GRACE = 10.0  # seconds
 
 
