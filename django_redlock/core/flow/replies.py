@@ -134,13 +134,15 @@ def _other_kind(name: str, error: Exception) -> LockError:
     return LockError(name, f"its key has a value that no lock of this kind has written ({text:.200})")
 
 
-def upgrade_error(name: str, error: Exception | None = None) -> LockError:
+def upgrade_error(name: str) -> LockError:
     """Return the error for a reader that acquires ``write``: two such readers would wait for each other forever."""
-    del error
     return LockError(name, "a reader can't acquire `write`: release `read` first, or acquire `write` first")
 
 
-_MISUSE: Mapping[str, Callable[[str, Exception], LockError]] = {"WRONGTYPE": _other_kind, "UPGRADE": upgrade_error}
+_MISUSE: Mapping[str, Callable[[str, Exception], LockError]] = {
+    "WRONGTYPE": _other_kind,
+    "UPGRADE": lambda name, _: upgrade_error(name),
+}
 
 
 def unavailable_error(name: str, reason: str, errors: Mapping[str, Exception]) -> LockUnavailable:
