@@ -130,12 +130,7 @@ class Backend(LockFactories):
         if unknown:
             check_options("lock", unknown)
         keys = self.keys_of(name)
-        if fair and self.fair is None:
-            raise LockNotSupported(name, f"fair=True is not supported by {type(self).__name__}: {self.unfair}")
-        period = 0.0 if every is None else seconds(every, "every")
-        if period and (fair or self.periodic is None):
-            reason = "fair=True keeps an order of waiters" if fair else self.not_periodic
-            raise LockNotSupported(name, f"every= is not supported: {reason}")
+        primitive, period = self._primitive_and_period(name, fair, every)
         if not blocking and blocking_timeout is not None:
             raise ValueError("can't specify a blocking_timeout for a non-blocking lock")
         check_on_lost(on_lost)
@@ -153,9 +148,23 @@ class Backend(LockFactories):
             owner,
             on_lost,
         )
-        primitive = self.fair if fair else self.periodic if period else MUTEX
         plain = str.__str__(name)  # the text of an Enum, which formats itself differently
-        return self._new_handle(primitive or MUTEX, plain, keys, options)
+        return self._new_handle(primitive, plain, keys, options)
+
+    def _primitive_and_period(self, name: str, fair: bool, every: Seconds | None) -> tuple[Primitive, float]:
+        """Return the primitive of a lock with these options, and ``every`` in seconds.
+
+        Raises ``LockNotSupported`` if this backend doesn't support them.
+        """
+        if fair and self.fair is None:
+            raise LockNotSupported(name, f"fair=True is not supported by {type(self).__name__}: {self.unfair}")
+        period = 0.0 if every is None else seconds(every, "every")
+        if not period:
+            return (self.fair if fair and self.fair else MUTEX), period
+        if fair or self.periodic is None:
+            reason = "fair=True keeps an order of waiters" if fair else self.not_periodic
+            raise LockNotSupported(name, f"every= is not supported: {reason}")
+        return self.periodic, period
 
     def _new_handle(self, primitive: Primitive, name: str, keys: Keys, options: LockOptions) -> Lock:
         return Lock(self, primitive, name, keys, options)
