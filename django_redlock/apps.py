@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 # Seconds: stores that don't reply delay the start of a server by up to this time. Timeouts of sockets are not enough,
 # because the resolution of a host's name may hang.
-PATIENCE = 0.5
+MAX_PREPARE_SECONDS = 0.5
 
 
 class RedlockConfig(AppConfig):
@@ -59,14 +59,14 @@ def is_command(argv: Sequence[str]) -> bool:
     return is_manager and command != "runserver"
 
 
-def prepare(patience: float = PATIENCE) -> None:
+def prepare(patience: float = MAX_PREPARE_SECONDS) -> None:
     """Load the Lua scripts into every configured lock store that answers within ``patience`` seconds. Never raises.
 
     Afterwards no connection is open, and no thread runs unless a store hangs, so that a server can fork its workers. A
     script that is not loaded here is loaded by the first lock that needs it.
     """
     from .backend_registry import locks
-    from .core import fork
+    from .core import fork_guard
     from .core.events import logger
 
     try:
@@ -85,6 +85,6 @@ def prepare(patience: float = PATIENCE) -> None:
                 logger.exception("the scripts of store %r could not be loaded", backend.alias)
 
     # The backends are imported before the thread starts: an import in the thread could wait for an import lock of ours.
-    thread = threading.Thread(target=fork.run, args=(load,), name="redlock-prepare", daemon=True)
+    thread = threading.Thread(target=fork_guard.run, args=(load,), name="redlock-prepare", daemon=True)
     thread.start()
     thread.join(patience)

@@ -25,6 +25,7 @@ from .backend_registry import DEFAULT_ALIAS, locks
 from .core.caller_identity import calling, running_loop
 from .core.events import logger
 from .core.flow.drivers import adrive, drive
+from .core.flow.steps import Step, StepOutcome
 from .core.fork import on_fork
 from .core.locks.read_write import RWLock
 from .core.options import wait_seconds
@@ -72,7 +73,7 @@ def get_or_compute(
         raise TypeError("get_or_compute() takes a plain function; for a coroutine function use aget_or_compute()")
     entry = _Entry.new(cache, key, timeout, stale, early)
     flow: _Flow[T] = _flow(entry, compute, _lock(entry, using, ttl), _wait(blocking_timeout))
-    return drive(flow, _perform)
+    return drive(flow, Step.perform)
 
 
 async def aget_or_compute(
@@ -90,56 +91,19 @@ async def aget_or_compute(
     """`get_or_compute` for asyncio. ``compute`` is a coroutine function, or a plain function that doesn't block."""
     entry = _Entry.new(cache, key, timeout, stale, early)
     flow: _Flow[T] = _flow(entry, compute, _lock(entry, using, ttl), _wait(blocking_timeout))
-    return await adrive(flow, _aperform)
+    return await adrive(flow, Step.aperform)
 
 
-class _Call(NamedTuple):
-    """A function call that `_flow` requests: ``target.method(*args)``, or ``target(*args)`` if ``method`` is empty.
+_Flow = Generator[Step, StepOutcome, T]
 
-    Under asyncio, ``target.a<method>`` is called and awaited in place of ``target.method``.
+
+def _ask(target: Any, method: str, *args: Any) -> _Flow[Any]:
+    """Call ``target.method(*args)``, or under asyncio ``target.a<method>(*args)``. Return its result, raise its error.
+
+    ``target`` is a cache, a lock or a `_Flight`.
     """
-
-    target: Any
-    method: str
-    args: tuple[Any, ...]
-
-
-class _Failed(NamedTuple):
-    """The reply to a `_Call` that has failed. ``error``: the exception that the called function raised."""
-
-    error: BaseException
-
-
-_Flow = Generator[_Call, Any, T]
-
-
-def _perform(call: _Call) -> Any:
-    try:
-        return (getattr(call.target, call.method) if call.method else call.target)(*call.args)
-    except BaseException as error:  # noqa: BLE001  (the flow releases the lock and raises the error again)
-        return _Failed(error)
-
-
-async def _aperform(call: _Call) -> Any:
-    try:
-        reply = (getattr(call.target, f"a{call.method}") if call.method else call.target)(*call.args)
-        return await reply if inspect.isawaitable(reply) else reply
-    except BaseException as error:  # noqa: BLE001  (the flow releases the lock and raises the error again)
-        return _Failed(error)
-
-
-def _ask(target: Any, method: str = "", *args: Any) -> _Flow[Any]:
-    """Call ``target.method(*args)``, or ``target(*args)`` if ``method`` is empty. Returns its result, raises its error.
-
-    ``target`` is a cache, a lock, a `_Flight` or a function.
-    """
-    reply = yield _Call(target, method, args)
-    if isinstance(reply, _Failed):
-        try:
-            raise reply.error
-        finally:
-            del reply  # the traceback refers to this frame
-    return reply
+    step = Step(lambda: getattr(target, method)(*args), lambda: getattr(target, f"a{method}")(*args))
+    return (yield step).unwrap()
 
 
 class _Found(NamedTuple):
@@ -201,7 +165,7 @@ class _Entry(NamedTuple):
     def fill(self, compute: Callable[[], Any]) -> _Flow[Any]:
         """Compute the value, store it in the cache and return it."""
         start = time.monotonic()
-        value = yield from _ask(compute)
+        value = (yield Step(compute, compute)).unwrap()
         took = time.monotonic() - start
         stale_key, expiry_key = self._keys()
         if self.timeout and self.stale:

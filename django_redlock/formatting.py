@@ -10,6 +10,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from .core.lock_info import LockInfo
 from .core.owner import Owner
+from .core.primitives.base import KINDS
 from .core.translatable import TranslatableText, gettext_noop  # Django's gettext_noop reads the settings at import
 from .history.minute_stats import HistoryEvent
 
@@ -27,7 +28,7 @@ EVENTS = (
     gettext_noop("lost"),
     gettext_noop("forced"),
 )
-KINDS = ("mutex", "rlock", "semaphore", "rwlock", "striped", "multilock", "task")
+LISTED_KINDS = (*KINDS, "task")  # of locks and of records in lists
 
 
 def duration(seconds: float) -> str:

@@ -18,21 +18,8 @@ from ..models import HeldLock
 SCAN = {"10": 10, "100": 100}  # values of the parameter "scan": factors for max_keys and max_locks
 
 
-class AliasFilter(SimpleListFilter):
-    """A filter by store. `HeldLockAdmin.get_queryset` reads the parameter and asks the chosen store only."""
-
-    title = gettext_lazy("store")
-    parameter_name = "alias"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(alias, alias) for alias in locks] if len(locks) > 1 else []
-
-    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
-        return queryset
-
-
-class _LinkedFilter(SimpleListFilter):
-    """A filter that is not in the sidebar: links on the page set its URL parameter, and `HeldLockAdmin` reads it."""
+class _ReadByAdmin(SimpleListFilter):
+    """A filter whose URL parameter `HeldLockAdmin` reads. Without lookups it is not in the sidebar: links set it."""
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return []
@@ -41,12 +28,22 @@ class _LinkedFilter(SimpleListFilter):
         return queryset
 
 
-class ScanFilter(_LinkedFilter):
+class AliasFilter(_ReadByAdmin):
+    """A filter by store. `HeldLockAdmin.get_queryset` asks the chosen store only."""
+
+    title = gettext_lazy("store")
+    parameter_name = "alias"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(alias, alias) for alias in locks] if len(locks) > 1 else []
+
+
+class ScanFilter(_ReadByAdmin):
     title = gettext_lazy("keys to read")
     parameter_name = "scan"
 
 
-class TabFilter(_LinkedFilter):
+class TabFilter(_ReadByAdmin):
     title = gettext_lazy("tab")
     parameter_name = "tab"
 

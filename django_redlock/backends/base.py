@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple, Never, TypeVar
 
-from ..core.contract import Algorithm
+from ..core.contract import Algorithm, Store
 from ..core.events import Event, Hook, logger, report
 from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import Flow
@@ -130,12 +130,7 @@ class Backend(LockFactories):
         if unknown:
             check_options("lock", unknown)
         keys = self.keys_of(name)
-        if fair and self.fair is None:
-            raise LockNotSupported(name, f"fair=True is not supported by {type(self).__name__}: {self.unfair}")
-        period = 0.0 if every is None else seconds(every, "every")
-        if period and (fair or self.periodic is None):
-            reason = "it can't be combined with fair=True" if fair else self.not_periodic
-            raise LockNotSupported(name, f"every= is not supported: {reason}")
+        primitive, period = self._primitive_and_period(name, fair, every)
         if not blocking and blocking_timeout is not None:
             raise ValueError("can't specify a blocking_timeout for a non-blocking lock")
         check_on_lost(on_lost)
@@ -153,9 +148,23 @@ class Backend(LockFactories):
             owner,
             on_lost,
         )
-        primitive = self.fair if fair else self.periodic if period else MUTEX
         plain = str.__str__(name)  # the text of an Enum, which formats itself differently
-        return self._new_handle(primitive or MUTEX, plain, keys, options)
+        return self._new_handle(primitive, plain, keys, options)
+
+    def _primitive_and_period(self, name: str, fair: bool, every: Seconds | None) -> tuple[Primitive, float]:
+        """Return the primitive of a lock with these options, and ``every`` in seconds.
+
+        Raises ``LockNotSupported`` if this backend doesn't support them.
+        """
+        if fair and self.fair is None:
+            raise LockNotSupported(name, f"fair=True is not supported by {type(self).__name__}: {self.unfair}")
+        period = 0.0 if every is None else seconds(every, "every")
+        if not period:
+            return (self.fair if fair and self.fair else MUTEX), period
+        if fair or self.periodic is None:
+            reason = "it can't be combined with fair=True" if fair else self.not_periodic
+            raise LockNotSupported(name, f"every= is not supported: {reason}")
+        return self.periodic, period
 
     def _new_handle(self, primitive: Primitive, name: str, keys: Keys, options: LockOptions) -> Lock:
         return Lock(self, primitive, name, keys, options)
@@ -281,6 +290,14 @@ class Backend(LockFactories):
         """Return the queue in which this process' threads and tasks wait for locks of the kind ``primitive``.
 
         Returns ``None`` if each of them waits in the store.
+        """
+        return None
+
+    def task_store(self) -> Store | None:
+        """Return the store for the records of queued and running tasks; ``None`` if this backend can't keep records.
+
+        One Redis, a Redis Cluster, a primary with its replicas, and memory can keep records. Several nodes that vote
+        can't, because no single script can change the record on all of them.
         """
         return None
 

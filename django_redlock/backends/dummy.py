@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import Any
 
+from ..core.contract import Store
+from ..core.flow.requests import EvalScript
 from ..core.lock_info import LockInfo
-from ..core.primitives.base import KINDS, MUTEX
+from ..core.primitives.base import KINDS, MUTEX, Primitive
 from ..core.primitives.multi import ADOPT
 from ..core.primitives.periodic import PERIODIC
 from ..core.values import Claim, Lease, Refusal
+from .locmem.task_store import MemoryStore
 from .storage import StorageBackend
+
+
+class DummyStore(MemoryStore):
+    """A store that keeps no records, for `DummyBackend`. Every call can be queued, started and ended."""
+
+    def _run(self, request: EvalScript) -> Any:
+        granted = request.script.name in ("task_submit", "task_start")
+        return round(self.clock() * 1_000_000) if granted else 1
 
 
 class DummyBackend(StorageBackend):
@@ -18,9 +30,12 @@ class DummyBackend(StorageBackend):
 
     kinds = KINDS
     fair = MUTEX
-    adopting = ADOPT
+    adopting: Primitive | None = ADOPT
     periodic = PERIODIC
     does_io = False
+
+    def task_store(self) -> Store:
+        return DummyStore(self)
 
     def acquire_once(self, claim: Claim) -> Lease | Refusal:
         return Lease.granted(claim, self.clock(), time.time_ns() // 1000)

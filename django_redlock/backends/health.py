@@ -73,31 +73,50 @@ def _unavailable(label: str, fault: Fault) -> dict[str, Any]:
     return {"node": label, "ok": False, "problems": [TranslatableText(_UNAVAILABLE, error=fault.error)], "warnings": []}
 
 
+class ClockReading(NamedTuple):
+    """A server's clock, in seconds. ``ahead``: by how much it is ahead of this machine's. ``round_trip``: of TIME.
+
+    ``doubt``: the error that ``ahead`` may have, because the server may have read its clock at any moment of the round
+    trip.
+    """
+
+    ahead: float
+    doubt: float
+    round_trip: float
+
+
+def _read_clock(node: int, pool: ServerPool) -> Flow[ClockReading | Fault]:
+    asked, start = time.time(), time.perf_counter()
+    reply = yield Command((b"TIME",), node, None, pool)
+    round_trip, answered = time.perf_counter() - start, time.time()
+    if type(reply) is not list:
+        return reply if type(reply) is Fault else unreadable(reply)
+    try:
+        ahead = int(reply[0]) + int(reply[1]) / 1e6 - (asked + answered) / 2
+    except (ValueError, TypeError, LookupError) as error:
+        return unreadable(reply, error)
+    return ClockReading(ahead, abs(answered - asked) / 2, round_trip)
+
+
 def _server(node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
     reply = yield Command((b"INFO",), node, None, pool)
-    asked, start = time.time(), time.perf_counter()
-    clock = yield Command((b"TIME",), node, None, pool)
-    round_trip, answered = time.perf_counter() - start, time.time()
-    doubt = abs(answered - asked) / 2  # seconds: the server may have read its clock at any moment of the round trip
-    for answer, kind in (reply, bytes), (clock, list):
-        if type(answer) is not kind:
-            return _unavailable(pool.where, answer if type(answer) is Fault else unreadable(answer))
-    try:
-        ahead = int(clock[0]) + int(clock[1]) / 1e6 - (asked + answered) / 2
-    except (ValueError, TypeError, LookupError) as error:
-        return _unavailable(pool.where, unreadable(clock, error))
+    clock = yield from _read_clock(node, pool)
+    if type(reply) is not bytes:
+        return _unavailable(pool.where, reply if type(reply) is Fault else unreadable(reply))
+    if isinstance(clock, Fault):
+        return _unavailable(pool.where, clock)
     info = dict(line.split(":", 1) for line in reply.decode(errors="replace").splitlines() if ":" in line)
     shas = [each.sha for each in all_scripts()]
     loaded = yield Command((b"SCRIPT", b"EXISTS", *shas), node, None, pool)
     save = yield Command((b"CONFIG", b"GET", b"save"), node, None, pool)
     known = [rule for rule in PROBLEMS if rule.key in info and rule.applies(info[rule.key], info)]
     problems = [TranslatableText(rule.msgid, value=info[rule.key]) for rule in known]
-    apart = TranslatableText(_AHEAD if ahead > 0 else _BEHIND, seconds=f"{abs(ahead):.1f}")
+    apart = TranslatableText(_AHEAD if clock.ahead > 0 else _BEHIND, seconds=f"{abs(clock.ahead):.1f}")
     return {
         "node": pool.where,
         "ok": not problems,
         "problems": problems,
-        "warnings": [apart] if abs(ahead) > CLOCKS_APART + doubt else [],
+        "warnings": [apart] if abs(clock.ahead) > CLOCKS_APART + clock.doubt else [],
         "version": _version(info),
         "run_id": info.get("run_id", ""),
         "role": info.get("role", ""),
@@ -110,8 +129,8 @@ def _server(node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
         "clients": int(info.get("connected_clients", 0)),
         "idle_connections": len(pool.idle_connections),
         "scripts": f"{sum(loaded) if isinstance(loaded, list) else 0}/{len(shas)}",
-        "clock_difference": round(ahead, 3),
-        "round_trip": round(round_trip, 6),
+        "clock_difference": round(clock.ahead, 3),
+        "round_trip": round(clock.round_trip, 6),
     }
 
 

@@ -46,19 +46,32 @@ def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, 
     Costs one request for every 1,000 keys read, and one for every 100 locks described. With ``max_keys``, all locks
     with waiters are described, and other locks up to ``limit``. Raises ``LockUnavailable`` if no server is available.
     """
+    like = scan_pattern(prefix, pattern)
     if max_keys is None:
-        keys, scanned, complete, unanswered = yield from find_keys(
-            scan_pattern(prefix, pattern), limit, None, pattern, node
-        )
-        keys = keys[:limit]
+        found = yield from find_keys(like, limit, None, pattern, node)
+        keys, complete = found.keys[:limit], found.complete
     else:
-        found = yield from find_keys(f"{scan_pattern(prefix, pattern)}*", None, max_keys, pattern, node)
-        scanned, complete, unanswered = found.scanned, found.complete, found.unanswered
+        found = yield from find_keys(f"{like}*", None, max_keys, pattern, node)
         waited_for, others = _by_waiters(found.keys)
-        complete = complete and (limit is None or len(waited_for) + len(others) <= limit)
         keys = waited_for + (others if limit is None else others[: max(0, limit - len(waited_for))])
+        complete = found.complete and (limit is None or len(waited_for) + len(others) <= limit)
     named = [(key, name) for key in keys if (name := lock_name_of(prefix.encode(), key)) is not None]
+    locks, faults = yield from _described(named, pattern, node)
+    if max_keys is not None:
+        locks.sort(key=by_trouble)
+    unanswered = found.unanswered | faults
+    return Listing(locks[:limit], found.scanned, complete and not unanswered, unanswered)
+
+
+def _described(
+    named: list[tuple[bytes, str]], pattern: str, node: int
+) -> Flow[tuple[list[LockInfo], dict[str, Exception]]]:
+    """Return the live locks among ``named`` (keys and names), and the errors of servers that were unavailable.
+
+    ``pattern``: for errors. Raises ``LockUnavailable`` if no lock of a page can be described.
+    """
     locks: list[LockInfo] = []
+    unanswered: dict[str, Exception] = {}
     for first in range(0, len(named), LOCKS_IN_PIPELINE):
         page = named[first : first + LOCKS_IN_PIPELINE]
         replies = yield Batch([_describe(key, node) for key, _ in page], node)
@@ -69,9 +82,7 @@ def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, 
         for (_, name), reply in zip(page, replies, strict=True):
             if reply and type(reply) is not Fault:  # an empty reply: the lock was released meanwhile
                 locks.append(parse_reply(name, partial(read_lock_info, name), reply))
-    if max_keys is not None:
-        locks.sort(key=by_trouble)
-    return Listing(locks[:limit], scanned, complete and not unanswered, unanswered)
+    return locks, unanswered
 
 
 def _by_waiters(keys: list[bytes]) -> tuple[list[bytes], list[bytes]]:

@@ -8,6 +8,7 @@ from ..client.discovery import ClusterNode
 from ..client.redact import redact
 from ..core.algorithms.cluster import Cluster
 from ..core.algorithms.single_node import SingleNode
+from ..core.contract import Store
 from ..core.flow.requests import Flow
 from ..core.keys import Keys
 from ..core.primitives.base import Primitive
@@ -16,7 +17,7 @@ from .base import Listing
 from .inspection import force_release, listing
 from .redis_base import RedisBaseBackend
 
-UNKNOWN = "~"  # stands for an unknown server address, and sorts behind all addresses
+UNKNOWN_SERVER = "~"  # stands for an unknown server address, and sorts behind all addresses
 
 
 class RedisBackend(RedisBaseBackend):
@@ -41,12 +42,15 @@ class RedisBackend(RedisBaseBackend):
         algorithm = Cluster if isinstance(self.nodes[0], ClusterNode) else SingleNode
         self.algorithm = algorithm(self.clock, self._new_quarantine())
 
+    def task_store(self) -> Store:
+        return self
+
     def server_of(self, keys: Keys) -> str:
         node = self.nodes[0]
         if not isinstance(node, ClusterNode):
             return ""
         pool = node.known_pool(keys.lock)
-        return pool.where if pool else UNKNOWN
+        return pool.where if pool else UNKNOWN_SERVER
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
         return listing(self.key_prefix, pattern, limit, max_keys)

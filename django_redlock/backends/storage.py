@@ -24,13 +24,14 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from ..core.flow.requests import AwaitWakeUp, CallFunction, Fault, Flow, Sleep
+from ..core.flow.requests import CallFunction, Fault, Flow, Sleep
 from ..core.keys import Keys, glob_matcher
 from ..core.lock_info import LockInfo, by_trouble
 from ..core.primitives.base import Primitive
 from ..core.renewal.registry import renewal
 from ..core.values import Claim, Lease, Refusal
-from ..core.waiting.waiters import AwaitTurn, WakeEvent
+from ..core.waiting.waiters import AwaitTurn, AwaitWakeUp
+from ..core.waiting.wake_event import WakeEvent
 from ..errors import LockError, LockNotSupported
 from .base import Backend, Listing
 from .worker_threads import WorkerThreads

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kombu.utils.imports import symbol_by_name
 
-from ..core import fork
+from ..core import fork_guard
 from ..core.events import logger
 from ..single_instance.call import TaskCall
 from ..single_instance.ending import message_flow
@@ -109,7 +109,7 @@ class LockReleasingRequest:
         task_lock = self.task.redlock
         with self._logged():
             dead = self.worker_pid if self.worker_pid is not None and _wait_for_exit(self.worker_pid) else None
-            with fork.postponed:
+            with fork_guard.postponed:
                 redelivered = self._will_be_redelivered()
                 if dead is not None:
                     message = task_lock.drive(message_flow(requeue_dead(call, dead, redelivered)))

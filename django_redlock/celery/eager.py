@@ -21,8 +21,8 @@ from ..single_instance.conflicts import conflict_of, decide, duplicate_result, f
 from ..single_instance.ended import new_delivery_id
 from ..single_instance.ending import end_flow
 from .messages import Message
+from .protected_task import ProtectedTask
 from .put_off import send
-from .task_lock import ProtectedTask
 
 _PARAMETERS = [*inspect.signature(Task.apply).parameters][3:]  # those after ``self``, ``args`` and ``kwargs``
 _ACTIONS = ("skip", "log", "raise", "wait", "replace", "retry")
@@ -61,9 +61,13 @@ def apply(task: ProtectedTask, run: Callable[..., Any], args: Any, kwargs: Any, 
     task_id = options["task_id"] = options.get("task_id") or uuid()
     declared = task.redlock.options
     message = Message(task.lock_name(args, kwargs, options.get("serializer")), new_delivery_id(), task_id)
-    if message.name in _replaced.get():
+
+    def run_as_holder() -> Any:
         with _value(_replaced, ()), _value(_running, (*_running.get(), (message.name, task_id))):
             return flag_result(run(args, kwargs, **options), False)
+
+    if message.name in _replaced.get():
+        return run_as_holder()
     if (message.name, task_id) in _running.get():
         return run(args, kwargs, **options)
     call = task.redlock.new_call(task, task_id, message)
@@ -86,8 +90,7 @@ def apply(task: ProtectedTask, run: Callable[..., Any], args: Any, kwargs: Any, 
             EagerResult(conflict.holder or task_id, duplicate_result(conflict), states.SUCCESS, name=task.name), True
         )
     try:
-        with _value(_replaced, ()), _value(_running, (*_running.get(), (message.name, task_id))):
-            return flag_result(run(args, kwargs, **options), False)
+        return run_as_holder()
     finally:
         send(task.app, drive(end_flow(lock, "removed"), lock.store.perform))  # no broker can deliver the call again
 

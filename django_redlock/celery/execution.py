@@ -22,8 +22,8 @@ from ..single_instance.call import Ending, TaskCall
 from ..single_instance.conflicts import AT_START, Conflict, conflict_of, decide, duplicate_result, notify_duplicate
 from ..single_instance.ending import end_flow
 from .messages import Message
+from .protected_task import ProtectedTask
 from .put_off import MAX_RESEND_SECONDS, end_delivery, put_off, send
-from .task_lock import ProtectedTask
 
 ENTERED = "redlock_entered"  # attribute of a request whose body has begun: direct calls from the body acquire no lock
 RETRY_OVERLAP_SECONDS = 0.5  # longest wait of a retry or redelivery for the end of the previous run

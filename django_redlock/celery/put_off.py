@@ -23,7 +23,7 @@ from ..single_instance.call import TaskCall
 from ..single_instance.conflicts import Conflict
 from ..single_instance.transitions import keep_message, remember_ended
 from .messages import Message
-from .task_lock import ProtectedTask
+from .protected_task import ProtectedTask
 
 MAX_RESEND_SECONDS = 60.0  # longest pause between two tries of a call
 MAX_MESSAGE_BYTES = 16384  # a larger message is not kept, so its call starts at its ETA

@@ -7,6 +7,7 @@ the lock while the body of the task runs.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from types import MethodType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,7 +16,7 @@ from celery.result import AsyncResult
 from kombu.utils.uuid import uuid
 
 from ..core.events import logger
-from ..core.values import Lease, Refusal
+from ..core.values import Lease
 from ..errors import LockUnavailable
 from ..single_instance.call import TaskCall
 from ..single_instance.conflicts import AT_SUBMIT, Conflict, conflict_of, decide, flag_result, notify_duplicate
@@ -24,7 +25,8 @@ from ..single_instance.transitions import submit
 from . import eager, execution
 from .cleanup import request_of
 from .messages import HEADER, Message, delay_of, expiry_of
-from .task_lock import CeleryTaskLock, ProtectedTask
+from .protected_task import ProtectedTask
+from .task_lock import CeleryTaskLock
 
 # Options of apply_async that only a canvas sets. The next step of the canvas waits for exactly this message.
 _CANVAS_OPTIONS = {"chain", "chord", "group_id", "parent_id", "root_id"}
@@ -77,16 +79,15 @@ class SubmitMixin(_Task):
         queues = bool(task_lock.options.mode.at_submit)
         if queues and eager.is_always_eager(self.app.conf):
             return send()  # Celery calls `apply`, which acquires the lock
-        current = self.request_stack.top if task_id else None  # a retry is sent from the body with the same id
+        own = _is_own_retry(self, task_id, options)
         task_id = task_id or uuid()
         serializer = options.get("serializer")
         name = self.lock_name(args, kwargs, serializer)
         message = Message(name, new_delivery_id(), task_id, serializer=serializer or "")
-        headers = {"headers": {**(options.get("headers") or {}), HEADER: list(message)}}
+        headers = {**(options.get("headers") or {}), HEADER: list(message)}
         if not queues:
-            return send(**headers)
+            return send(headers=headers)
         call = task_lock.new_call(self, task_id, message, delay_of(self, options), expiry_of(self, options))
-        own = (current is not None and current.id == task_id) or bool(options.get("retries"))
         canvas = any(options[name] is not None for name in _CANVAS_OPTIONS.intersection(options))
         try:
             outcome = self._submit(call, own, own or canvas)
@@ -96,13 +97,11 @@ class SubmitMixin(_Task):
             if not (task_lock.options.run_unprotected or own or (canvas and self.app.current_worker_task is not None)):
                 raise
             logger.warning("task %s[%s] is sent without a record: %s", self.name, task_id, error)
-            return send(**headers)
+            return send(headers=headers)
         if isinstance(outcome, Conflict):
-            result = flag_result(self.AsyncResult(outcome.holder or task_id), True)
-            result.ignored = options.get("ignore_result", self.ignore_result)  # as in Celery: get() doesn't wait then
-            return result
+            return _result_of_duplicate(self, outcome, options)
         try:
-            return send(**headers)
+            return send(headers=headers)
         except BaseException:
             if outcome is not None:
                 task_lock.cancel(call)
@@ -140,7 +139,7 @@ class SubmitMixin(_Task):
                 return outcome
             if must_send:
                 return None
-            conflict = self._conflict(call, outcome)
+            conflict = conflict_of(self.name, call.task_id, call.name, "submit", outcome)
             if callable(action):
                 action = decide(on_conflict, conflict, AT_SUBMIT)
                 if action == "replace":
@@ -152,9 +151,6 @@ class SubmitMixin(_Task):
         if action in ("raise", "wait"):
             raise conflict.error()
         return conflict
-
-    def _conflict(self, call: TaskCall, refusal: Refusal) -> Conflict:
-        return conflict_of(self.name, call.task_id, call.name, "submit", refusal)
 
     def resend(self, seconds: float, message: Message, **options: Any) -> AsyncResult[Any]:
         """Send the message of the running task again, to start in ``seconds`` seconds. Returns the ``AsyncResult``.
@@ -168,6 +164,19 @@ class SubmitMixin(_Task):
             options["serializer"] = message.serializer
         headers = {**(signature.options.pop("headers", None) or {}), HEADER: list(message)}
         return super().apply_async(signature.args, signature.kwargs, headers=headers, **signature.options, **options)
+
+
+def _is_own_retry(task: Any, task_id: str | None, options: Mapping[str, Any]) -> bool:
+    """Return whether ``apply_async`` with these arguments sends a retry, which has the id of the running call."""
+    running = task.request_stack.top if task_id else None
+    return (running is not None and running.id == task_id) or bool(options.get("retries"))
+
+
+def _result_of_duplicate(task: Any, conflict: Conflict, options: Mapping[str, Any]) -> Any:
+    """Return the result of a call that is not sent: the ``AsyncResult`` of the call in the way."""
+    result = flag_result(task.AsyncResult(conflict.holder or conflict.task_id), True)
+    result.ignored = options.get("ignore_result", task.ignore_result)  # as in Celery: get() doesn't wait then
+    return result
 
 
 if TYPE_CHECKING:

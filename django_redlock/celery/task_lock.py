@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from hashlib import sha1
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery import Task
 
@@ -88,20 +88,3 @@ class CeleryTaskLock(TaskLock):
     def received_call(self, task: Task[Any, Any], request: Any) -> TaskCall:
         """Return the `TaskCall` of a message that a worker has received as ``request``."""
         return self.new_call(task, request.id, self.message(task, request))
-
-
-if TYPE_CHECKING:
-
-    class ProtectedTask(Task[Any, Any]):
-        """A task with the members that `SubmitMixin` and `SingleInstanceMixin` add."""
-
-        redlock: CeleryTaskLock
-
-        def lock_name(self, args: Any, kwargs: Any, serializer: str | None) -> str:
-            """Return the lock's name for a call with these arguments."""
-
-        def resend(self, seconds: float, message: Message, **options: Any) -> Any:
-            """Send the message of the running task again, to start in ``seconds`` seconds."""
-
-else:
-    ProtectedTask = Task

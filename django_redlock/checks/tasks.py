@@ -7,10 +7,8 @@ from typing import Any
 
 from django.core.checks import CheckMessage, Error, register
 
-from .settings import TAG
 
-
-@register(TAG)
+@register("redlock")
 def check_tasks(**_kwargs: Any) -> list[CheckMessage]:
     """Return an error for each ``single_instance_task`` with a mode or limit that its lock backend does not support.
 

@@ -1,9 +1,12 @@
-"""Protocols between lock handles, algorithms, renewal threads and lock stores. Backends implement `Store`."""
+"""Protocols between lock handles, algorithms, renewal threads and lock stores. Backends implement `Store`.
+
+A handle gives the renewal threads itself, as a `Renewable`, or an `Orphan`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .events import Hook
 from .flow.requests import Fault, Flow
@@ -140,3 +143,24 @@ class Renewable(Protocol):
 
     def mark_lost(self, lease: Lease, reason: str) -> None:
         """Mark ``lease`` as lost, and report the loss with ``reason``, a text for people."""
+
+
+class Orphan(NamedTuple):
+    """A claim whose caller could not release it, for example after an interruption. The renewal thread releases it.
+
+    The release is retried until the time ``until`` (monotonic seconds by the store's clock).
+    """
+
+    store: Store
+    primitive: Primitive
+    claim: Claim
+    until: float
+    waited: bool = False  # the store may list the claim as a waiter, so it is cancelled, not only released
+    keep_until: float = 0.0  # the lock stays taken until this time (the store's clock)
+
+    def release_flow(self) -> Flow[bool]:
+        """Release the claim, or cancel it. Returns whether it held the lock. Raises ``LockUnavailable``."""
+        algorithm = self.store.algorithm
+        if self.waited:
+            return algorithm.cancel(self.primitive, self.claim)
+        return algorithm.release(self.primitive, self.claim, max(0.0, self.keep_until - self.store.clock()))

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from . import fork
+from . import fork, fork_guard
 from .events import Event, logger
 from .thread_mutex import new_mutex
 
@@ -129,7 +129,7 @@ class EventQueue:
         while self._thread is me:  # otherwise its start was interrupted: another thread may run
             time.sleep(INTERVAL)
             idle = 0 if self._queue else idle + 1
-            with fork.postponed:
+            with fork_guard.postponed:
                 self.flush()
             if idle >= IDLE_ROUNDS:
                 self._thread = None
@@ -152,7 +152,7 @@ class EventQueue:
 
         Does no I/O.
         """
-        with fork.postponed, self._drain_mutex:  # a fork copies the state of listeners, which must be complete
+        with fork_guard.postponed, self._drain_mutex:  # a fork copies the state of listeners, which must be complete
             records = [self._queue.popleft() for _ in range(len(self._queue))]
             for name, listener in self.listeners.items() if records else ():
                 if work := _logged(name, listener, records):

@@ -51,8 +51,8 @@ class Owner:
         Never raises. All text in the result can be encoded as UTF-8.
         """
         if isinstance(text, bytes):
-            text = text[: LONGEST + 1].decode(errors="replace")
-        if len(text) <= LONGEST:
+            text = text[: MAX_OWNER_BYTES + 1].decode(errors="replace")
+        if len(text) <= MAX_OWNER_BYTES:
             try:
                 pairs = clean(json.loads(text)).items()
                 known = {name: _KINDS[name](value) for name, value in pairs if name in _KINDS}
@@ -64,7 +64,7 @@ class Owner:
 
 Facts = tuple[tuple[str, Any], ...]  # names and values of fields
 
-LONGEST = 8192  # bytes of an owner as JSON
+MAX_OWNER_BYTES = 8192  # bytes of an owner as JSON
 _SHOWN = 200  # characters shown of a text that is not an owner
 _DEEPEST = 4  # levels of nested lists and mappings
 
@@ -158,6 +158,6 @@ def describe_owner(owner: str | Mapping[str, Any] | None = None, ttl: float = 0.
     if owner is not None:
         if fields := _readable(owner if isinstance(owner, Mapping) else {"label": str(owner)}):
             text += f",{_encode(fields)[1:-1]}"
-        if len(text) >= LONGEST:
-            raise ValueError(f"owner has {len(text) + 1} bytes as JSON, and {LONGEST} at most can be read")
+        if len(text) >= MAX_OWNER_BYTES:
+            raise ValueError(f"owner has {len(text) + 1} bytes as JSON, and {MAX_OWNER_BYTES} at most can be read")
     return f"{text}}}".encode()

@@ -17,7 +17,7 @@ Seconds = float | int | timedelta
 DRIFT = 0.01  # share of the ttl by which two clocks may diverge while a lease lasts
 PRECISION = 0.002  # seconds: Redis expires keys with a precision of a millisecond
 LEAST = 0.003  # seconds: the shortest ttl; drift and precision would leave too little of a shorter lease
-LONGEST = 1e10  # seconds, 317 years: Lua counts the milliseconds of this time without rounding
+MAX_SECONDS = 1e10  # seconds, 317 years: Lua counts the milliseconds of this time without rounding
 
 
 _ATTEMPT = 8  # hex digits at the end of a token: the number of the attempt
@@ -234,14 +234,14 @@ def seconds(value: Seconds, what: str) -> float:
     """Return ``value`` as a float in seconds. ``what`` names the value in errors.
 
     Raises ``TypeError`` unless ``value`` is a number or a ``timedelta``, and ``ValueError`` unless the value is
-    positive and at most `LONGEST`.
+    positive and at most `MAX_SECONDS`.
     """
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{what} must be a number of seconds or a timedelta, not {value!r}")
-    if not 0 < value <= LONGEST:
-        raise ValueError(f"{what} must be a positive number of seconds, at most {LONGEST:.0e}, not {value!r}")
+    if not 0 < value <= MAX_SECONDS:
+        raise ValueError(f"{what} must be a positive number of seconds, at most {MAX_SECONDS:.0e}, not {value!r}")
     return float(value)
 
 

@@ -14,6 +14,7 @@ from ..backend_registry import DEFAULT_ALIAS, locks
 from ..core.events import logger
 from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import Flow
+from ..core.flow.steps import Step, StepOutcome
 from ..core.values import Seconds, check_lease, seconds
 from ..errors import LockError, LockUnavailable
 from ..idempotency import problems
@@ -179,42 +180,25 @@ class _Terms(NamedTuple):
         return None if hasattr(response, NOT_RUN) else Answer.of(response, self.headers, self.max_answer)
 
 
-class _Query(NamedTuple):
-    """A request of `_flow` to call a function that may use the database. Under asyncio, a thread calls it."""
-
-    call: Callable[[], Any]
-
-
-class _RunView(NamedTuple):
-    """A request of `_flow` to run the view. The reply is the view's response and the answer to store, or `_Raised`."""
+def _query(call: Callable[[], Any]) -> Step:
+    """Return the request to call a function that may use the database. Under asyncio, a thread calls it."""
+    return Step(call, sync_to_async(call))
 
 
-class _Raised(NamedTuple):
-    """An exception that the view has raised, or that was raised after the view, for example by the commit.
-
-    ``in_doubt``: the work of the view may have taken effect nevertheless.
-    """
-
-    error: BaseException
-    in_doubt: bool
-
-
-def _flow(terms: _Terms, entry_of: Callable[[], Any], work: Callable[[], Any], began: list[Entry]) -> Flow[Any]:
+def _flow(terms: _Terms, entry_of: Callable[[], Any], view: Step, began: list[Entry]) -> Flow[Any]:
     """Handle one request. Returns the view's response, the stored response of an earlier request, or an error response.
 
-    ``entry_of``: returns the result of `_Terms.entry_of`. ``work``: runs the view in its transactions, and returns
-    response and answer; used with ``database`` only. ``began``: an empty list. The entry is appended just before the
-    view runs, so that the caller no longer cancels the flow; not used with ``database``. Raises the exception of the
-    view.
+    ``entry_of``: returns the result of `_Terms.entry_of`. ``view``: runs the view in its transactions. Its value is a
+    pair: the response, and the answer to store. ``began``: an empty list. The entry is appended just before the view
+    runs, so that the caller no longer cancels the flow; not used with ``database``. Raises the exception of the view.
     """
-    entry = yield _Query(entry_of)
+    entry = (yield _query(entry_of)).unwrap()
     if isinstance(entry, HttpResponse):
         return entry
     if entry is None:
-        response, _ = _result((yield _RunView()))
-        return response
+        return (yield view).unwrap()[0]
     if terms.database is not None:
-        outcome = yield _Query(partial(terms.database.run, entry, work))
+        outcome = (yield _query(partial(terms.database.run, entry, view.call))).unwrap()
         return _known_response(outcome) if isinstance(outcome, Known) else outcome
     lock = request_lock(locks[terms.using], entry, terms.ttl)
     try:
@@ -225,24 +209,17 @@ def _flow(terms: _Terms, entry_of: Callable[[], Any], work: Callable[[], Any], b
     if known is not None:
         return _known_response(known)
     began.append(entry)
-    outcome = yield _RunView()
-    if isinstance(outcome, _Raised) and outcome.in_doubt:
+    ended: StepOutcome = yield view
+    if ended.error is not None and _leaves_doubt(ended.error):
         lock.end_lease()  # the record stays, without an answer
     else:
-        answer = None if isinstance(outcome, _Raised) else outcome[1]
+        answer = None if ended.error is not None else ended.value[1]
         lock.answer = b"" if answer is None else answer.encoded()
         try:
             yield from lock.release_flow()
         except LockError as error:  # the work is done: the client gets its answer
             logger.warning("%s: the answer may not be stored: %s", entry.label, error)
-    response, _ = _result(outcome)
-    return response
-
-
-def _result(outcome: Any) -> Any:
-    if isinstance(outcome, _Raised):
-        raise outcome.error
-    return outcome
+    return ended.unwrap()[0]
 
 
 def _known_response(known: Known) -> HttpResponse:
@@ -267,17 +244,10 @@ def _wrap(view: Callable[..., Any], terms: _Terms) -> Callable[..., Any]:
             return response, answer
 
         def perform(step: Any) -> Any:
-            if type(step) is _Query:
-                return step.call()
-            if type(step) is not _RunView:
-                return locks[terms.using].perform(step)
-            try:
-                return atomic()
-            except BaseException as error:  # noqa: BLE001  (the flow raises it again)
-                return _Raised(error, _leaves_doubt(error))
+            return step.perform() if type(step) is Step else locks[terms.using].perform(step)
 
-        atomic = in_transactions(work, opted_out, inner)
-        return drive(_flow(terms, partial(terms.entry_of, request, view, set(opted_out)), atomic, []), perform)
+        run = in_transactions(work, opted_out, inner)
+        return drive(_flow(terms, partial(terms.entry_of, request, view, set(opted_out)), Step(run, run), []), perform)
 
     @wraps(view)
     async def acall(request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -290,16 +260,12 @@ def _wrap(view: Callable[..., Any], terms: _Terms) -> Callable[..., Any]:
             return response, answer
 
         async def perform(step: Any) -> Any:
-            if type(step) is _Query:
-                return await sync_to_async(step.call)()
-            if type(step) is not _RunView:
-                return await locks[terms.using].aperform(step)
-            try:
-                return await in_transactions(work, opted_out, inner)()
-            except BaseException as error:  # noqa: BLE001  (the flow raises it again)
-                return _Raised(error, _leaves_doubt(error))
+            return await (step.aperform() if type(step) is Step else locks[terms.using].aperform(step))
 
-        flow = _flow(terms, partial(terms.entry_of, request, view, set(opted_out)), work, began)
+        def run() -> Any:
+            return in_transactions(work, opted_out, inner)()
+
+        flow = _flow(terms, partial(terms.entry_of, request, view, set(opted_out)), Step(run, run), began)
         # A client that disconnects cancels this coroutine. A request that has begun goes on, so that the client's
         # repeat gets its answer.
         return await run_to_end(adrive(flow, perform), cancellable=lambda: not began)

@@ -12,7 +12,6 @@ from ..core.flow.replies import fault_error, parse_reply, read_outcome
 from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script
 from ..core.keys import keys_for
-from ..core.locks.lease_state import EndedLease
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import Primitive
@@ -96,16 +95,13 @@ class RequestLock(Lock):
 
     def on_granted(self, lease: Lease) -> None:
         # The release of a lost lease must not remove the record.
-        claim = lease.claim._replace(payload=_Record(self.entry, None))
-        super().on_granted(lease._replace(claim=claim))
+        super().on_granted(self._with_answer(lease, None))
 
-    def end_lease(self, token: bytes | None = None) -> EndedLease:
-        ended = super().end_lease(token)
-        claim = ended.lease.claim._replace(payload=_Record(self.entry, self.answer))
-        lease = ended.lease._replace(claim=claim)
-        if ended.extension is not None:
-            ended.extension.lease = lease  # released once more when the extension in flight has ended
-        return ended._replace(lease=lease)
+    def _lease_to_release(self, lease: Lease) -> Lease:
+        return self._with_answer(lease, self.answer)
+
+    def _with_answer(self, lease: Lease, answer: bytes | None) -> Lease:
+        return lease._replace(claim=lease.claim._replace(payload=_Record(self.entry, answer)))
 
     def _request(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
         algorithm, start = cast("SingleNode", self.store.algorithm), self.store.clock()

@@ -14,7 +14,6 @@ from ..core.contract import Store
 from ..core.flow.requests import EvalScript
 from ..core.flow.scripts import script
 from ..core.keys import Keys
-from ..core.locks.lease_state import EndedLease
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import Primitive
@@ -140,12 +139,8 @@ class BodyLock(Lock):
         # The release of a lost lease must not queue the call again: nothing would remove that record.
         super().on_granted(self._with_ending(lease, "removed"))
 
-    def end_lease(self, token: bytes | None = None) -> EndedLease:
-        ended = super().end_lease(token)
-        lease = self._with_ending(ended.lease, self.ending)
-        if ended.extension is not None:
-            ended.extension.lease = lease  # released once more when the extension in flight has ended
-        return ended._replace(lease=lease)
+    def _lease_to_release(self, lease: Lease) -> Lease:
+        return self._with_ending(lease, self.ending)
 
     def _with_ending(self, lease: Lease, ending: Ending) -> Lease:
         return lease._replace(claim=lease.claim._replace(payload=self.call._replace(ending=ending)))

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core.keys import check_name
 
-MAX_NAME_BYTES = 200  # a longer name is cut, and a hash is appended
+MAX_CALL_NAME_BYTES = 200  # a longer name is cut, and a hash is appended
 SCALARS = (str, int, float, bool, type(None))
 
 TextOf = Callable[[Any], str]
@@ -121,8 +121,8 @@ def mapping_text(value: dict[Any, Any], text_of: TextOf) -> str:
 def _shortened(name: str) -> str:
     if not name.isascii():  # JSON can carry a lone surrogate, which UTF-8 can't encode
         name = name.encode(errors="backslashreplace").decode()
-    if 4 * len(name) > MAX_NAME_BYTES and len(encoded := name.encode()) > MAX_NAME_BYTES:
+    if 4 * len(name) > MAX_CALL_NAME_BYTES and len(encoded := name.encode()) > MAX_CALL_NAME_BYTES:
         digest = sha256(encoded).hexdigest()[:32]
-        name = encoded[: MAX_NAME_BYTES - 40].decode(errors="ignore") + "~" + digest
+        name = encoded[: MAX_CALL_NAME_BYTES - 40].decode(errors="ignore") + "~" + digest
     check_name(name)
     return name

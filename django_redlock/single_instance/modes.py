@@ -33,6 +33,7 @@ MODES: dict[str, Mode] = {
     "until_expired": Mode("queued", "queued", until_expiry=True),
 }
 DEFAULT_BODY_TTL = 30.0  # seconds
+_DROPPING = ("skip", "log")  # the actions after which a refused call does not run
 
 
 class TaskOptions(NamedTuple):
@@ -122,35 +123,46 @@ def options(
 def _conflict(mode: str, given: Any, limit: int) -> tuple[OnConflict, OnConflict]:
     """Return two actions for a duplicate: the first at submit, the second at start.
 
-    ``given``: the argument ``on_conflict``. A pair has both actions. A single action is used at submit and at start,
-    except where it is not supported: there the mode's default is used. Raises ``ValueError`` for an unknown action, and
-    for one that the mode or ``limit`` does not support.
+    ``given``: the argument ``on_conflict``, a pair with both actions or a single action. Raises ``ValueError`` for an
+    unknown action, and for one that the mode or ``limit`` does not support.
     """
-    words = dict.fromkeys((*AT_SUBMIT, *AT_START))
-    if isinstance(given, str) and given not in words:
-        raise ValueError(f"on_conflict must be one of {', '.join(words)}, a callable or a pair, not {given!r}")
     waits = mode == "until_and_while_executing"
     default: OnConflict = "retry" if waits else "skip"
     if given is None:
         return "skip", default
-    if isinstance(given, tuple):
-        if len(given) != 2:
-            raise ValueError(f"on_conflict must be one value or a pair (at submit, at start), not {given!r}")
-        at_submit, at_start = given
-    else:
-        at_submit = given if callable(given) or given in AT_SUBMIT else "skip"
-        at_start = given if callable(given) or given in AT_START else default
-        if waits and at_start in ("skip", "log"):
-            at_start = default
-        if given not in (at_submit if MODES[mode].at_submit else None, at_start):
-            raise ValueError(f"mode={mode!r} does not support on_conflict={given!r}")
-    for side, value, known in (("submit", at_submit, AT_SUBMIT), ("start", at_start, AT_START)):
-        if not (callable(value) or value in known):
-            raise ValueError(f"on_conflict at {side} must be one of {', '.join(known)} or a callable, not {value!r}")
+    at_submit, at_start = _pair(given) if isinstance(given, tuple) else _on_both_sides(mode, given, default)
     if at_submit == "replace" and limit > 1:
         raise ValueError('on_conflict="replace" needs limit=1: of several queued calls it could replace any')
     if at_submit == "replace" and MODES[mode].until_expiry:
         raise ValueError(f"mode={mode!r} does not support on_conflict='replace': two calls would run within the period")
-    if waits and at_start in ("skip", "log"):
+    if waits and at_start in _DROPPING:
         raise ValueError(f"mode={mode!r} keeps one call waiting: on_conflict={at_start!r} at start would lose it")
+    return at_submit, at_start
+
+
+def _pair(given: tuple[Any, ...]) -> tuple[OnConflict, OnConflict]:
+    """Return the two actions of a pair, checked."""
+    if len(given) != 2:
+        raise ValueError(f"on_conflict must be one value or a pair (at submit, at start), not {given!r}")
+    for side, action, known in zip(("submit", "start"), given, (AT_SUBMIT, AT_START), strict=True):
+        if not (callable(action) or action in known):
+            raise ValueError(f"on_conflict at {side} must be one of {', '.join(known)} or a callable, not {action!r}")
+    return given[0], given[1]
+
+
+def _on_both_sides(mode: str, action: Any, default: OnConflict) -> tuple[OnConflict, OnConflict]:
+    """Return a single action for submit and for start.
+
+    Where the action is not supported, "skip" is used at submit, and ``default``, the mode's own, at start. Raises
+    ``ValueError`` for an action that is supported at neither.
+    """
+    if callable(action):
+        return action, action
+    words = dict.fromkeys((*AT_SUBMIT, *AT_START))
+    if isinstance(action, str) and action not in words:
+        raise ValueError(f"on_conflict must be one of {', '.join(words)}, a callable or a pair, not {action!r}")
+    at_submit: OnConflict = action if action in AT_SUBMIT else "skip"
+    at_start: OnConflict = default if action not in AT_START or (default == "retry" and action in _DROPPING) else action
+    if action not in (at_submit if MODES[mode].at_submit else None, at_start):
+        raise ValueError(f"mode={mode!r} does not support on_conflict={action!r}")
     return at_submit, at_start

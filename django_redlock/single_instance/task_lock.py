@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..backend_registry import locks
 from ..backends.base import Backend
-from ..core.contract import Store
+from ..core.contract import Orphan, Store
 from ..core.events import logger
 from ..core.flow.drivers import drive
 from ..core.flow.requests import Flow
@@ -15,17 +15,24 @@ from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import MUTEX, SEMAPHORE
 from ..core.renewal.registry import renewal
-from ..core.renewal.work import Orphan
 from ..core.values import Claim
 from ..errors import LockError, LockNotSupported, LockUnavailable
 from .body import QUEUED, BodyLock
 from .call import TaskCall
 from .call_names import CallNamer
 from .modes import TaskOptions
-from .support import store_of, unsupported
 from .transitions import cancel
 
 CANCEL_RETRY_SECONDS = 3600.0  # time for which a cancellation is retried while the store is unavailable
+
+
+def unsupported(backend: Backend, options: TaskOptions) -> str:
+    """Return the reason why ``backend`` does not support a task with these options, or an empty text."""
+    has_limits = "semaphore" in backend.kinds
+    if backend.task_store() is not None or (options.name == "while_executing" and (has_limits or options.limit == 1)):
+        return ""
+    kept = f"store {options.using!r}: {type(backend).__name__} keeps no records of queued tasks"
+    return f"{kept}: it supports while_executing{'' if has_limits else ', limit=1'}"
 
 
 class RecordStore(NamedTuple):
@@ -97,7 +104,7 @@ class TaskLock:
         backend = self.backend
         if self._records is None or self._records.backend is not backend:
             lease = backend.check_ttl(self.options.body_ttl(backend.max_ttl))
-            self._records = RecordStore(backend, store_of(backend), lease)
+            self._records = RecordStore(backend, backend.task_store(), lease)
         return self._records
 
     def cancel(self, call: TaskCall, same_delivery: bool = True) -> None:

@@ -5,9 +5,8 @@ A flow is a generator that yields requests and receives their replies.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from asgiref.sync import sync_to_async
 
@@ -16,6 +15,7 @@ from ..core.algorithms.single_node import SingleNode
 from ..core.events import logger
 from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import Flow
+from ..core.flow.steps import Step, StepOutcome
 from ..core.locks.lock import Lock
 from ..core.values import Lease, Refusal
 from ..errors import LockError, LockUnavailable
@@ -29,42 +29,14 @@ from .framework import duplicate_of
 from .options import DECIDED
 
 
-class Step(NamedTuple):
-    """A request of a flow to call code of the framework or of the user. The reply is a `StepOutcome`.
-
-    Blocking code calls ``call``, asyncio awaits ``acall``.
-    """
-
-    call: Callable[[], Any]
-    acall: Callable[[], Awaitable[Any]]
-
-
-class StepOutcome(NamedTuple):
-    """The result of a `Step`: a value, or the error that it raised."""
-
-    value: Any = None
-    error: BaseException | None = None
-
-    def unwrap(self) -> Any:
-        """Return the value, or raise the error."""
-        if self.error is not None:
-            raise self.error
-        return self.value
-
-
 def run(flow: Flow[Any], lock: DjangoTaskLock) -> Any:
     """Run ``flow`` (a generator of requests), blocking, and return its result.
 
-    This function calls each `Step` in this thread. The store of ``lock`` performs all other requests.
+    A `Step` is called in this thread. The store of ``lock`` performs all other requests.
     """
 
     def perform(request: Any) -> Any:
-        if not isinstance(request, Step):
-            return lock.performer.perform(request)
-        try:
-            return StepOutcome(request.call())
-        except BaseException as error:  # noqa: BLE001  (the flow raises it)
-            return StepOutcome(error=error)
+        return request.perform() if isinstance(request, Step) else lock.performer.perform(request)
 
     return drive(flow, perform)
 
@@ -73,12 +45,7 @@ async def arun(flow: Flow[Any], lock: DjangoTaskLock) -> Any:
     """Run ``flow`` on the running event loop, and return its result. ``lock``: as for `run`."""
 
     async def perform(request: Any) -> Any:
-        if not isinstance(request, Step):
-            return await lock.performer.aperform(request)
-        try:
-            return StepOutcome(await request.acall())
-        except BaseException as error:  # noqa: BLE001  (the flow raises it)
-            return StepOutcome(error=error)
+        return await (request.aperform() if isinstance(request, Step) else lock.performer.aperform(request))
 
     return await adrive(flow, perform)
 

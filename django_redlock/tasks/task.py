@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.module_loading import import_string
 
+from ..core.flow.steps import Step
 from ..decorators.uncancelled import run_to_end
 from ..single_instance.modes import TaskOptions
 from ..single_instance.support import declared
 from .call_lock import DjangoTaskLock
-from .flows import Step, arun, body_flow, enqueue_flow, run
+from .flows import arun, body_flow, enqueue_flow, run
 from .framework import signals_of
 
 _ATTRIBUTE = "__redlock_task__"  # attribute of the task's function that holds its `DjangoTaskLock`

@@ -14,7 +14,7 @@ from ..backend_registry import DEFAULT_ALIAS, build, configuration
 from ..backends.locmem import LocMemBackend
 from .fake_locks import FakeDummy, FakeLocMem, Rehearsal
 
-KINDS: Mapping[str, type] = {"locmem": FakeLocMem, "dummy": FakeDummy}
+FAKES: Mapping[str, type] = {"locmem": FakeLocMem, "dummy": FakeDummy}
 ABSENT = object()
 KEPT_OPTIONS = ("ttl", "max_ttl", "auto_renew", "blocking_timeout")  # projects may depend on these
 
@@ -38,8 +38,8 @@ class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override
         attr_name: str | None = None,
         kwarg_name: str | None = None,
     ) -> None:
-        if kind not in KINDS:
-            raise ValueError(f"locks are overridden by {' or '.join(map(repr, KINDS))}, not {kind!r}")
+        if kind not in FAKES:
+            raise ValueError(f"locks are overridden by {' or '.join(map(repr, FAKES))}, not {kind!r}")
         super().__init__(attr_name, kwarg_name)
         self._kind = kind
         self._overridden: list[tuple[Any, Any, dict[str, Any]]] = []
@@ -50,7 +50,7 @@ class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override
     def enable(self) -> Rehearsal:
         """Replace the backends, as entering ``with`` does. Returns a `Rehearsal`."""
         rehearsal = Rehearsal()
-        backend = f"{KINDS[self._kind].__module__}.{KINDS[self._kind].__qualname__}"
+        backend = f"{FAKES[self._kind].__module__}.{FAKES[self._kind].__qualname__}"
         entries = {
             alias: {
                 "BACKEND": backend,

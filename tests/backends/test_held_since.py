@@ -6,6 +6,7 @@ import time
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.backends.locmem.task_store import MemoryStore
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.core.flow.drivers import drive
@@ -16,7 +17,6 @@ from django_redlock.core.primitives import base
 from django_redlock.core.values import Claim
 from django_redlock.single_instance.body import BODY
 from django_redlock.single_instance.call import TaskCall
-from django_redlock.single_instance.memory_store import MemoryStore
 from django_redlock.single_instance.modes import MODES
 from testproject.redis_server import RedisServer
 from tests.support.group import Group

@@ -19,7 +19,7 @@ from kombu.exceptions import EncodeError
 
 from django_redlock.celery.received import text_for
 from django_redlock.single_instance import call_names
-from django_redlock.single_instance.call_names import MAX_NAME_BYTES, CallNamer
+from django_redlock.single_instance.call_names import MAX_CALL_NAME_BYTES, CallNamer
 
 
 def function(a, b=2, *rest, c=None, **more): ...
@@ -184,7 +184,7 @@ def test_long_names_are_hashed():
     """A long name is cut and ends in a hash, so that names with different ends differ."""
     one, other = name(None, None, "x" * 5000), name(None, None, "x" * 4999 + "y")
     assert one.startswith("task(a=")
-    assert len(one.encode()) <= MAX_NAME_BYTES
+    assert len(one.encode()) <= MAX_CALL_NAME_BYTES
     assert one != other
 
 

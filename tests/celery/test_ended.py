@@ -13,7 +13,6 @@ from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.celery import single_instance_task
 from django_redlock.celery.messages import Message
 from django_redlock.single_instance.ended import ended_mark, new_delivery_id
-from django_redlock.single_instance.memory import TaskTable
 from tests.celery.test_records import MemoryStore, Player, RedisBackend
 
 DELIVERIES = 300
@@ -90,12 +89,12 @@ def test_memory_forgets_what_has_lapsed():
         player.play("start", "a", str(number), run=number)
         player.play("end", "a", str(number), run=number)
         time.sleep(0.002)
-    assert len(backend.beside(TaskTable).past.ended._due) < 25
+    assert len(backend.tasks.past.ended._due) < 25
 
 
 def test_an_eager_call_leaves_nothing(tasks, seen, settings):
     """An eager call leaves no entry, because no broker can redeliver it."""
     settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": seen.name}}
     assert tasks.executed.apply((seen.name,)).get() == seen.name
-    table = locks["default"].beside(TaskTable)
+    table = locks["default"].tasks
     assert (table.locks, table.past.ended._due) == ({}, {})

@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.backends.locmem.task_store import MemoryStore
+from django_redlock.backends.locmem.task_table import TaskTable
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.flow.requests import BlockThenEval
 from django_redlock.core.keys import keys_for
@@ -14,8 +16,6 @@ from django_redlock.core.owner import describe_owner
 from django_redlock.core.values import Claim, Lease, new_token
 from django_redlock.single_instance.body import BODY
 from django_redlock.single_instance.call import TaskCall
-from django_redlock.single_instance.memory import TaskTable
-from django_redlock.single_instance.memory_store import MemoryStore
 from django_redlock.single_instance.modes import MODES
 
 

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.backends.locmem.task_store import MemoryStore
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.keys import keys_for
@@ -19,7 +20,6 @@ from django_redlock.core.owner import describe_owner
 from django_redlock.core.values import Claim, Lease, new_token
 from django_redlock.single_instance.body import BODY
 from django_redlock.single_instance.call import TaskCall
-from django_redlock.single_instance.memory_store import MemoryStore
 from django_redlock.single_instance.modes import MODES
 from django_redlock.single_instance.transitions import cancel, owner_part, requeue_dead, submit
 from tests.support.cluster import ask

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.backends.locmem.task_store import MemoryStore
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.flow.requests import Block, BlockThenEval
 from django_redlock.core.values import Lease, new_token
 from django_redlock.single_instance.body import BODY
-from django_redlock.single_instance.memory_store import MemoryStore
 from tests.celery.test_records import Player
 
 WAIT = 60.0  # seconds; a call that waits in vain does so until the test fails

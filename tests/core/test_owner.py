@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from django_redlock.core.owner import LONGEST, Owner, describe_owner
+from django_redlock.core.owner import MAX_OWNER_BYTES, Owner, describe_owner
 
 
 def test_a_thread_of_another_library_leaves_no_entry():
@@ -60,7 +60,7 @@ def test_a_value_that_can_not_be_read_back(value):
 
 def test_too_long():
     """An owner with more bytes than the limit is refused when it is given, and the longest one can be read back."""
-    room = LONGEST - len(describe_owner("")) - 1  # the digits of the time vary
+    room = MAX_OWNER_BYTES - len(describe_owner("")) - 1  # the digits of the time vary
     assert Owner.parse(describe_owner("x" * room)).label == "x" * room
     with pytest.raises(ValueError, match="8192 at most"):
         describe_owner("x" * (room + 2))

@@ -16,7 +16,8 @@ import pytest
 from django.core.cache import cache as default_cache
 from django.core.cache import caches
 
-from django_redlock.cache import _Flight, _perform, aget_or_compute, get_or_compute
+from django_redlock.cache import _Flight, aget_or_compute, get_or_compute
+from django_redlock.core.flow.steps import Step
 from django_redlock.errors import LockDeadlock, LockNotAcquired, LockUnavailable
 from tests.support.service import poll
 
@@ -373,7 +374,7 @@ def test_interrupted_between_two_calls(cache):
     compute = Compute()
 
     def strike(frame, event, _):
-        if frame.f_code is _perform.__code__ and frame.f_locals["call"].target is compute:
+        if frame.f_code is Step.perform.__code__ and frame.f_locals["self"].call is compute:
             raise KeyboardInterrupt
 
     before = sys.gettrace()

@@ -9,8 +9,8 @@ from concurrent import futures
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.contract import Orphan
 from django_redlock.core.renewal.registry import renewal
-from django_redlock.core.renewal.work import Orphan
 from django_redlock.core.waiting import local_queue
 from django_redlock.core.waiting.wait_queue import WaitQueue
 from django_redlock.testing.conformance.exclusion import Counter

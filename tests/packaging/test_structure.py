@@ -13,21 +13,11 @@ import django_redlock
 
 ROOT = Path(django_redlock.__file__).parent
 MODULES_IN_FOLDER = 14
+MODULES_IN_CHAIN = 20  # modules that import each other one after another; this number only shrinks
 # Django looks for these by name, one in each app or command.
 REQUIRED_NAMES = {"Command", "Meta", "Media", "_Members"}
 # Private to other packages (threading, kazoo, Celery), and also the name of something of ours.
 FOREIGN_ATTRIBUTES = {"_is_owned", "_connection", "_call", "_close", "_loop"}
-# Constants of one name and several values. This set only shrinks.
-AMBIGUOUS_CONSTANTS = {
-    "IDLE_SECONDS",
-    "KINDS",
-    "LONGEST",
-    "MAX_NAME_BYTES",
-    "PATIENCE",
-    "RETRY_SECONDS",
-    "STORE_DOWN",
-    "UNKNOWN",
-}
 
 
 def module_name(path):
@@ -111,6 +101,16 @@ def cycles(graph):
     return found
 
 
+def longest_chain(graph):
+    """Return the longest list of modules in which each module imports the next. ``graph`` has no cycle."""
+
+    @functools.cache
+    def chain(module):
+        return (module, *max(map(chain, sorted(graph[module])), key=len, default=()))
+
+    return list(max(map(chain, sorted(graph)), key=len))
+
+
 def test_class_names_are_unique():
     """No class name is used twice."""
     places = defaultdict(list)
@@ -139,7 +139,7 @@ def test_constant_names_are_unique():
     for name, value in constants():
         if not value.startswith(("TypeVar(", "ParamSpec(")):
             values[name].add(value)
-    assert {name for name in values if len(values[name]) > 1} <= AMBIGUOUS_CONSTANTS
+    assert {name: found for name, found in values.items() if len(found) > 1} == {}
 
 
 def test_no_import_cycles():
@@ -157,6 +157,24 @@ def test_no_import_cycles():
 def test_cycles_are_found(graph, expected):
     """cycles() finds the cycles of a graph."""
     assert cycles(graph) == expected
+
+
+def test_short_chains_of_imports():
+    """No chain of imports is so long that the way from top to bottom can't be remembered."""
+    chain = longest_chain({module: top_level_imports(module) for module in trees()})
+    assert len(chain) <= MODULES_IN_CHAIN, " -> ".join(chain)
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        ({"a": set()}, ["a"]),
+        ({"a": {"b", "d"}, "b": {"c"}, "c": set(), "d": set()}, ["a", "b", "c"]),
+    ],
+)
+def test_chains_are_found(graph, expected):
+    """longest_chain() finds the longest chain of a graph."""
+    assert longest_chain(graph) == expected
 
 
 def test_small_folders():

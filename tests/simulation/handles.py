@@ -13,17 +13,18 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from django_redlock.core.contract import Algorithm
+from django_redlock.core.contract import Algorithm, Orphan
 from django_redlock.core.keys import Keys, keys_for
 from django_redlock.core.locks import lease_state, lock, lock_flows, renewed_lease, striped
 from django_redlock.core.options import LockOptions
 from django_redlock.core.primitives.base import Primitive
 from django_redlock.core.primitives.multi import ADOPT
-from django_redlock.core.renewal import work as renewal
+from django_redlock.core.renewal.thread import SLACK
 from django_redlock.core.values import Claim, Lease
 from django_redlock.core.waiting import local_queue, pending_extension
 from django_redlock.core.waiting.pending_extension import Extension
-from django_redlock.core.waiting.waiters import Waiter, WakeEvent
+from django_redlock.core.waiting.waiters import Waiter
+from django_redlock.core.waiting.wake_event import WakeEvent
 
 from .aftermath import MAX_TTL
 from .clients import AND, DETERRED, Watcher
@@ -251,18 +252,18 @@ class Background:
         self._owner: dict[bytes, Process] = {}
 
     def schedule(self, token: bytes, target: Any, delay: float) -> None:
-        alive = target if isinstance(target, renewal.Orphan) else target()
+        alive = target if isinstance(target, Orphan) else target()
         process = alive.store
         self._owner[token] = process
         process.watched[token] = target
-        serve = self._release_orphan if isinstance(target, renewal.Orphan) else self._renew
+        serve = self._release_orphan if isinstance(target, Orphan) else self._renew
 
         def due() -> None:
             if process.watched.get(token) is target:
                 serve(process, token, target)
 
-        early = process.world.random.uniform(0, renewal.SLACK)  # renewed together with another lock that is due earlier
-        process.after(delay - early if delay > renewal.SLACK else delay, due)
+        early = process.world.random.uniform(0, SLACK)  # renewed together with another lock that is due earlier
+        process.after(delay - early if delay > SLACK else delay, due)
 
     def cancel(self, token: bytes) -> None:
         if token in self._owner:
@@ -278,8 +279,8 @@ class Background:
         after: float = 0.0,
         keep_until: float = 0.0,
     ) -> None:
-        orphan = renewal.Orphan(store, primitive, claim, store.clock() + claim.ttl, waited, keep_until)
-        self.schedule(claim.token, orphan, after and after + renewal.SLACK)
+        orphan = Orphan(store, primitive, claim, store.clock() + claim.ttl, waited, keep_until)
+        self.schedule(claim.token, orphan, after and after + SLACK)
 
     def _renew(self, process: Process, token: bytes, target: weakref.ref[Handle]) -> None:
         handle = target()
@@ -295,7 +296,7 @@ class Background:
         flow = process.algorithm.extend_many(handle.primitive, [(extension.lease, extension.ttl)])
         process.performer().drive(flow, renewed)
 
-    def _release_orphan(self, process: Process, token: bytes, orphan: renewal.Orphan) -> None:
+    def _release_orphan(self, process: Process, token: bytes, orphan: Orphan) -> None:
         def released(_: Any, error: BaseException | None) -> None:
             if error is None or process.clock() >= orphan.until:
                 self.cancel(token)

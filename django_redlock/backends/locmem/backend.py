@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any
 
+from ...core.contract import Store
 from ...core.fork import on_fork
 from ...core.keys import keys_for, lock_name_of
 from ...core.lock_info import LockInfo, mutex_kind, visible_token_prefix
@@ -18,9 +19,9 @@ from ...core.values import Claim, Lease, Refusal
 from ..storage import StorageBackend
 from .fair_queue import QueueEntry
 from .history import MemoryHistory
-from .table import LockTable, SideTable, blockers, digest_of, wake_nobody
-
-Other = TypeVar("Other", bound=SideTable)
+from .table import LockTable, blockers, digest_of, wake_nobody
+from .task_store import MemoryStore
+from .task_table import TaskTable
 
 _tables: dict[str, LockTable] = {}
 on_fork(_tables.clear)
@@ -34,7 +35,7 @@ class LocMemBackend(StorageBackend):
 
     kinds = KINDS
     fair = FAIR
-    adopting = ADOPT
+    adopting: Primitive | None = ADOPT
     periodic = PERIODIC
     does_io = False
 
@@ -52,15 +53,18 @@ class LocMemBackend(StorageBackend):
         """Forget every lock of this location, like FLUSHDB on a Redis server."""
         _tables.pop(self._where, None)
 
-    def beside(self, make: Callable[[], Other]) -> Other:
-        """Return the side table of this location, which has records of tasks. If there is none, ``make`` creates it.
+    @property
+    def tasks(self) -> TaskTable:
+        """The records of tasks of this location. They are listed, force-released and cleared together with the locks.
 
-        The records of the side table are listed, force-released and cleared together with the locks.
+        Raises ``LockUnavailable`` as `LockTable.mutex` does.
         """
         table = self.table
         with table.mutex:
-            table.side_table = kept = table.side_table or make()
-        return kept
+            return table.tasks
+
+    def task_store(self) -> Store:
+        return MemoryStore(self)
 
     def acquire_once(self, claim: Claim) -> Lease | Refusal:
         return self.acquire_kind_once(MUTEX, claim)
@@ -131,8 +135,7 @@ class LocMemBackend(StorageBackend):
             waiting = [*table.fair_queues.claims(name), *(claim for claim, _ in table.queues.get(name, ()))]
             queue = tuple(Owner.parse(claim.owner) for claim in waiting)
         if not entries:
-            side: SideTable | None = table.side_table
-            return side.describe(keys_for(self.encoded_prefix, name.encode()).lock, name, now) if side else None
+            return table.tasks.describe(keys_for(self.encoded_prefix, name.encode()).lock, name, now)
         last = max(entry.expires for entry in entries)
         holders = tuple(entry.owner for entry in entries)
         return LockInfo(
@@ -150,9 +153,7 @@ class LocMemBackend(StorageBackend):
 
     def names(self) -> Iterable[str]:
         table = self.table
-        others = (
-            [lock_name_of(self.encoded_prefix, key) for key in table.side_table.lock_keys()] if table.side_table else []
-        )
+        others = [lock_name_of(self.encoded_prefix, key) for key in table.tasks.lock_keys()]
         with table.mutex:
             return [*table.held, *filter(None, others)]
 
@@ -160,10 +161,8 @@ class LocMemBackend(StorageBackend):
         table, now = self.table, self.clock()
         with table.mutex:
             entries = table.live_holders(name, now)
-            if not entries and table.side_table:
-                return bool(
-                    table.side_table.force_release(keys_for(self.encoded_prefix, name.encode()).lock, now, digest)
-                )
+            if not entries:
+                return table.tasks.force_release(keys_for(self.encoded_prefix, name.encode()).lock, now, digest)
             whole = digest in ("", digest_of(entries))
             kept = [] if whole else [entry for entry in entries if entry.digest != digest]
             if len(kept) == len(entries):

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ...core.flow.replies import upgrade_error
-from ...core.lock_info import LockInfo, claim_digest, rwlock_owner
+from ...core.lock_info import claim_digest, rwlock_owner
 from ...core.owner import Owner
 from ...core.primitives.base import MUTEX, Primitive
 from ...core.primitives.periodic import Period
@@ -19,6 +19,7 @@ from ...core.thread_mutex import new_mutex
 from ...core.values import Claim, Lease, Refusal
 from ...errors import LockError, LockUnavailable
 from .fair_queue import ABANDONED_SECONDS, FairQueues
+from .task_table import TaskTable
 
 
 class Holder(NamedTuple):
@@ -44,28 +45,8 @@ class Holder(NamedTuple):
         return rwlock_owner(owner, self.primitive.access) if self.primitive.kind == "rwlock" else owner
 
 
-class SideTable(Protocol):
-    """A second table of a location, with the records of queued and running tasks by the key of their lock."""
-
-    def lock_keys(self) -> list[bytes]:
-        """Return the keys of the locks that have a record."""
-
-    def describe(self, key: bytes, name: str, now: float) -> LockInfo | None:
-        """Return the record under ``key`` as a `LockInfo` with the name ``name``; ``None`` if there is no record.
-
-        ``now``: seconds of the backend's clock.
-        """
-
-    def force_release(self, key: bytes, now: float, digest: str) -> bool:
-        """Remove the record under ``key``. Returns whether a record was removed.
-
-        ``digest``: as in `Backend.force_release`: if not empty, remove the record only if the record still has this
-        digest. ``now``: seconds of the backend's clock.
-        """
-
-
 class LockTable:
-    """The locks of one location and key prefix, with their holders and waiters."""
+    """The locks of one location and key prefix, with their holders and waiters, and the records of tasks."""
 
     def __init__(self) -> None:
         self._mutex = new_mutex()
@@ -73,7 +54,7 @@ class LockTable:
         self.queues: defaultdict[str, deque[tuple[Claim, Callable[[], Any]]]] = defaultdict(deque)
         self.fair_queues = FairQueues()
         self.fence = 0
-        self.side_table: Any = None  # a `SideTable`
+        self.tasks = TaskTable()
         self.minutes: dict[int, dict[str, str]] = {}  # see `history.minute_stats`
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from ...core.flow.requests import AwaitWakeUp, Fault, Flow
+from ...core.flow.requests import Fault, Flow
 from ...core.fork import on_fork
 from ...core.lock_info import LockInfo
 from ...core.primitives.base import MUTEX, Primitive
@@ -16,6 +16,7 @@ from ...core.renewal.registry import renewal
 from ...core.thread_mutex import new_mutex
 from ...core.translatable import gettext_noop
 from ...core.values import Claim, Lease, Refusal, Seconds, seconds
+from ...core.waiting.waiters import AwaitWakeUp
 from ...errors import LockNotSupported, LockUnavailable
 from ..storage import StorageAlgorithm, StorageBackend, call_storage
 from . import inspection as looking

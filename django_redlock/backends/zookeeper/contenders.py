@@ -8,13 +8,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ...core import fork
+from ...core import fork_guard
 from ...core.events import logger
 from ...core.thread_mutex import new_mutex
 from ...core.values import Claim
 
 REMOVE_RETRY_SECONDS = 0.2  # pause between two tries to remove a znode while the ensemble doesn't reply
-IDLE_SECONDS = 5.0  # the thread ends after this time without work
+REMOVER_IDLE_SECONDS = 5.0  # the thread ends after this time without work
 
 
 class Contender:
@@ -166,7 +166,7 @@ class Contenders:
                     if each.ends is not None and each.ends <= now:
                         self._leaving[token] = self._here.pop(token)
                 leaving = list(self._leaving.items())
-            with fork.postponed:
+            with fork_guard.postponed:
                 for token, each in leaving:
                     try:
                         self._remove(each)
@@ -177,5 +177,8 @@ class Contenders:
             with self._mutex:
                 due = [each.ends - self._clock() for each in self._here.values() if each.ends is not None]
                 pause = min(
-                    [REMOVE_RETRY_SECONDS if self._leaving else IDLE_SECONDS, *(max(0.001, left) for left in due)]
+                    [
+                        REMOVE_RETRY_SECONDS if self._leaving else REMOVER_IDLE_SECONDS,
+                        *(max(0.001, left) for left in due),
+                    ]
                 )

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from ...core import fork
 from ...core.lock_info import claim_digest
-from ...core.owner import LONGEST
+from ...core.owner import MAX_OWNER_BYTES
 from ...core.values import Claim, Lease, Refusal, valid_until
 from .contenders import Contender, Contenders
 from .session import NoZnode, Session, Unanswered, ZooKeeperError
@@ -186,7 +186,7 @@ class Recipe:
         except NoZnode:
             return Refusal(0.0)
         left, owner, _ = read_data(data, stat)
-        return Refusal(math.inf if left is None else left, owner[:LONGEST].decode(errors="replace"))
+        return Refusal(math.inf if left is None else left, owner[:MAX_OWNER_BYTES].decode(errors="replace"))
 
     def withdraw(self, claim: Claim) -> None:
         """Remove ``claim`` from the queue.

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
-from ...backends.redis import RedisBackend
+from ...backends.base import Backend
 from ...core.algorithms.single_node import run_idempotent
 from ...core.election.leader import Leader
 from ...core.flow.replies import fault_error
@@ -59,7 +59,7 @@ class Runs:
     ``LockError`` if the store fails.
     """
 
-    def __init__(self, backend: RedisBackend, leader: Leader) -> None:
+    def __init__(self, backend: Backend, leader: Leader) -> None:
         token = leader.fencing_token
         if token is None:
             raise LeadEnded

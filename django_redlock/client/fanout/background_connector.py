@@ -9,7 +9,7 @@ from functools import partial
 
 from redis.exceptions import RedisError, ResponseError
 
-from ...core import fork
+from ...core import fork, fork_guard
 from ...core.thread_mutex import new_mutex
 from ..deadlines import read_replies
 from ..faults import fault_of
@@ -103,7 +103,7 @@ class Connector:
         return None
 
     def _connect_in_background(self, index: int, closed: threading.Event, caller: int = 0) -> None:
-        fork.run(self._connect_now, index, closed, caller=caller)
+        fork_guard.run(self._connect_now, index, closed, caller=caller)
 
     def _connect_now(self, index: int, closed: threading.Event) -> None:
         try:

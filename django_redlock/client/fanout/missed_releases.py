@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 
-from ...core import fork
+from ...core import fork_guard
 from ...core.flow.requests import EvalScript, Fault
 from ...core.thread_mutex import new_mutex
 from ..node_protocol import Node
@@ -81,7 +81,7 @@ class MissedReleases:
             with self._mutex:
                 missed, self._missed[node] = self._missed.get(node, ()), deque(maxlen=MAX_RELEASES)
             due = [(until, call) for until, call in missed if until > time.monotonic()]
-            with fork.postponed:
+            with fork_guard.postponed:
                 delivered = not due or self._delivered(node, [call for _, call in due])
             with self._mutex:
                 if not delivered:

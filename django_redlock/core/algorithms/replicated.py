@@ -209,11 +209,7 @@ class Replicated:
                 for (lease, ttl), reply in zip(due.values(), replies[: len(due)], strict=True):
                     outcome = _outcome(lease, ttl, reply, start, missed)
                     if reply == 0 and guard:
-                        yield from self._run_confirmed(lease.claim.name, guard.noop_request())
-                        again = quarantine_restore_request(primitive, lease.claim, ttl, guard)
-                        (seeded,), unseen = yield from self._run_confirmed(lease.claim.name, again)
-                        late = self.clock() >= lease.valid_until
-                        outcome = None if late else _outcome(lease, ttl, seeded, start, unseen)
+                        outcome = yield from self._restore(primitive, lease, ttl, start, guard)
                     outcomes[lease.claim.token] = outcome
         except LockError as error:
             if not isinstance(error, LockUnavailable) and len(leases) > 1:  # one key has another type: find its lease
@@ -222,6 +218,19 @@ class Replicated:
                 return first + (yield from self.extend_many(primitive, leases[half:]))
             outcomes = {token: outcomes.get(token, Fault(error)) for token in due}
         return [outcomes.get(lease.claim.token) for lease, _ in leases]
+
+    def _restore(
+        self, primitive: Primitive, lease: Lease, ttl: float, start: float, guard: Quarantine
+    ) -> Flow[Lease | Fault | None]:
+        """Restore the lock of ``lease``, which the primary does not have, if its quarantine keeps out other holders.
+
+        Returns an outcome as `extend_many` does. ``start``: when the extension was sent, in monotonic seconds.
+        """
+        yield from self._run_confirmed(lease.claim.name, guard.noop_request())
+        again = quarantine_restore_request(primitive, lease.claim, ttl, guard)
+        (restored,), missed = yield from self._run_confirmed(lease.claim.name, again)
+        late = self.clock() >= lease.valid_until
+        return None if late else _outcome(lease, ttl, restored, start, missed)
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         """Release the lock for all attempts of ``claim``. Returns whether the claim held the lock.

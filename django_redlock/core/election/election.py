@@ -21,7 +21,8 @@ from ..fork import on_fork
 from ..locks.lock import Lock
 from ..thread_mutex import new_mutex
 from ..values import Lease, Seconds, seconds
-from ..waiting.waiters import AwaitTurn, WakeEvent
+from ..waiting.waiters import AwaitTurn
+from ..waiting.wake_event import WakeEvent
 from .work import Callback, CallElected, CallLost, Work
 
 STAND_SECONDS = 1.0  # seconds for which one attempt waits; a candidate that ends while it waits ends after the attempt

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ...errors import LockError, LockUnavailable
-from ..owner import LONGEST
+from ..owner import MAX_OWNER_BYTES
 from ..values import Claim, Lease, Refusal
 from .requests import Fault
 
@@ -108,7 +108,7 @@ def _outcome(reply: list[Any], claim: Claim, start: float) -> Lease | Refusal:
     if granted == 1:
         return Lease.granted(claim.narrowed_to(reply[3]) if len(reply) > 3 else claim, start, number)
     remaining = math.inf if number == -1 else max(0, number) / 1000
-    holder = reply[3][:LONGEST].decode(errors="replace")
+    holder = reply[3][:MAX_OWNER_BYTES].decode(errors="replace")
     return Refusal(remaining, holder, start, time, reply[4] if len(reply) > 4 else 0, number == NEVER)
 
 
@@ -134,13 +134,15 @@ def _other_kind(name: str, error: Exception) -> LockError:
     return LockError(name, f"another kind of lock, or another program, uses one of its keys ({text:.200})")
 
 
-def upgrade_error(name: str, error: Exception | None = None) -> LockError:
+def upgrade_error(name: str) -> LockError:
     """Return the error for a reader that acquires ``write``: two such readers would wait for each other forever."""
-    del error
     return LockError(name, "a reader can't acquire `write`: release `read` first, or acquire `write` first")
 
 
-_MISUSE: Mapping[str, Callable[[str, Exception], LockError]] = {"WRONGTYPE": _other_kind, "UPGRADE": upgrade_error}
+_MISUSE: Mapping[str, Callable[[str, Exception], LockError]] = {
+    "WRONGTYPE": _other_kind,
+    "UPGRADE": lambda name, _: upgrade_error(name),
+}
 
 
 def unavailable_error(name: str, reason: str, errors: Mapping[str, Exception]) -> LockUnavailable:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from ..values import Claim
 from .scripts import Script
 
 T = TypeVar("T")
@@ -130,16 +129,6 @@ class CallFunction(NamedTuple):
     function: Callable[..., Any]
     args: Sequence[Any] = ()
     undo: Callable[[], Any] | None = None
-
-
-class AwaitWakeUp(NamedTuple):
-    """A request: wait until another attempt of ``claim`` may succeed, for at most ``seconds``.
-
-    Only stores that are not Redis perform this request.
-    """
-
-    claim: Claim
-    seconds: float
 
 
 class Fault(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
 from ...errors import LockLost, LockNotHeld
-from .. import fork
+from .. import fork, fork_guard
 from ..contract import Store
 from ..events import Event, logger, report
 from ..keys import Keys
@@ -147,10 +147,16 @@ class LeaseState:
             if token is not None and token != current_token:
                 raise LockLost(self.name)
             self._lost = self._lost or self.store.clock() >= lease.valid_until
-            ended = EndedLease(lease, self._lost, self._extension)
+            ended = EndedLease(self._lease_to_release(lease), self._lost, self._extension)
+            if ended.extension is not None:
+                ended.extension.lease = ended.lease  # released once more when the extension has ended
             self._lease = self._extension = None
         renewal.cancel(current_token)
         return ended
+
+    def _lease_to_release(self, lease: Lease) -> Lease:
+        """Return ``lease`` with the claim to release. A subclass can replace its payload, which the scripts read."""
+        return lease
 
     def _kept_until(self, lease: Lease) -> float:
         """Return the time until which the lock stays taken after a release: ``min_hold`` seconds after the grant.
@@ -185,7 +191,7 @@ class LeaseState:
         # In a separate thread: listeners may be slow or acquire locks, and must not delay the renewal of other locks.
         try:
             threading.Thread(
-                target=fork.run, args=(self._emit_lost, reason, lease), name="redlock-lost", daemon=True
+                target=fork_guard.run, args=(self._emit_lost, reason, lease), name="redlock-lost", daemon=True
             ).start()
         except RuntimeError:  # no more threads can be started
             self._emit_lost(reason, lease)

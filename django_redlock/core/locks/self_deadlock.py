@@ -9,10 +9,10 @@ from typing import TypeVar
 from ...errors import LockDeadlock
 from ..caller_identity import calling
 from ..events import logger
-from ..flow.requests import AwaitWakeUp, Block, BlockThenEval, Flow
+from ..flow.requests import Block, BlockThenEval, Flow
 from ..renewal.registry import renewal
 from ..values import Claim
-from ..waiting.waiters import AwaitTurn
+from ..waiting.waiters import AwaitTurn, AwaitWakeUp
 from .lease_state import LeaseState
 
 T = TypeVar("T")

@@ -12,13 +12,13 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from ..contract import Store
+from ..contract import Orphan, Store
 from ..fork import on_fork
 from ..primitives.base import Primitive
 from ..thread_mutex import new_mutex
 from ..values import Claim
-from .thread import RenewalThread
-from .work import SLACK, Entry, Orphan, Target
+from .thread import SLACK, Entry, RenewalThread, Target
+from .work import serve
 
 CANCEL_DELAY = 0.15  # seconds after which a claim is cancelled again, when its last request has reached the server
 
@@ -48,7 +48,7 @@ class Renewal:
                 return
             if (thread := self._threads.get(place)) is None:
                 ended = partial(self._threads.pop, place, None)
-                thread = self._threads[place] = RenewalThread(self._mutex, self.entries, ended)
+                thread = self._threads[place] = RenewalThread(self._mutex, self.entries, serve, ended)
             thread.add(token, target, due)
         thread.ensure_started()
 

@@ -11,17 +11,22 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from .. import fork
-from ..contract import Renewable
+from .. import fork_guard
+from ..contract import Orphan, Renewable
 from ..events import logger
-from .work import SLACK, Entry, Orphan, Target, serve
 
-RETRY_SECONDS = 0.5  # seconds after which a failed extension or release is repeated
-IDLE_SECONDS = 10.0  # seconds without an entry, after which the thread ends
+Target = weakref.ref[Renewable] | Orphan
+Entry = tuple[float, Target]  # the due time in monotonic seconds, and the target
+Due = Mapping[bytes, Renewable | Orphan]  # handles and orphans that are due, by token
+
+SLACK = 0.05  # seconds that an extension may be early, to share a pipeline with others
+RENEWAL_RETRY_SECONDS = 0.5  # seconds after which a failed extension or release is repeated
+RENEWAL_IDLE_SECONDS = 10.0  # seconds without an entry, after which the thread ends
 MAX_WAIT = 3600.0  # longest wait in seconds, because `threading` limits the timeout of a wait
 
 
@@ -30,12 +35,20 @@ class RenewalThread:
 
     ``entries`` has the entries of all renewal threads, by token. ``mutex`` protects ``entries``, the heap and the
     thread. A token that was cancelled or scheduled anew stays in the heap under its old time, and is skipped when that
-    time comes. ``ended`` is called under the mutex when the thread ends.
+    time comes. ``serve(due, served)`` does the work, and adds to ``served`` the tokens that need no further attempt.
+    ``ended`` is called under the mutex when the thread ends.
     """
 
-    def __init__(self, mutex: Any, entries: dict[bytes, Entry], ended: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        mutex: Any,
+        entries: dict[bytes, Entry],
+        serve: Callable[[Due, set[bytes]], None],
+        ended: Callable[[], object],
+    ) -> None:
         self._mutex = mutex
         self._entries = entries
+        self._serve = serve
         self._ended = ended
         self._earlier = threading.Condition(mutex)  # notified when an entry is added that is due before `_wakes_at`
         self._wakes_at = math.inf
@@ -79,14 +92,14 @@ class RenewalThread:
             except BaseException:
                 with suppress(BaseException):
                     logger.exception("the renewal of locks failed")
-                    time.sleep(RETRY_SECONDS)
+                    time.sleep(RENEWAL_RETRY_SECONDS)
 
     def _wait_for_work(self) -> bool:
         """Wait until an entry is due. Returns ``False`` if the thread has been idle for too long and must end."""
         with self._mutex:
             if self._thread is not threading.current_thread():  # its start was interrupted: another thread may run
                 return False
-            if not self._heap and not self._wait(IDLE_SECONDS) and not self._heap:
+            if not self._heap and not self._wait(RENEWAL_IDLE_SECONDS) and not self._heap:
                 self._thread = None
                 self._ended()
                 return False
@@ -107,8 +120,8 @@ class RenewalThread:
         taken: dict[bytes, Entry] = {}
         served: set[bytes] = set()
         try:
-            with fork.postponed:
-                serve(self._take_due(time.monotonic() + SLACK, taken), served)
+            with fork_guard.postponed:
+                self._serve(self._take_due(time.monotonic() + SLACK, taken), served)
         finally:
             with self._mutex:
                 for token, entry in taken.items():
@@ -117,9 +130,9 @@ class RenewalThread:
                     if token in served:
                         del self._entries[token]
                     else:
-                        self.add(token, entry[1], time.monotonic() + RETRY_SECONDS)
+                        self.add(token, entry[1], time.monotonic() + RENEWAL_RETRY_SECONDS)
 
-    def _take_due(self, until: float, taken: dict[bytes, Entry]) -> dict[bytes, Renewable | Orphan]:
+    def _take_due(self, until: float, taken: dict[bytes, Entry]) -> Due:
         """Remove the entries that are due by ``until`` (monotonic seconds) from the heap, and add them to ``taken``.
 
         Returns the handles and orphans of these entries by token. An entry whose handle was garbage-collected is

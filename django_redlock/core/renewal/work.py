@@ -2,52 +2,19 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..contract import Renewable, Store
+from ..contract import Orphan, Renewable
 from ..events import logger
 from ..flow.drivers import drive
 from ..flow.requests import Fault
-from ..primitives.base import Primitive
-from ..values import Claim, Lease
+from ..values import Lease
 from ..waiting.pending_extension import Extension
 
 BATCH = 256  # extensions in one pipeline: about 2 ms of a server's time
-SLACK = 0.05  # seconds that an extension may be early, to share a pipeline with others
-
-
-class Orphan(NamedTuple):
-    """A claim whose caller could not release it, for example after an interruption. The renewal thread releases it.
-
-    The release is retried until the time ``until`` (monotonic seconds by the store's clock).
-    """
-
-    store: Store
-    primitive: Primitive
-    claim: Claim
-    until: float
-    waited: bool = False  # the store may list the claim as a waiter, so it is cancelled, not only released
-    keep_until: float = 0.0  # the lock stays taken until this time (the store's clock)
-
-    def release(self) -> bool:
-        """Release the claim. Returns whether the store has served the request."""
-        algorithm, keep = self.store.algorithm, self.keep_until - self.store.clock()
-        try:
-            if self.waited:
-                drive(algorithm.cancel(self.primitive, self.claim), self.store.perform)
-            else:
-                drive(algorithm.release(self.primitive, self.claim, max(0.0, keep)), self.store.perform)
-        except Exception:  # noqa: BLE001  (any error: the release is repeated until the ttl ends the lock)
-            return False
-        return True
-
-
-Target = weakref.ref[Renewable] | Orphan
-Entry = tuple[float, Target]  # the due time in monotonic seconds, and the target
 
 
 def serve(due: Mapping[bytes, Renewable | Orphan], served: set[bytes]) -> None:
@@ -63,7 +30,7 @@ def serve(due: Mapping[bytes, Renewable | Orphan], served: set[bytes]) -> None:
     silent: set[str] = set()  # servers that did not reply: their further orphans are left for the next round
     for token, orphan in orphans.items():
         server = orphan.store.server_of(orphan.claim.keys)
-        done = token in released or (server not in silent and orphan.release())
+        done = token in released or (server not in silent and _release(orphan))
         if not done:
             silent.add(server)
         if done or orphan.store.clock() >= orphan.until:
@@ -92,6 +59,15 @@ def release_many(orphans: Mapping[bytes, Orphan]) -> set[bytes]:
         if not any(outcomes):
             break
     return released
+
+
+def _release(orphan: Orphan) -> bool:
+    """Release one orphan. Returns whether its store has served the request."""
+    try:
+        drive(orphan.release_flow(), orphan.store.perform)
+    except Exception:  # noqa: BLE001  (any error: the release is repeated until the ttl ends the lock)
+        return False
+    return True
 
 
 def extend_all(locks: Iterable[Renewable]) -> set[Renewable]:

@@ -29,7 +29,8 @@ from ..renewal.registry import renewal
 from ..thread_mutex import new_mutex
 from ..values import Claim, Lease, Refusal, valid_until
 from .wait_queue import LastAttempt, LeaderToken, WaitQueue
-from .waiters import AwaitTurn, Waiter, WaiterState, WakeEvent
+from .waiters import AwaitTurn, Waiter, WaiterState
+from .wake_event import WakeEvent
 
 FRESH_SECONDS = 0.005  # seconds for which further callers of this process rely on the last reply of the store
 LEADER_CHECK_SECONDS = 5.0  # seconds after which a waiter checks again that the leader still exists

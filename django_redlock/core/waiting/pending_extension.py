@@ -6,7 +6,7 @@ While an extension is in flight, further callers of ``extend()`` wait for its ou
 from __future__ import annotations
 
 from ..values import Lease
-from .waiters import WakeEvent
+from .wake_event import WakeEvent
 
 
 class Extension:

@@ -8,7 +8,8 @@ from copy import copy
 
 from ...errors import LockUnavailable
 from ..values import Refusal
-from .waiters import Waiter, WaiterState, WakeEvent
+from .waiters import Waiter, WaiterState
+from .wake_event import WakeEvent
 
 HAND_OVER_SECONDS = 0.01  # seconds of hand-overs in a row, after which the lock is released to other processes
 

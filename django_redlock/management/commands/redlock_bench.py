@@ -19,7 +19,7 @@ from ...inspection import explain
 from ..base import StoreCommand, at_least
 
 Measure = Callable[[Backend, int], Iterator[float]]
-PATIENCE = 10.0  # seconds, the longest wait for a hand-over, which should take milliseconds
+MAX_HAND_OVER_SECONDS = 10.0  # seconds, the longest wait for a hand-over, which should take milliseconds
 
 
 def pairs(backend: Backend, rounds: int) -> Iterator[float]:
@@ -44,7 +44,7 @@ def hand_overs(backend: Backend, rounds: int) -> Iterator[float]:
         got: list[float] = []
 
         def wait(got: list[float] = got) -> None:
-            if other.acquire(timeout=PATIENCE):
+            if other.acquire(timeout=MAX_HAND_OVER_SECONDS):
                 got.append(time.perf_counter())
                 other.release()
 
@@ -54,7 +54,7 @@ def hand_overs(backend: Backend, rounds: int) -> Iterator[float]:
                 return  # a store that grants every acquire has no hand-over: the dummy backend
             waiter = threading.Thread(target=wait)
             waiter.start()
-            deadline = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + MAX_HAND_OVER_SECONDS
             while not getattr(backend.describe(name), "waiters", 0) and time.monotonic() < deadline:
                 time.sleep(0.001)
             released = time.perf_counter()

@@ -11,7 +11,7 @@ from django.core.management.base import CommandParser
 
 from ...core.lock_info import LockInfo, by_trouble
 from ...core.owner import Owner
-from ...formatting import KINDS, STATES, as_dict, owners, state_of, task_of
+from ...formatting import LISTED_KINDS, STATES, as_dict, owners, state_of, task_of
 from ...inspection import Listed, list_locks, pattern_for
 from ..base import StoreCommand, at_least
 
@@ -42,7 +42,7 @@ class Command(StoreCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("search", nargs="?", default="*", help="part of the name, or a glob (default: everything)")
-        parser.add_argument("--kind", choices=KINDS, help="only locks of this kind")
+        parser.add_argument("--kind", choices=LISTED_KINDS, help="only locks of this kind")
         parser.add_argument("--state", choices=STATES, help="only locks with a holder in this state")
         parser.add_argument("--host", help="only locks that are held on this host")
         parser.add_argument("--task", help="only locks of this task")

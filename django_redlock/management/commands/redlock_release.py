@@ -16,7 +16,7 @@ from ...backend_registry import locks
 from ...core.keys import glob_escape, is_stripe
 from ...core.lock_info import LockInfo
 from ...errors import LockError, LockNotSupported
-from ...formatting import KINDS, STATES, age, as_dict, owners, state_of, task_of
+from ...formatting import LISTED_KINDS, STATES, age, as_dict, owners, state_of, task_of
 from ...inspection import explain
 from ...models import HeldLock
 from ..base import StoreCommand, misused
@@ -47,7 +47,7 @@ class Command(StoreCommand):
         super().add_arguments(parser)
         parser.add_argument("names", nargs="*", metavar="NAME", help="a lock's name (with all its stripes), or a glob")
         parser.add_argument("--task", help="only locks of this task; without a NAME, all of them")
-        parser.add_argument("--kind", choices=KINDS, help="only locks of this kind")
+        parser.add_argument("--kind", choices=LISTED_KINDS, help="only locks of this kind")
         parser.add_argument("--state", choices=STATES, help="only tasks or holders in this state; needs no NAME")
         parser.add_argument("--exact", action="store_true", help="take names literally: no globs, no stripes")
         parser.add_argument(

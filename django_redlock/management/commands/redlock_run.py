@@ -6,13 +6,14 @@ With ``--leader``, the command runs while this process is the elected leader.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django.core.management.base import CommandParser
 
 from ...backend_registry import locks
 from ...core.election.leader import Leader
+from ...core.locks.lock import Lock
 from ...core.owner import Owner
 from ...errors import LockError, LockLost, LockNotAcquired, LockNotSupported, LockUnavailable
 from ...formatting import state_of
@@ -20,9 +21,9 @@ from ...shortcuts import lock
 from ..base import MISUSED, LockCommand, at_least, misused
 from ..durations import duration_seconds
 from ..process_group import ProcessGroup
-from ..single import already_running, ended_in_order
+from ..single import STORE_DOWN, already_running, ended_in_order
 
-NOT_GOT, STORE_DOWN, LOST, NOT_EXECUTABLE, NOT_FOUND = 75, 69, 70, 126, 127  # 69, 70, 75: as in sysexits.h
+NOT_GOT, LOST, NOT_EXECUTABLE, NOT_FOUND = 75, 70, 126, 127  # 70 and 75: as in sysexits.h
 GRACE = 10.0  # seconds
 
 
@@ -88,38 +89,24 @@ settings: it was not run."""
         with ended_in_order():
             raise SystemExit((self._lead if options["leader"] else self._run)(**options))
 
-    def _run(self, *, name: str, command: list[str], using: str, skip_if_locked: bool, **options: Any) -> int:
+    def _run(self, *, name: str, command: list[str], skip_if_locked: bool, **options: Any) -> int:
         child = ProcessGroup(command, GRACE if options["grace"] is None else options["grace"])
-        on_lost: dict[str, Callable[[Any], Any]] = {
-            "kill": child.stop,
-            "warn": lambda _: self._complain(f"lock {name!r} was lost; {command[0]} continues"),
-        }
-        every = options["every"]
-        timeout = 0 if skip_if_locked or (every and options["timeout"] is None) else options["timeout"]
-        lock_options = {
-            "using": using,
-            "ttl": options["ttl"],
-            "blocking_timeout": threading.TIMEOUT_MAX if timeout is None else timeout,
-            "auto_renew": True,
-            "every": every,
-            "owner": {"command": " ".join(command)[:200]},
-            "on_lost": on_lost[options["on_lost"]],
-        }
-        try:
-            try:
-                held = lock(name, fencing=True, **lock_options)
-            except LockNotSupported:  # a TimestampBackend has no fencing tokens
-                held = lock(name, **lock_options)
-        except (ValueError, LockError) as error:
-            raise misused(error) from error
+        kill = options["on_lost"] == "kill"
+        held = self._new_lock(
+            name,
+            using=options["using"],
+            ttl=options["ttl"],
+            blocking_timeout=_longest_wait(skip_if_locked, options["timeout"], options["every"]),
+            every=options["every"],
+            owner={"command": " ".join(command)[:200]},
+            on_lost=child.stop if kill else lambda _: self._complain(f"lock {name!r} was lost; {command[0]} continues"),
+        )
         try:
             held.__enter__()
         except LockNotAcquired as error:
             return 0 if skip_if_locked else self._complain(_refusal(error), NOT_GOT)
-        except LockUnavailable as error:
-            return self._complain(str(error), STORE_DOWN)
         except LockError as error:
-            return self._complain(str(error), NOT_GOT)
+            return self._complain(str(error), STORE_DOWN if isinstance(error, LockUnavailable) else NOT_GOT)
         try:
             code = self._run_child(child, name, held.fencing_token)
         except (KeyboardInterrupt, SystemExit) as ended:  # no command runs: a running one would have got the signal
@@ -128,11 +115,21 @@ settings: it was not run."""
         try:
             held.release()
         except LockLost:
-            if options["on_lost"] == "kill":
+            if kill:
                 return self._complain(f"lock {name!r} was lost while {command[0]} ran", LOST)
         except LockUnavailable as error:
             self._complain(str(error))  # the command ran under a valid lease
         return code
+
+    def _new_lock(self, name: str, **options: Any) -> Lock:
+        """Return the lock, with a fencing token if the store has fencing tokens. Raises ``CommandError``."""
+        try:
+            try:
+                return lock(name, fencing=True, auto_renew=True, **options)
+            except LockNotSupported:  # a TimestampBackend has no fencing tokens
+                return lock(name, auto_renew=True, **options)
+        except (ValueError, LockError) as error:
+            raise misused(error) from error
 
     def _lead(self, *, name: str, command: list[str], using: str, timeout: float | None, **options: Any) -> int:
         running: list[ProcessGroup] = []  # the command of this term
@@ -180,6 +177,13 @@ settings: it was not run."""
     def _complain(self, text: str, code: int = 0) -> int:
         self.stderr.write(self.style.ERROR(text))
         return code
+
+
+def _longest_wait(skip_if_locked: bool, timeout: float | None, every: float | None) -> float:
+    """Return the seconds to wait for the lock. ``--every`` doesn't wait for the next period without ``--timeout``."""
+    if skip_if_locked or (every and timeout is None):
+        return 0.0
+    return threading.TIMEOUT_MAX if timeout is None else timeout
 
 
 def _refusal(error: LockNotAcquired) -> str:

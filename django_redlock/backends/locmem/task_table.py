@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha1
 from typing import Any, NamedTuple
 
-from ..core.flow.replies import NEVER
-from ..core.lock_info import LockInfo, read_lock_info
-from ..core.thread_mutex import new_mutex
+from ...core.flow.replies import NEVER
+from ...core.lock_info import LockInfo, read_lock_info
+from ...core.thread_mutex import new_mutex
 
 Words = Sequence[bytes]
 
@@ -109,7 +109,7 @@ class Past(NamedTuple):
 
 
 class TaskTable:
-    """All records of one ``LocMemBackend`` location by lock key and task id, and the past deliveries."""
+    """The records of tasks of one location and key prefix by lock key and task id, and the past deliveries."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition(new_mutex())

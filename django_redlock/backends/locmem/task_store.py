@@ -1,4 +1,4 @@
-"""Stores for the records of tasks: in memory for ``LocMemBackend``; for ``DummyBackend``, a store that keeps none."""
+"""The store for the records of tasks in the memory of one process."""
 
 from __future__ import annotations
 
@@ -6,28 +6,26 @@ import asyncio
 import time
 from typing import Any
 
-from ..backends.base import Backend
-from ..core.algorithms.single_node import SingleNode
-from ..core.contract import Algorithm
-from ..core.flow.replies import NEVER
-from ..core.flow.requests import Batch, BlockThenEval, CallFunction, EvalScript
-from ..core.keys import Keys
-from ..core.primitives.base import Primitive
-from ..core.values import Seconds
-from ..core.waiting.waiters import AwaitTurn
-from .memory import TaskTable
+from ...core.algorithms.single_node import SingleNode
+from ...core.contract import Algorithm, Store
+from ...core.flow.replies import NEVER
+from ...core.flow.requests import Batch, BlockThenEval, CallFunction, EvalScript
+from ...core.keys import Keys
+from ...core.primitives.base import Primitive
+from ...core.values import Seconds
+from ...core.waiting.waiters import AwaitTurn
 
 
 class MemoryStore:
-    """A store that keeps the records of tasks in the memory of one process, in a `TaskTable`.
+    """A store that keeps the records of tasks in the memory of one process, in the table of a `LocMemBackend`.
 
-    The backend owns the table, so it lists and releases the records together with its locks.
+    The backend lists and releases the records together with its locks.
     """
 
     adopting: Primitive | None = None
     not_adopting = "a task ends with the process that runs it"
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Store) -> None:
         self.alias = backend.alias
         self.key_prefix = backend.key_prefix
         self.hook = backend.hook
@@ -71,25 +69,17 @@ class MemoryStore:
 
     def _run(self, request: EvalScript) -> Any:
         now = round(self.clock() * 1000)
-        return self._backend.beside(TaskTable).run(request.script.name, now, request.keys, request.args)
+        return self._backend.tasks.run(request.script.name, now, request.keys, request.args)
 
     def _run_when_changed(self, request: BlockThenEval) -> Any:
         """Run the script. If the script is refused, wait for a change of a record, and run the script once more.
 
         The caller has had a refusal already. The run before the wait is needed because a record may have changed since.
         """
-        changed = self._backend.beside(TaskTable).changed
+        changed = self._backend.tasks.changed
         with changed:
             reply = self.perform(request.script_call)
             if not isinstance(reply, list) or reply[0] or reply[1] == NEVER:
                 return reply
             changed.wait(request.seconds)
         return self.perform(request.script_call)
-
-
-class DummyStore(MemoryStore):
-    """A store that keeps no records, for ``DummyBackend``. Every call can be queued, started and ended."""
-
-    def _run(self, request: EvalScript) -> Any:
-        granted = request.script.name in ("task_submit", "task_start")
-        return round(self.clock() * 1_000_000) if granted else 1
