@@ -11,7 +11,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from ..core.flow.drivers import adrive, drive
-from ..core.flow.requests import CallFunction, EvalScript, Fault, SendToAll, Sleep
+from ..core.flow.requests import CallFunction, EvalScript, Fault, SendToAll, SetIfAbsent, Sleep
 from ..core.waiting.waiters import AwaitTurn
 from .error_context import without_context
 from .fanout.broadcast_drivers import FanOut
@@ -20,7 +20,7 @@ from .multiplexer import Multiplexer
 from .node_protocol import Node
 from .pool import ServerPool
 from .request import AnyRequest, ListPools, asend, send, send_all
-from .request_plans import PLANS, eval_request, read_replies_of
+from .request_plans import PLANS, eval_request, read_replies_of, read_set_replies, set_request
 
 __all__ = ["Executor", "ListPools"]
 
@@ -38,6 +38,7 @@ class Executor:
         self.nodes = nodes
         self.fan_out = FanOut(nodes, timeout, greeting)
         self.multiplexer = Multiplexer(nodes, self._run_plan)
+        self._without_multi: set[int] = set()  # indexes of nodes that refuse transactions
 
     def perform(self, request: Any) -> Any:
         """Perform a request of a flow (`core.flow`), blocking, and return its result.
@@ -49,6 +50,10 @@ class Executor:
             replies = send(eval_request(self.nodes, request))
             plain = type(replies) is list and type(replies[0]) in _REPLY_TYPES
             return replies[0] if plain else drive(read_replies_of(self.nodes, request, replies), send)
+        if kind is SetIfAbsent:
+            if request.node in self._without_multi:
+                return None
+            return self._set_result(request, send(set_request(self.nodes, request)))
         if (plan := PLANS.get(kind)) is not None:
             return drive(plan(self.nodes, request), self._send)
         if kind is SendToAll:
@@ -68,6 +73,10 @@ class Executor:
             replies = await asend(eval_request(self.nodes, request))
             plain = type(replies) is list and type(replies[0]) in _REPLY_TYPES
             return replies[0] if plain else await adrive(read_replies_of(self.nodes, request, replies), self._asend)
+        if kind is SetIfAbsent:
+            if request.node in self._without_multi:
+                return None
+            return self._set_result(request, await asend(set_request(self.nodes, request)))
         if kind in PLANS:
             return await self.multiplexer.perform(request)
         if kind is SendToAll:
@@ -82,6 +91,12 @@ class Executor:
 
     async def _run_plan(self, request: Any) -> Any:
         return await adrive(PLANS[type(request)](self.nodes, request), self._asend)
+
+    def _set_result(self, request: SetIfAbsent, replies: list[Any] | Fault) -> int | Fault | None:
+        """Return the result of ``request``. If the server refuses MULTI, its node gets no further `SetIfAbsent`."""
+        if type(replies) is list and isinstance(replies[0], Exception):
+            self._without_multi.add(request.node)
+        return read_set_replies(replies)
 
     def _send(self, request: AnyRequest | ListPools | list[AnyRequest]) -> Any:
         """Perform a request that a plan (`request_plans`) has yielded, and return its result. Blocks the thread.

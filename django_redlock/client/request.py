@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 import threading
 import time
@@ -32,7 +33,8 @@ class Request(NamedTuple):
     ``payload`` has the encoded commands, ``replies`` is the number of their replies. The request goes to the server of
     ``pool``. Without a ``pool`` it goes to the server of ``node`` that has ``key``, and without a ``key`` to any server
     of ``node``. ``compensation`` returns the script that undoes the request. The script is sent if the replies can't be
-    read. ``compensation`` is ``None`` if there is nothing to undo.
+    read. ``compensation`` is ``None`` if there is nothing to undo. ``fast`` reads the usual replies without redis-py's
+    parser, see `fast_reply`.
     """
 
     node: Node
@@ -41,10 +43,11 @@ class Request(NamedTuple):
     replies: int = 1
     compensation: Callable[[], EvalScript] | None = None
     pool: ServerPool | None = None
+    fast: Callable[[socket.socket, int], list[Any] | None] = read_numbers
 
     def receive(self, connection: Any, timeout: float) -> list[Any]:
         """Read and return the replies, waiting up to ``timeout`` seconds. Raises redis-py's errors."""
-        found = read_numbers(socket_of(connection), self.replies)
+        found = self.fast(socket_of(connection), self.replies)
         return read_replies(connection, self.replies, time.monotonic() + timeout) if found is None else found
 
 
@@ -115,7 +118,7 @@ def send(sent: AnyRequest) -> list[Any] | Fault:
     Returns a `Fault` if the server is unavailable or the replies can't be read.
     """
     request = sent if isinstance(sent, Request) else sent.request
-    node, key, payload, count, compensation, pool = request
+    node, key, payload, count, compensation, pool, _ = request
     connection, complete, handled = None, False, sys.exception()
     try:
         pool = pool or node.known_pool(key) or node.find_pool(key)
@@ -140,7 +143,7 @@ async def asend(sent: AnyRequest) -> list[Any] | Fault:
     """`send` for asyncio. A request that does not block is sent on a connection that the tasks of the loop share."""
     if not isinstance(sent, Request):
         return await _asend_blocking(sent)
-    node, key, payload, count, compensation, pool = sent
+    node, key, payload, count, compensation, pool, _ = sent
     connection, pending, handled = None, None, sys.exception()
     try:
         pool = pool or node.known_pool(key) or await node.afind_pool(key)
@@ -156,7 +159,7 @@ async def asend(sent: AnyRequest) -> list[Any] | Fault:
 
 
 async def _asend_blocking(sent: BlockingRequest | ConfirmedRequest) -> list[Any] | Fault:
-    node, key, payload, count, compensation, pool = sent.request
+    node, key, payload, count, compensation, pool, _ = sent.request
     connection, complete, timer, handled = None, False, None, sys.exception()
     pokes: list[bytes] = []
     try:

@@ -13,14 +13,25 @@ from typing import Any
 from redis.exceptions import NoScriptError
 
 from ..core.flow.replies import UnreadableReply, waited
-from ..core.flow.requests import Batch, Block, BlockThenEval, Command, EvalAndWait, EvalScript, Fault, Flow
+from ..core.flow.requests import (
+    Batch,
+    Block,
+    BlockThenEval,
+    Command,
+    EvalAndWait,
+    EvalScript,
+    Fault,
+    Flow,
+    SetIfAbsent,
+)
 from ..core.flow.scripts import script
 from .discovery import ClusterNode, Redirection
+from .fast_reply import read_set_result
 from .faults import check_reply, fault_of
 from .node_protocol import Node
 from .pipelines import batch_flow
 from .request import BlockingRequest, ConfirmedRequest, Request
-from .resp import encode_command, encode_eval, encode_evalsha
+from .resp import SET_REPLIES, encode_command, encode_eval, encode_evalsha, encode_set_if_absent
 
 MAX_REDIRECTS = 5
 _ASKING = script("cluster_asking")
@@ -30,6 +41,24 @@ Nodes = Sequence[Node]
 def eval_request(nodes: Nodes, call: EvalScript) -> Request:
     """Return the request that runs the script of ``call`` with EVALSHA, on the server that has the keys of ``call``."""
     return Request(nodes[call.node], call.keys[0], encode_evalsha(call), 1, call.compensation)
+
+
+def set_request(nodes: Nodes, request: SetIfAbsent) -> Request:
+    """Return the request that sends the transaction for ``request`` to the server that has the key."""
+    key, value, ttl_ms, node, compensation = request
+    payload = encode_set_if_absent(key, value, ttl_ms)
+    return Request(nodes[node], key, payload, SET_REPLIES, compensation, None, read_set_result)
+
+
+def read_set_replies(replies: list[Any] | Fault) -> int | Fault | None:
+    """Return the result of a `SetIfAbsent`, see there. ``replies``: the replies to `set_request`, or a `Fault`."""
+    if isinstance(replies, Fault):
+        return replies
+    try:
+        done, (seconds, micros) = replies[-1]
+        return int(seconds) * 1_000_000 + int(micros) if done == b"OK" else None
+    except (TypeError, ValueError):
+        return None
 
 
 def read_replies_of(nodes: Nodes, call: EvalScript, replies: list[Any] | Fault) -> Flow[Any]:

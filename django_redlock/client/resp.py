@@ -30,6 +30,15 @@ def encode_eval(call: EvalScript) -> bytes:
     return encode_command(b"EVAL", call.script.source, b"%d" % len(call.keys), *call.keys, *call.args)
 
 
+def encode_set_if_absent(key: bytes, value: bytes, ttl_ms: bytes) -> bytes:
+    """Return a transaction of SET NX PX and TIME in RESP. It has `SET_REPLIES` replies, the last one with both results.
+
+    The transaction makes the time that of the SET. Between two separate commands the lock could be released by force,
+    and the next holder could get the earlier time.
+    """
+    return _encode(_MULTI_SET, (key, value, b"NX", b"PX", ttl_ms)) + _TIME_EXEC
+
+
 @cache
 def _evalsha(script: Script) -> bytes:
     """Return the first part of an EVALSHA command for ``script`` in RESP. It ends with the number of keys."""
@@ -48,6 +57,9 @@ def _encode(head: bytes, parts: Iterable[bytes]) -> bytes:
 
 
 POKE = encode_command(b"PING")
+SET_REPLIES = 4
+_MULTI_SET = encode_command(b"MULTI") + b"*6\r\n$3\r\nSET"
+_TIME_EXEC = encode_command(b"TIME") + encode_command(b"EXEC")
 
 
 def decode_reply(data: bytes, start: int, error: Callable[[str], Exception]) -> tuple[Any, int]:

@@ -1,4 +1,4 @@
-"""Integer replies are read without the parser. Any other reply is left to the parser unchanged."""
+"""The usual replies are read without the parser. Any other reply is left to the parser unchanged."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_redlock.client.fast_reply import read_numbers, wait_readable
+from django_redlock.client.fast_reply import read_numbers, read_set_result, wait_readable
 from django_redlock.client.request import CONFIRMED_BYTES
+from django_redlock.client.resp import SET_REPLIES
 
 WOKEN = b"*2\r\n$1\r\nw\r\n$1\r\n1\r\n"
+QUEUED, TIME = b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n", b"*2\r\n$10\r\n1700000000\r\n$2\r\n17\r\n"
 
 
 @pytest.fixture
@@ -60,11 +62,43 @@ def test_anything_else_is_left(ends, text, count, prelude):
     assert near.recv(100) == text
 
 
+@pytest.mark.parametrize(("result", "expected"), [(b"+OK", b"OK"), (b"$-1", None), (b"_", None)])
+def test_result_of_a_transaction(ends, result, expected):
+    """The replies to SET NX and TIME in a transaction are read and removed from the socket."""
+    near, far = ends
+    far.sendall(QUEUED + result + b"\r\n" + TIME)
+    replies = [b"OK", b"QUEUED", b"QUEUED", [expected, [b"1700000000", b"17"]]]
+    assert read_set_result(near, SET_REPLIES) == replies
+    assert not wait_readable(near, 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"+OK\r\n",
+        QUEUED,
+        (QUEUED + b"+OK\r\n" + TIME)[:-1],
+        (QUEUED + b"+OK\r\n" + TIME)[:-4],
+        QUEUED + b"+OK\r\n" + TIME + b":1\r\n",
+        QUEUED + b"-OOM command not allowed\r\n" + TIME,
+        b"-NOPERM\r\n+OK\r\n" + TIME + b"-ERR EXEC without MULTI\r\n",
+        b"+OK\r\n-MOVED 1 there:1\r\n+QUEUED\r\n-EXECABORT\r\n",
+    ],
+)
+def test_any_other_transaction_is_left(ends, text):
+    """An unexpected or incomplete reply to a transaction stays in the socket for the parser."""
+    near, far = ends
+    far.sendall(text)
+    assert read_set_result(near, SET_REPLIES) is None
+    assert near.recv(200) == text
+
+
 def test_an_end_is_left(ends):
     """A closed connection is left to the parser."""
     near, far = ends
     far.close()
     assert read_numbers(near, 1) is None
+    assert read_set_result(near, SET_REPLIES) is None
 
 
 def test_the_limit_of_the_socket_holds(ends):

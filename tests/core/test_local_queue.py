@@ -5,7 +5,7 @@ import random
 import pytest
 
 from django_redlock.core.algorithms.single_node import SingleNode
-from django_redlock.core.flow.requests import BlockThenEval, Fault
+from django_redlock.core.flow.requests import BlockThenEval, Fault, SetIfAbsent
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MUTEX
 from django_redlock.core.values import Claim, Lease, new_token
@@ -40,9 +40,14 @@ class World:
 
     def run(self, run):
         """Perform a request as the scripts do."""
-        name, token = run.script.name, run.args[0]
         self.now += 0.00005
         micros = round(self.now * 1e6)
+        if isinstance(run, SetIfAbsent):
+            if self.held:
+                return None
+            self.held = run.value[:32]
+            return micros
+        name, token = run.script.name, run.args[0]
         if name == "mutex_acquire":
             if self.held not in (b"", token):
                 self.waiters.add(token)
@@ -146,7 +151,9 @@ class Actor:
             if world.rng.random() < 0.5:
                 world.run(request)
             world.woken = world.woken or not world.held  # what the store loses is not what is looked for here
-            if request.compensate or request.script.name == "mutex_hand_over":
+            if isinstance(request, SetIfAbsent):
+                world.orphans.append(request.value[:32])
+            elif request.compensate or request.script.name == "mutex_hand_over":
                 world.orphans.append(request.args[0])
             return self.send(LOST)
         return self.send(world.run(request))

@@ -4,8 +4,10 @@ import math
 
 import pytest
 
+from django_redlock.core.algorithms import single_node
+from django_redlock.core.algorithms.quarantine import standalone_quarantine
 from django_redlock.core.algorithms.single_node import SingleNode
-from django_redlock.core.flow.requests import Batch, BlockThenEval, EvalScript, Fault
+from django_redlock.core.flow.requests import Batch, BlockThenEval, EvalScript, Fault, SetIfAbsent
 from django_redlock.core.flow.scripts import script
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MAX_BLOCK, MUTEX
@@ -33,8 +35,13 @@ class Fed:
         self.flow = flow
         return self.reply(None)
 
-    def acquire(self, wait):
+    def ask(self, wait):
+        """Begin an acquire."""
         return self.begin(self.algorithm.acquire(MUTEX, self.claim, self.now + wait))
+
+    def acquire(self, wait):
+        """Begin an acquire that SET NX does not grant."""
+        return self.ask(wait).reply(None)
 
     def reply(self, reply, after=0.0):
         """Reply to the current request `after` seconds later."""
@@ -70,8 +77,48 @@ def wait_argument(run):
 # ── acquire ──────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize("wait", [0, 60])
+def test_granted_without_a_script(fed, wait):
+    """A free lock takes one SET NX with the value that the script writes, and the lease counts from before it."""
+    fed.ask(wait)
+    run = MUTEX.acquire_request(fed.claim)
+    assert fed.request[:3] == (fed.claim.keys.lock, run.args[0] + b" " + run.args[1], run.args[2])
+    fed.reply(SERVER, after=3)
+    assert fed.result.valid_until == pytest.approx(100 + VALID, abs=1e-9)
+    assert (fed.result.fencing_token, fed.result.since) == (SERVER, 100)
+
+
+def test_quarantine_needs_a_script(fed):
+    """With quarantine, every grant is the script's, which reads the marker."""
+    fed.algorithm.quarantine = standalone_quarantine("redlock", 60)
+    assert isinstance(fed.ask(0).request, EvalScript)
+
+
+def test_fencing_needs_a_script(fed):
+    """With fencing, every grant is the script's, which stores the fencing token."""
+    fed.claim = fed.claim._replace(fencing=True)
+    assert isinstance(fed.ask(0).request, EvalScript)
+
+
+def test_refused_lately(fed):
+    """A lock that was refused takes the script at once, until the script grants it."""
+    fed.acquire(0).reply(fed.refusal(7))
+    assert isinstance(fed.ask(0).request, EvalScript)
+    fed.reply(SERVER)
+    assert isinstance(fed.ask(0).request, SetIfAbsent)
+
+
+def test_refused_locks_are_forgotten(fed, monkeypatch):
+    """The algorithm remembers a bounded number of refused locks."""
+    monkeypatch.setattr(single_node, "MOST_REFUSED", 2)
+    for name in (b"a", b"b", b"c"):
+        fed.claim = fed.claim._replace(keys=keys_for(b"redlock", name))
+        fed.acquire(0).reply(fed.refusal(7))
+    assert len(fed.algorithm._refused) == 1
+
+
 def test_granted(fed):
-    """A grant takes one request, and the lease counts from before the request was sent."""
+    """A grant by the script counts from before the request was sent."""
     fed.acquire(0)
     assert isinstance(fed.request, EvalScript)
     assert (fed.request.script.sha, fed.request.args[0]) == (MUTEX.acquire_script.sha, fed.claim.token)
@@ -83,14 +130,16 @@ def test_granted(fed):
 
 def test_granted_with_fencing(fed):
     """With fencing, the lease has the fencing token that the script returned."""
-    fed.acquire(0).reply([1, 77, SERVER])
+    fed.claim = fed.claim._replace(fencing=True)
+    fed.ask(0).reply([1, 77, SERVER])
     assert fed.result.fencing_token == 77
 
 
 def test_undone_if_nobody_reads_it(fed):
     """Each attempt carries its compensation, which the driver sends when it gives up on the reply."""
-    fed.acquire(0)
-    assert (fed.request.compensate.script, fed.request.compensate.args[0]) == (MUTEX.release_script, fed.claim.token)
+    for request in (fed.ask(0).request, fed.acquire(0).request):
+        compensation = request.compensation()
+        assert (compensation.script, compensation.args[0]) == (MUTEX.release_script, fed.claim.token)
 
 
 def test_refused(fed):
@@ -175,6 +224,22 @@ def test_hand_over_while_the_clock_jumps(fed, jump):
 
 
 # ── faults ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_closed_meanwhile_without_a_script(fed):
+    """After a closed connection the script is sent with the same token, which SET may have written."""
+    fed.ask(0).reply(STALE)
+    assert isinstance(fed.request, EvalScript)
+    assert fed.request.args[0] == fed.claim.token
+    fed.reply(SERVER)
+    assert isinstance(fed.result, Lease)
+
+
+def test_no_reply_without_a_script(fed):
+    """Without a reply to SET NX the result is LockUnavailable, because its compensation may still be in flight."""
+    fed.ask(60)
+    with pytest.raises(LockUnavailable):
+        fed.reply(BROKEN)
 
 
 def test_closed_meanwhile(fed):

@@ -15,6 +15,7 @@ OTHER = b"b" * 24 + b"00000000"
 OWNER = b'{"host":"here"}'
 VALUE = TOKEN + b" " + OWNER
 WAITER = TOKEN[:24] + b" " + OWNER
+RESERVED = b"reserved"  # the value of a mutex that is free, but kept for a waiter
 
 
 class Newer(RedisServer):

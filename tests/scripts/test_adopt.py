@@ -4,7 +4,7 @@ import pytest
 
 from django_redlock.core.flow.scripts import script
 from django_redlock.core.keys import keys_for
-from tests.scripts.conftest import OTHER, OWNER, TOKEN, VALUE
+from tests.scripts.conftest import OTHER, OWNER, RESERVED, TOKEN, VALUE
 
 NEXT = b'{"host":"there"}'
 FOREIGN = b"c" * 24 + b"00000000"
@@ -44,15 +44,16 @@ def test_adopted(adopt, redis, keys, dump):
     assert dump() == state
 
 
-@pytest.mark.parametrize("value", [None, FOREIGN + b" x"], ids=["free", "another's"])
+@pytest.mark.parametrize("value", [None, RESERVED, FOREIGN + b" x"], ids=["free", "reserved", "another's"])
 def test_not_held(adopt, redis, keys, dump, value):
     """A lock of another holder, and a free lock, stay as they are."""
     if value:
         redis.set(keys.lock, value, px=10000)
     state = dump()
     refused, left, time, owner, which = adopt()
-    assert (refused, owner, which) == (0, b"x" if value else b"", 1)
-    assert (3000 < left <= 10000) if value else left == 0
+    held = value not in (None, RESERVED)
+    assert (refused, owner, which) == (0, b"x" if held else b"", 1)
+    assert (3000 < left <= 10000) if held else left == 0
     assert time > 1
     assert dump() == state
 

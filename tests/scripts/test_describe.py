@@ -4,7 +4,7 @@ from hashlib import sha1
 
 import pytest
 
-from tests.scripts.conftest import VALUE
+from tests.scripts.conftest import RESERVED, VALUE
 
 KINDS = {
     "string": lambda redis, key: redis.set(key, VALUE, px=9_000),
@@ -34,10 +34,13 @@ def force_release(call, keys):
     return lambda digest="": call("force_release", (keys.lock,), digest)
 
 
-def test_describe_nothing(describe, dump):
-    """A free lock has no description."""
+def test_describe_nothing(redis, describe, keys, dump):
+    """A free lock has no description, even while it is reserved for a waiter."""
     assert describe() is None
     assert dump() == {}
+    redis.set(keys.lock, RESERVED)
+    redis.zadd(keys.waiters, {b"waits": 9e15})
+    assert describe(1) is None
 
 
 def test_describe(kind, describe, dump):
@@ -83,6 +86,19 @@ def test_force_release_wakes_one(kind, redis, force_release, keys):
     assert force_release() == 1
     assert redis.llen(keys.wake) == 1
     assert 0 < redis.pttl(keys.wake) <= 10_000
+
+
+def test_force_release_reserves(redis, force_release, keys, dump):
+    """A mutex with waiters stays reserved for a tenth of a second, in which it counts as not held."""
+    redis.set(keys.lock, VALUE, px=9_000)
+    redis.zadd(keys.waiters, {b"waits": 9e15})
+    assert force_release() == 1
+    assert 0 < redis.pttl(keys.lock) <= 100
+    redis.set(keys.lock, RESERVED)
+    before = dump()
+    assert force_release() == 0
+    assert force_release("0" * 40) == 0
+    assert dump() == before
 
 
 def test_force_release_of_one_holding(kind, force_release, dump):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.scripts.conftest import OTHER, OWNER, TOKEN, VALUE
+from tests.scripts.conftest import OTHER, OWNER, RESERVED, TOKEN, VALUE
 
 KNOWN = 9
 
@@ -40,6 +40,14 @@ def test_begins(begin, redis, keys, record):
     assert 3000 < redis.pttl(keys.lock) <= 10000
     assert redis.hgetall(record) == {b"fingerprint": b"f", b"token": TOKEN}
     assert 50000 < redis.pttl(record) <= 60000
+
+
+def test_reserved(begin, finish, redis, keys):
+    """A lock that is reserved for a waiter is free."""
+    redis.set(keys.lock, RESERVED)
+    assert begin() > 1
+    redis.set(keys.lock, RESERVED)
+    assert finish() == 1
 
 
 def test_begins_again(begin, dump):

@@ -3,7 +3,7 @@
 import pytest
 from redis.exceptions import ResponseError
 
-from tests.scripts.conftest import OTHER, OWNER, TOKEN, VALUE, WAITER
+from tests.scripts.conftest import OTHER, OWNER, RESERVED, TOKEN, VALUE, WAITER
 
 DAY = 86_400_000
 
@@ -73,20 +73,25 @@ def test_beginning_of_a_token(redis, acquire, keys):
 
 
 def test_newcomers_yield(redis, acquire, keys):
-    """A newcomer with time to wait is listed behind the waiters of a free lock."""
+    """A newcomer with time to wait is listed behind the waiters of a reserved lock, and gets it later."""
+    redis.set(keys.lock, RESERVED, px=60_000)
     redis.zadd(keys.waiters, {b"woken": micros(redis) // 1000 + 5_000})
-    assert acquire(wait=6_000)[:2] == [0, 100]
-    assert not redis.exists(keys.lock)
+    refused, left, _, owner = acquire(wait=6_000)
+    assert (refused, owner) == (0, b"")
+    assert 30_000 < left <= 60_000
+    assert redis.get(keys.lock) == RESERVED
     assert set(redis.zrange(keys.waiters, 0, -1)) == {b"woken", WAITER}
-    assert acquire(OTHER, wait=-6_000) > 0
+    assert acquire(TOKEN[:-1] + b"1", wait=-6_000) > 0
+    assert 0 < redis.pttl(keys.lock) <= 10_000
 
 
 def test_newcomers_do_not_yield(redis, acquire, keys):
-    """A newcomer takes a free lock if it can't wait, or if the waiters' entries have expired."""
+    """A newcomer takes a reserved lock if it can't wait, and any other free lock, even if there are waiters."""
+    redis.set(keys.lock, RESERVED, px=60_000)
     redis.zadd(keys.waiters, {b"woken": micros(redis) // 1000 + 5_000})
     assert acquire(wait=0) > 0
+    assert 0 < redis.pttl(keys.lock) <= 10_000
     redis.delete(keys.lock)
-    redis.zadd(keys.waiters, {b"woken": micros(redis) // 1000 - 1})
     assert acquire(OTHER, wait=6_000) > 0
 
 

@@ -5,7 +5,7 @@ from redis.exceptions import ResponseError
 
 from django_redlock.core.flow.scripts import script
 from django_redlock.core.keys import keys_for
-from tests.scripts.conftest import OTHER, TOKEN, VALUE
+from tests.scripts.conftest import OTHER, RESERVED, TOKEN, VALUE
 
 DAY = 86_400_000
 
@@ -42,10 +42,13 @@ def test_extend_keeps_the_fence(redis, extend, keys):
     assert redis.pttl(keys.fence) > DAY - 5_000
 
 
-def test_extend_nothing(redis, extend, dump):
-    """A free lock is not created by an extension."""
+def test_extend_nothing(redis, extend, keys, dump):
+    """A free lock is not created by an extension, and a reserved lock stays reserved."""
     assert extend(10_000) == 0
     assert dump() == {}
+    redis.set(keys.lock, RESERVED, px=5_000)
+    assert extend(10_000) == 0
+    assert redis.pttl(keys.lock) <= 5_000
 
 
 def test_extend_of_another(redis, extend, keys, dump):
@@ -93,6 +96,18 @@ def test_release_of_another(redis, release, keys, dump):
     assert dump() == before
 
 
+def test_release_reserves(redis, release, keys, dump):
+    """A lock with waiters stays reserved for a tenth of a second, in which it counts as not held."""
+    redis.set(keys.lock, VALUE, px=10_000)
+    redis.zadd(keys.waiters, {b"waits": 9e15})
+    release()
+    assert 0 < redis.pttl(keys.lock) <= 100
+    redis.set(keys.lock, RESERVED)
+    before = dump()
+    assert release() == 0
+    assert dump() == before
+
+
 def test_release_wakes_one(redis, release, keys):
     """One wake-up is written for a few seconds, and never two."""
     redis.zadd(keys.waiters, {b"waits": 9e15, b"waits too": 9e15})
@@ -130,7 +145,7 @@ def test_wrong_type(redis, request, keys, script):
 
 def test_out_of_memory(redis, extend, release, keys, dump, full):
     """A server that is out of memory extends, releases and wakes, because Redis lets a script go on after its first
-    write.
+    write. It does not reserve the lock.
     """
     redis.set(keys.lock, VALUE, px=10_000)
     redis.zadd(keys.waiters, {b"waits": 9e15})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.scripts.conftest import OTHER, OWNER, TOKEN, VALUE
+from tests.scripts.conftest import OTHER, OWNER, RESERVED, TOKEN, VALUE
 
 NEXT = b'{"host":"here","thread":"next"}'
 FOREIGN = b"c" * 24 + b"00000000"
@@ -47,7 +47,9 @@ def test_late_repetition(hand_over, redis, keys):
     assert redis.pttl(keys.lock) > 30_000
 
 
-@pytest.mark.parametrize(("value", "answer"), [(None, 0), (FOREIGN + b" x", -1)], ids=["free", "another's"])
+@pytest.mark.parametrize(
+    ("value", "answer"), [(None, 0), (RESERVED, 0), (FOREIGN + b" x", -1)], ids=["free", "reserved", "another's"]
+)
 def test_not_held(hand_over, redis, keys, dump, value, answer):
     """A lock of another holder, and a free lock, stay as they are."""
     if value:
@@ -82,7 +84,11 @@ def test_tells_out_of_memory(call, redis, keys, full):
     assert 5000 < redis.pttl(keys.lock) <= 10000
 
 
-@pytest.mark.parametrize(("value", "answer"), [(None, 0), (OTHER + b" " + OWNER, -1)], ids=["free", "another's"])
+@pytest.mark.parametrize(
+    ("value", "answer"),
+    [(None, 0), (RESERVED, 0), (OTHER + b" " + OWNER, -1)],
+    ids=["free", "reserved", "another's"],
+)
 def test_tells_nobody(call, redis, keys, dump, value, answer):
     """mutex_set_owner leaves another holder's lock as it is."""
     if value:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.scripts.conftest import OTHER, OWNER, TOKEN, VALUE
+from tests.scripts.conftest import OTHER, OWNER, RESERVED, TOKEN, VALUE
 
 RUNNING = TOKEN + b' {"host":"here","state":"running"}'
 DONE = TOKEN + b' {"host":"here","state":"done"}'
@@ -16,7 +16,11 @@ def test_extends(call, redis, keys, before, after):
     assert after - 5000 < redis.pttl(keys.lock) <= after
 
 
-@pytest.mark.parametrize(("value", "answer"), [(None, 0), (OTHER + b" " + OWNER, -1)], ids=["free", "another's"])
+@pytest.mark.parametrize(
+    ("value", "answer"),
+    [(None, 0), (RESERVED, 0), (OTHER + b" " + OWNER, -1)],
+    ids=["free", "reserved", "another's"],
+)
 def test_not_held(call, redis, keys, dump, value, answer):
     """A lock of another holder, and a free lock, stay as they are."""
     if value:

@@ -19,7 +19,7 @@ from .roles import Candidate, HandingThread, PeriodicThread
 from .scenario import Setting, Violation, play
 
 # The share of each algorithm, and of each kind of lock, in the seeds.
-ALGORITHMS = *4 * ("quorum",), *3 * ("single",), "cluster", *3 * ("replicas",)
+ALGORITHMS = *4 * ("quorum",), *3 * ("single",), *2 * ("unguarded",), "cluster", *3 * ("replicas",)
 HANDLES = MUTEX, STRIPED  # every second run uses `Lock` itself
 ROLES = HandingThread, Candidate, PeriodicThread  # half of the runs with mutexes
 WATCHED = 4  # every fourth run has an onlooker, which takes a third more time
@@ -38,9 +38,12 @@ KINDS = (
 def runs(algorithm: str, primitive: Primitive) -> bool:
     """Whether an algorithm is simulated with this kind of lock.
 
-    A cluster differs from a single node only for multilocks.
+    A cluster differs from a single node only for multilocks, a node without quarantine for mutexes (SET NX).
     """
-    return primitive is not FAIR if algorithm == "quorum" else algorithm != "cluster" or primitive is MULTILOCK
+    if algorithm == "quorum":
+        return primitive is not FAIR
+    few = {"cluster": (MULTILOCK,), "unguarded": (MUTEX, MULTILOCK)}.get(algorithm)
+    return few is None or primitive in few
 
 
 def attempt(seed: int, algorithm: str, kind: str) -> tuple[int, str]:

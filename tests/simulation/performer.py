@@ -15,20 +15,29 @@ from django_redlock.core.flow.requests import (
     Fault,
     Flow,
     SendToAll,
+    SetIfAbsent,
     Sleep,
 )
+from django_redlock.core.flow.scripts import Script
 from django_redlock.core.waiting.waiters import AwaitTurn
 from django_redlock.errors import LockError
 
 from .network import Connection, Network, Then
-from .requests import Acknowledged, Awaited, Blocked, Request, Runs
+from .requests import Acknowledged, Awaited, Blocked, Once, Request, Runs
 from .servers import Server, Slots
 
 NEVER = float("inf")
+TRANSACTION = b"""
+local done = redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')
+local now = redis.call('TIME')
+return done and now[1] * 1000000 + now[2]
+"""
 
 
 class Performer:
     """A client's side of the network. ``later(event)`` runs an event when the client is not paused."""
+
+    transaction = TRANSACTION
 
     def __init__(
         self, network: Network, servers: Sequence[Server], who: str, timeout: float, later: Callable[[Then, Any], None]
@@ -120,6 +129,13 @@ class Performer:
     def _run(self, run: EvalScript, then: Then) -> None:
         node = self._place(run.keys[0], run.node)
         self.ask(node, (run,), b"", partial(_only, then))
+
+    def _set(self, request: SetIfAbsent, then: Then) -> None:
+        """Run SET NX and TIME in one step, as the client's transaction does."""
+        node = self._place(request.key, request.node)
+        script, args = Script.made("transaction", self.transaction, 1, 2), (request.value, request.ttl_ms)
+        run = EvalScript(script, (request.key,), args, node, request.compensation)
+        self.send(Once(self, self.connect(node), partial(_only, then), node, (run,), b"", None))
 
     def _sleep(self, request: Sleep, then: Then) -> None:
         self.world.after(request.seconds, then, None)
@@ -237,6 +253,7 @@ def _only(then: Then, reply: Any) -> None:
 
 _KINDS: dict[type, Callable[[Performer, Any, Then], None]] = {
     EvalScript: Performer._run,
+    SetIfAbsent: Performer._set,
     Batch: Performer._batch,
     Sleep: Performer._sleep,
     SendToAll: Performer._together,

@@ -40,7 +40,7 @@ end
 
 local function live(key)
   local ending = ends[key]
-  if ending and ending <= millis then drop(key) end
+  if ending and ending < millis then drop(key) end
   return data[key]
 end
 
@@ -218,6 +218,13 @@ function commands.RPUSH(key, value)
   wrote(key)
   hooks.pushed(key)
   return #items
+end
+
+function commands.LPOP(key)
+  local list = typed(key, 'list')
+  local first = list and table.remove(list.items, 1)
+  if first then taken(key, list.items) end
+  return first or false
 end
 
 -- ── the server ──────────────────────────────────────────────────────────────────────────────────

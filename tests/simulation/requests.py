@@ -116,14 +116,14 @@ class Runs(Request):
         connection = self.performer.connect(self._node, self._family)
         heard = partial(_doubt, then, fault)
         args = self.performer, connection, heard, self._node, self._runs, self._family, self._certain
-        self.performer.send(Repeated(*args))
+        self.performer.send(Once(*args))
 
     def certain(self) -> bool:
         return self._certain is not None and self._certain()
 
 
-class Repeated(Runs):
-    """A retry on a new connection. There is no second retry."""
+class Once(Runs):
+    """Scripts that are not sent again: a retry on a new connection, or SET NX, after which the flow sends a script."""
 
     __slots__ = ()
 

@@ -36,10 +36,10 @@ from .roles import virtual_elections
 from .servers import Server, Slots
 from .world import Clock, World
 
-DURATION = {"quorum": 5.0, "single": 5.0, "cluster": 5.0, "replicas": 12.0}  # a promotion pauses grants
+DURATION = {"replicas": 12.0}  # seconds; 5 with the other algorithms. A promotion pauses grants
 FORGETS = "all", "old", "none"
-MEMORY = {"cluster": ("all",)}  # a cluster has no quarantine, so a loss of data would grant locks twice
-ONE = {"single": SingleNode, "cluster": Cluster}  # algorithms in which a single node decides
+MEMORY = {"cluster": ("all",), "unguarded": ("all",)}  # without a quarantine, a loss of data grants locks twice
+ONE = {"single": SingleNode, "unguarded": SingleNode, "cluster": Cluster}  # algorithms in which a single node decides
 ALONE = "mutex", *SEVERAL  # kinds with one holder per name
 RATE = 0.004  # deviation of a clock's rate; two clocks differ by less than the allowed drift
 
@@ -82,9 +82,9 @@ class Scenario(RoleChecks):
         self.alone = setting.primitive.kind in ALONE
         chance = self.world.random
         several = (3, 3, 5) if setting.primitive.limit == 1 else (2, 3, 4, 5)  # five take twice as long as three
-        count = {"quorum": chance.choice(several), "replicas": chance.choice((2, 3, 4)), "single": 1, "cluster": 3}
+        count = {"quorum": chance.choice(several), "replicas": chance.choice((2, 3, 4)), "cluster": 3}
         self.ttl = chance.uniform(0.8, MAX_TTL)
-        self.duration = DURATION[setting.algorithm]
+        self.duration = DURATION.get(setting.algorithm, 5.0)
         slow, cut, twice = (chance.choice(some) for some in ((0.0, 0.02, 0.1), (0.0, 0.02), (0.0, 0.02, 0.1)))
         if setting.slow is not None:
             slow = setting.slow
@@ -96,7 +96,7 @@ class Scenario(RoleChecks):
         # it because nothing is granted for longer than the servers' clocks differ.
         self.servers: list[Server] = [
             kind(self.world, f"node-{index}", self._rate(), chance.uniform(-APART, APART) + 1.8e9)
-            for index in range(count[setting.algorithm])
+            for index in range(count.get(setting.algorithm, 1))
         ]
         members = [server for server in self.servers if isinstance(server, Member)]
         self.replicas = ReplicaSet(self.world, members) if members else None
@@ -126,9 +126,12 @@ class Scenario(RoleChecks):
     def _process(self, name: str) -> list[Client]:
         clock = Clock(self.world, self._rate(), self.world.random.uniform(0, 1e5))
         process = Process(self.world, name, clock, self._algorithm(clock), self._performer)
-        threads = range(self.world.random.choice((1, 3, 5) if self.setting.algorithm == "single" else (1, 2)))
+        threads = range(self.world.random.choice((1, 3, 5) if self._on_one_server() else (1, 2)))
         each = [self.setting.threads(process, f"{name}.{index}", self, self.ttl, self._side(name)) for index in threads]
         return cast("list[Client]", each)
+
+    def _on_one_server(self) -> bool:
+        return ONE.get(self.setting.algorithm) is SingleNode
 
     def _performer(self, name: str, later: Callable[..., None]) -> Performer:
         servers: Sequence[Server] = self.servers if self.replicas is None else View(self.world, self.replicas)
@@ -152,7 +155,7 @@ class Scenario(RoleChecks):
     def _algorithm(self, clock: Clock) -> Algorithm:
         guard = (
             standalone_quarantine("sim", MAX_TTL)
-            if self.setting.quarantine and self.setting.algorithm != "cluster"
+            if self.setting.quarantine and self.setting.algorithm not in MEMORY
             else None
         )
         if self.setting.make is not None:
@@ -208,7 +211,7 @@ class Scenario(RoleChecks):
         Tokens of permits that are requested at the same time may arrive in any order. Tokens without fencing also grow
         on a single server, because they come from its clock.
         """
-        if not claim.fencing and not (self.setting.handles and self.setting.algorithm == "single"):
+        if not claim.fencing and not (self.setting.handles and self._on_one_server()):
             return
         for name in held(claim):
             last = self._tokens.get(name, 0)

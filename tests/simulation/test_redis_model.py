@@ -12,7 +12,7 @@ import redis
 
 from django_redlock.core.algorithms.quarantine import standalone_quarantine
 from django_redlock.core.flow.requests import EvalScript, Fault
-from django_redlock.core.flow.scripts import script
+from django_redlock.core.flow.scripts import Script, script
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MUTEX, RLOCK, SEMAPHORE
 from django_redlock.core.primitives.fair import FAIR, READ, WRITE
@@ -80,6 +80,12 @@ def runs(chance: random.Random) -> EvalScript:
     )
 
 
+def lasting(run: EvalScript) -> EvalScript:
+    """Returns the request with a longer reservation, which does not end between the clock's reading and the script."""
+    source = run.script.source.replace(b"'reserved', 'PX', 100", b"'reserved', 'PX', 60000")
+    return run._replace(script=Script.made(run.script.name, source, run.script.keys, run.script.args))
+
+
 def timed(client: redis.Redis, *command: Any) -> tuple[int, Any]:
     """Run ``command``. Returns the server's clock in microseconds at that moment, and the reply or the error."""
     transaction = client.pipeline().time()
@@ -121,7 +127,7 @@ def test_replies_and_state_agree(own_redis: Any, kind: str, monkeypatch: pytest.
         client.flushall()
         model = Model(clock, lambda section: b"# %b\r\nmaster_replid:%b\r\n" % (section, replid.encode()))
         for step in range(40):
-            run = runs(chance)
+            run = lasting(runs(chance))
             now, theirs = timed(client, "EVAL", run.script.source, len(run.keys), *run.keys, *run.args)
             theirs = _where.sub("", str(theirs)) if isinstance(theirs, redis.ResponseError) else theirs
             ours = model.run(run.script, run.keys, run.args)

@@ -10,7 +10,8 @@ import pytest
 
 from django_redlock.core import values
 from django_redlock.core.algorithms import redlock, single_node
-from django_redlock.core.flow.requests import Batch, Fault, Sleep
+from django_redlock.core.algorithms.single_node import SingleNode
+from django_redlock.core.flow.requests import Batch, EvalScript, Fault, SetIfAbsent, Sleep
 from django_redlock.core.flow.scripts import Script, script
 from django_redlock.core.lock_info import LockInfo
 from django_redlock.core.locks.renewed_lease import RenewedLease
@@ -90,7 +91,8 @@ def rewritten(name: str, line: str, wrong: str) -> Script:
 @pytest.mark.parametrize("algorithm", ["quorum", "single", "replicas"])
 def test_it_finds_a_multilock_of_which_some_names_are_taken(algorithm: str) -> None:
     """If a multilock is granted when only its last name is free, it takes other names from their holders."""
-    wrong = rewritten("multi_acquire", "if another or not turn then", "if i == number and (another or not turn) then")
+    another = "if held[i] and string.sub(held[i], 1, #token) ~= token then"
+    wrong = rewritten("multi_acquire", another, another.replace("if ", "if i == number and "))
     said = found(Setting(algorithm, MULTILOCK._replace(acquire_script=wrong)), 50)
     assert "both hold" in said or "is not above" in said  # the loser may get its grant after the lease
 
@@ -100,6 +102,45 @@ def test_it_finds_a_request_that_must_not_come_twice() -> None:
     another = "held and string.sub(held, 1, #ARGV[1]) ~= ARGV[1]"
     wrong = rewritten("mutex_acquire", another, "held")
     assert "left over" in found(Setting("single", MUTEX._replace(acquire_script=wrong), calm=True), 100)
+
+
+class WithoutNX(Performer):
+    """Sends SET without NX."""
+
+    transaction = Performer.transaction.replace(b", 'NX'", b"")
+
+
+def test_it_finds_a_set_that_overwrites() -> None:
+    """SET without NX takes a lock from its holder."""
+    assert "both hold" in found(Setting("unguarded", performer=WithoutNX), 50)
+
+
+class TimeBefore(Performer):
+    """Reads the server's clock when the transaction is sent."""
+
+    def perform(self, request: Any, then: Then) -> None:
+        micros = self._servers[0].clock.micros()
+
+        def early(reply: Any) -> None:
+            then(micros if type(reply) is int else reply)
+
+        super().perform(request, early if type(request) is SetIfAbsent else then)
+
+
+def test_it_finds_a_clock_that_is_read_too_early() -> None:
+    """The fencing token is the time of the SET: the time of the request may be before the previous grant."""
+    assert "is not above" in found(HANDLES._replace(algorithm="unguarded", performer=TimeBefore), 400)
+
+
+def test_it_finds_a_repetition_with_another_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script with another token than the SET before it is refused by the grant of the SET."""
+
+    def renamed(self: SingleNode, primitive: Any, claim: Any, wait: int) -> EvalScript:
+        return acquire_request(self, primitive, claim.next_attempt(self.clock()), wait)
+
+    acquire_request = SingleNode._acquire_request
+    monkeypatch.setattr(SingleNode, "_acquire_request", renamed)
+    assert "left over" in found(Setting("unguarded", calm=True), 100)
 
 
 @pytest.mark.parametrize("algorithm", ["quorum", "single", "replicas"])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..flow.replies import fault_error, parse_reply, read_outcome, server_time
+from ..flow.replies import fault_error, is_grant, parse_reply, read_outcome, server_time
 from ..flow.requests import Batch, Block, BlockThenEval, EvalAndWait, EvalScript, Fault, Flow, Sleep
 from ..flow.scripts import Script, script
 from ..keys import Keys
@@ -21,6 +21,7 @@ LAST_TRY = -1  # the argument `wait` of the last try, after which a refused clie
 MIN_WAIT_SECONDS = 0.05  # with less time left, a refused client does not queue again
 FAILOVER_SECONDS = 30.0  # how long a waiter retries a store that does not reply, since it may fail over
 RETRY_SECONDS = 0.05, 0.2  # pause between two such tries, drawn at random
+MOST_REFUSED = 1000  # locks of which an algorithm remembers that they were refused
 _DESCRIBE = script("describe")
 
 
@@ -158,15 +159,17 @@ def retry_until_served(
     return reply
 
 
-class SingleNode(NamedTuple):
+class SingleNode:
     """The algorithm for one node. All methods return flows (generators of requests).
 
     ``clock`` returns monotonic seconds. ``quarantine``: the script put before acquire scripts; ``None`` for no
     quarantine.
     """
 
-    clock: Callable[[], float]
-    quarantine: Quarantine | None = None
+    def __init__(self, clock: Callable[[], float], quarantine: Quarantine | None = None) -> None:
+        self.clock = clock
+        self.quarantine = quarantine
+        self._refused: set[bytes] = set()  # the locks whose last first try was refused, only to save requests
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
         """Acquire the lock, retrying after each wake-up until ``deadline`` (monotonic seconds).
@@ -179,7 +182,7 @@ class SingleNode(NamedTuple):
         clock = self.clock
         start, asked = clock(), 0.0
         wait = primitive.waiter_ttl_ms if deadline > start else 0
-        reply = yield from run_idempotent(self._acquire_request(primitive, claim, wait))
+        reply = yield from self._first_try(primitive, claim, wait)
         while True:
             reply = unwrap_reply(reply)
             if isinstance(reply, Fault) and (asked or reply.migrating):
@@ -218,6 +221,26 @@ class SingleNode(NamedTuple):
                 reply = (yield from run_idempotent(again)) if reply.stale else reply
             else:
                 start = _granted_after(outcome, server_time(reply), asked, start)
+
+    def _first_try(self, primitive: Primitive, claim: Claim, wait: int) -> Flow[Any]:
+        """Acquire the lock with SET NX, or with the script if that does not grant it. Returns the reply or a `Fault`.
+
+        The script alone lists waiters and knows a lock that is reserved for a waiter. A lock that was refused lately
+        is probably still contended: the script is sent at once.
+        """
+        lock, refused = claim.keys.lock, self._refused
+        plain = None if self.quarantine or lock in refused else primitive.set_request(claim)
+        reply = (yield plain) if plain else None
+        if reply is not None and not (isinstance(reply, Fault) and reply.stale):
+            return reply
+        reply = yield from run_idempotent(self._acquire_request(primitive, claim, wait))
+        if is_grant(reply):
+            refused.discard(lock)
+        elif primitive.plain:
+            if len(refused) >= MOST_REFUSED:
+                refused.clear()
+            refused.add(lock)
+        return reply
 
     def _retry_until_served(
         self, primitive: Primitive, claim: Claim, fault: Fault, deadline: float

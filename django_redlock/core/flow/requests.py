@@ -37,6 +37,21 @@ class EvalScript(NamedTuple):
         return EvalScript(self.script, self.keys, self.args, node, self.compensation)
 
 
+class SetIfAbsent(NamedTuple):
+    """A request: set ``key`` to ``value`` for ``ttl_ms`` milliseconds if it is absent, and read the server's clock.
+
+    The server does both at the same moment. The reply is the clock in µs if the key was set, ``None`` if it exists, and
+    a `Fault` if the server did not reply. ``None`` also stands for any other reply, such as an error: the key may have
+    been set then. ``node`` and ``compensation``: as in `EvalScript`.
+    """
+
+    key: bytes
+    value: bytes
+    ttl_ms: bytes
+    node: int = 0
+    compensation: Callable[[], EvalScript] | None = None
+
+
 class BlockThenEval(NamedTuple):
     """A request: block on the list ``wake_key`` for at most ``seconds``, then run ``script_call``, in one round trip.
 

@@ -12,6 +12,7 @@ local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'none' then return false end
 local left = redis.call('PTTL', KEYS[1])
 local value = kind == 'string' and redis.call('GET', KEYS[1]) or ''
+if value == 'reserved' then return false end -- for a waiter: see free_mutex in fair_queue
 local beside = redis.pcall('EXISTS', WAITERS)
 if kind == 'string' and #value <= LONGEST and beside == 0 then return {value, left} end
 local clock = redis.call('TIME')

@@ -6,6 +6,7 @@
 -- Returns as mutex_acquire. Also refused while another waiter is first in the queue; the lease left is then the time
 --   until that waiter counts as gone.
 local held = redis.call('GET', KEYS[1])
+if held == 'reserved' then held = false end -- for a waiter: see free_mutex in fair_queue
 local clock = redis.call('TIME')
 local micros, wait = clock[1] * 1000000 + clock[2], tonumber(ARGV[5])
 local place = 'w ' .. string.sub(ARGV[1], 1, -9) .. ' ' .. ARGV[2] -- the same for all attempts of one acquire

@@ -68,19 +68,24 @@ local function wake_line(free, lock)
 end
 
 -- Wake one waiter of a lock without a fair queue. If the list already has a wake-up, no waiter is blocked on the list,
--- and a second wake-up is not needed; `absent`: the list is known to be empty. If the push fails, the lock is free
--- anyway, and waiters try again after a while.
-local function wake_one(lock, absent)
-  local wake = lock .. ':wake'
-  if absent or redis.pcall('EXISTS', wake) == 0 then
-    redis.pcall('RPUSH', wake, '1')
-    redis.pcall('PEXPIRE', wake, 10000)
+-- and a second wake-up is not needed. If the push fails, the lock is free anyway, and waiters try again after a while.
+local function wake_one(lock)
+  local length = redis.pcall('RPUSH', lock .. ':wake', '1')
+  if length == 1 then
+    redis.pcall('PEXPIRE', lock .. ':wake', 10000)
+  elseif type(length) == 'number' then
+    redis.pcall('LPOP', lock .. ':wake')
   end
 end
 
--- Wake the first waiters of a lock with waiters, with or without a fair queue. Usually there is neither a fair queue nor
--- a wake-up in the list.
-local function wake_next(free, lock)
-  local neither = redis.pcall('EXISTS', lock .. ':line', lock .. ':wake') == 0
-  if neither or not wake_line(free, lock) then wake_one(lock, neither) end
+-- Free a mutex and wake its first waiters. `queues`: how many of the keys `waiters` and `line` exist. A mutex with
+-- waiters is free, but stays reserved for 100 ms: only waiters, and clients that can't wait, may acquire it, so that no
+-- newcomer overtakes the waiter that was woken.
+local function free_mutex(lock, queues)
+  if queues ~= 1 and queues ~= 2 then -- no waiters, or a key is on another server: see mutex_extend
+    redis.call('DEL', lock)
+    return
+  end
+  if redis.pcall('SET', lock, 'reserved', 'PX', 100).err then redis.call('DEL', lock) end -- a full server
+  if queues == 1 or not wake_line(true, lock) then wake_one(lock) end
 end

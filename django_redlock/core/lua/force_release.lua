@@ -5,7 +5,7 @@
 --   empty: release whatever is held now)
 -- Returns 1 released, 0 not held, -1 another holder has it now.
 local kind = redis.call('TYPE', KEYS[1]).ok
-if kind == 'none' then return 0 end
+if kind == 'none' or kind == 'string' and redis.call('GET', KEYS[1]) == 'reserved' then return 0 end
 local one -- the only holder to release, of several
 if ARGV[1] ~= '' then
   local holders = kind == 'string' and {redis.call('GET', KEYS[1])}
@@ -20,6 +20,11 @@ if ARGV[1] ~= '' then
     if not one then return -1 end
   end
 end
+local queues = redis.pcall('EXISTS', KEYS[1] .. ':waiters', KEYS[1] .. ':line')
+if kind == 'string' then
+  free_mutex(KEYS[1], queues)
+  return 1
+end
 if one then redis.call('HDEL', KEYS[1], one) else redis.call('DEL', KEYS[1]) end
-if redis.pcall('EXISTS', KEYS[1] .. ':waiters') == 1 then wake_next(not one, KEYS[1]) end
+if queues ~= 0 and not wake_line(not one, KEYS[1]) then wake_one(KEYS[1]) end
 return 1

@@ -14,9 +14,8 @@ wait = math.abs(wait)
 local held, which = {}, nil
 for i = 1, number do
   held[i] = redis.call('GET', KEYS[4 * i - 3])
-  local another = held[i] and string.sub(held[i], 1, #token) ~= token
-  local turn = held[i] or queued or wait == 0 or redis.call('ZCOUNT', KEYS[4 * i - 2], now, '+inf') == 0
-  if another or not turn then which = which or i end
+  if held[i] == 'reserved' and (queued or wait == 0) then held[i] = false end -- as in mutex_acquire
+  if held[i] and string.sub(held[i], 1, #token) ~= token then which = which or i end
 end
 
 -- Remove the waiter from all locks except the lock that refused. Pass on the wake-ups of free locks.
@@ -35,7 +34,6 @@ if which then
     redis.call('ZADD', KEYS[4 * which - 2], now + wait, waiter)
     redis.call('PEXPIRE', KEYS[4 * which - 2], wait + 1000)
   end
-  if not held[which] then return {0, 100, micros, '', which} end -- free, but a waiter has been woken
   return {0, redis.call('PTTL', KEYS[4 * which - 3]), micros, string.match(held[which], ' (.*)$') or '', which}
 end
 

@@ -8,6 +8,7 @@ local micros = clock[1] * 1000000 + clock[2]
 local adopted = {}
 for i = 1, number do
   local held = redis.call('GET', KEYS[4 * i - 3])
+  if held == 'reserved' then held = false end -- for a waiter: see free_mutex in fair_queue
   local by = held and string.sub(held, 1, #token)
   adopted[i] = by == token
   if by ~= token and by ~= ARGV[7] then

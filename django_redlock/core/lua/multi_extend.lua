@@ -5,6 +5,7 @@
 local absent = false
 for _, key in ipairs(KEYS) do
   local held = redis.call('GET', key)
+  if held == 'reserved' then held = false end
   if held and string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then return -1 end
   absent = absent or not held
 end

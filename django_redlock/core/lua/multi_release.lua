@@ -11,8 +11,7 @@ for _, lock in ipairs(KEYS) do
     if keep > 0 then
       redis.call('PEXPIRE', lock, keep)
     else
-      redis.call('DEL', lock)
-      if redis.pcall('EXISTS', lock .. ':waiters') == 1 then wake_next(true, lock) end
+      free_mutex(lock, redis.pcall('EXISTS', lock .. ':waiters', lock .. ':line'))
     end
   end
 end

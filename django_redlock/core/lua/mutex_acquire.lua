@@ -4,31 +4,24 @@
 --   wait: ms for which a refused client is listed as a waiter. 0: not listed; negative: was listed before; -1: the last
 --   try, after which the client is no longer listed
 -- Returns the server's time in µs, which is the fencing token too; with fencing {1, fencing token, time};
---   refused {0, lease left in ms, time, owner of the holder}. A newcomer that can wait is also refused for 100 ms while
---   a free lock has waiters: a waiter has been woken, and the newcomer must not overtake that waiter.
-local wait, value = tonumber(ARGV[5]), ARGV[1] .. ' ' .. ARGV[2]
+--   refused {0, lease left in ms, time, owner of the holder}. A newcomer that can wait is also refused while the lock
+--   is reserved for a waiter that was woken: see free_mutex in fair_queue.
+local wait = tonumber(ARGV[5])
 local queued = wait < 0
-wait = math.abs(wait)
 local function waiter() -- the same for all attempts of one acquire
   return string.sub(ARGV[1], 1, -9) .. ' ' .. ARGV[2]
 end
 
-local granted
-if queued then -- this client has been woken: usually the lock is free
-  redis.call('ZREM', KEYS[2], waiter())
-  granted = redis.call('SET', KEYS[1], value, 'PX', ARGV[3], 'NX')
-end
-local held = not granted and redis.call('GET', KEYS[1])
+if queued then redis.call('ZREM', KEYS[2], waiter()) end
+local held = redis.call('GET', KEYS[1])
+if held == 'reserved' and (queued or wait == 0) then held = false end
 local now = redis.call('TIME')
 local micros = now[1] * 1000000 + now[2]
-local millis = math.floor(micros / 1000)
-local another = held and string.sub(held, 1, #ARGV[1]) ~= ARGV[1]
--- Usually there are no waiters, and EXISTS takes a third of the time of ZCOUNT.
-local turn = held or queued or wait == 0 or redis.call('EXISTS', KEYS[2]) == 0
-  or redis.call('ZCOUNT', KEYS[2], millis, '+inf') == 0
 
-if another or not turn then
+if held and string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then
+  wait = math.abs(wait)
   if wait > 1 then
+    local millis = math.floor(micros / 1000)
     -- Not at the first try, which is part of most hand-overs. A wake-up that a dead waiter did not receive makes the
     -- next waiter try twice.
     if queued then redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', millis) end
@@ -38,14 +31,13 @@ if another or not turn then
     end
     redis.call('PEXPIRE', KEYS[2], wait + 1000)
   end
-  if not held then return {0, 100, micros, ''} end
   local space = string.find(held, ' ', 1, true) -- the text before it is the holder's secret token
   return {0, redis.call('PTTL', KEYS[1]), micros, space and string.sub(held, space + 1) or ''}
 end
 
 -- A repeated request may arrive after an extension: it does not shorten the lease.
 local ttl = held and math.max(redis.call('PTTL', KEYS[1]), ARGV[3]) or ARGV[3]
-if not granted then redis.call('SET', KEYS[1], value, 'PX', ttl) end
+redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ttl)
 if ARGV[4] ~= '1' then return micros end
 local fence = math.max(micros, (tonumber(redis.call('GET', KEYS[3])) or 0) + 1)
 redis.call('SET', KEYS[3], string.format('%.0f', fence), 'PX', 86400000)

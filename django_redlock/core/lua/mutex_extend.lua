@@ -4,7 +4,7 @@
 -- ARGV 1 token  2 ttl in ms  3 fencing (1 or 0)
 -- Returns 1 extended, 0 not held, -1 held by another token.
 local held = redis.call('GET', KEYS[1])
-if not held then return 0 end
+if not held or held == 'reserved' then return 0 end
 if string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then return -1 end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 if ARGV[3] == '1' then redis.pcall('PEXPIRE', KEYS[1] .. ':fence', 86400000) end

@@ -4,7 +4,7 @@
 -- Returns the server's time in µs, which is the fencing token too; with fencing {1, fencing token, time};
 --   0 not held, -1 held by another token.
 local held = redis.call('GET', KEYS[1])
-if not held then return 0 end
+if not held or held == 'reserved' then return 0 end
 local token = string.sub(held, 1, #ARGV[1])
 if token ~= ARGV[5] and token ~= ARGV[1] then return -1 end
 local now = redis.call('TIME')

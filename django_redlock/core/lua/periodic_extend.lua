@@ -3,7 +3,7 @@
 -- ARGV 1 token  2 ttl in ms  3 fencing (1 or 0)
 -- Returns 1 extended, 0 not held, -1 held by another token.
 local held = redis.call('GET', KEYS[1])
-if not held then return 0 end
+if not held or held == 'reserved' then return 0 end
 if string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then return -1 end
 -- A write in any case: after a script that only reads, WAIT counts replicas that have confirmed earlier writes.
 redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2])))

@@ -15,11 +15,15 @@ local locks = {}
 for key = 1, last, 4 do locks[#locks + 1] = KEYS[key] end
 local held, chosen, free = redis.call('MGET', unpack(locks)), nil, 0
 for i, value in ipairs(held) do
-  if not value then free = free + 1 elseif string.sub(value, 1, #token) == token then chosen = i end
+  if not value or value == 'reserved' then -- see free_mutex in fair_queue
+    held[i], free = false, free + 1
+  elseif string.sub(value, 1, #token) == token then
+    chosen = i
+  end
 end
 for i = 1, chosen and 0 or #locks do
-  -- GET fails for a key of another type, which MGET reports as absent.
-  if not held[i] and not redis.call('GET', locks[i]) then
+  if not held[i] then
+    redis.call('GET', locks[i]) -- fails for a key of another type, which MGET reports as absent
     -- Waiters have been woken for free locks. A newcomer gets a lock only if there are more free locks than waiters.
     if queued or wait == 0 or redis.call('ZCOUNT', KEYS[4 * i - 2], now, '+inf') < free then
       chosen = i

@@ -10,7 +10,7 @@ for key = 1, #KEYS, 3 do
   if redis.call('ZREM', waiters, ARGV[1]) == 1 then
     listed = 1
     local kind = redis.call('TYPE', lock).ok
-    local free = kind == 'none'
+    local free = kind == 'none' or kind == 'string' and redis.call('GET', lock) == 'reserved'
     local shares = kind == 'hash' and ARGV[2] == '' -- the waiter may have received the wake-up for a free permit
     if redis.call('EXISTS', waiters) == 1 and not wake_line(free, lock) and (free or shares) then wake_one(lock) end
   end

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from functools import cache, partial
 from typing import NamedTuple
 
-from ..flow.requests import EvalScript
+from ..flow.requests import EvalScript, SetIfAbsent
 from ..flow.scripts import Script, script
 from ..owner import Facts
 from ..values import PRECISION, Claim, Refusal, millis
@@ -39,6 +39,7 @@ class Primitive(NamedTuple):
     limit: int = 1  # the largest number of holders
     access: str = ""  # in a fair queue: "w" excludes all other holders, "r" excludes "w"; "": no fair queue
     queue_order: int = 2  # the order of the fair queue, as the number that the scripts use
+    plain: bool = False  # SET NX acquires a free lock: see `set_request`
 
     @property
     def max_block(self) -> float:
@@ -71,6 +72,17 @@ class Primitive(NamedTuple):
             node,
             partial(self.release_request, claim, node=node),
         )
+
+    def set_request(self, claim: Claim) -> SetIfAbsent | None:
+        """Return the request that acquires the lock for ``claim`` without a script if it is free.
+
+        It writes what `acquire_request` writes, with the same token, so the script grants the lock to a claim whose
+        reply was lost. ``None``: only the script can acquire the lock.
+        """
+        if not self.plain or claim.fencing:
+            return None
+        value = claim.token + b" " + claim.owner
+        return SetIfAbsent(claim.keys.lock, value, millis(claim.ttl), 0, partial(self.release_request, claim))
 
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
         """Return the request that replaces the rest of the lease by ``ttl`` seconds."""
@@ -128,7 +140,7 @@ def script_family(family: str) -> tuple[Script, Script, Script]:
     return script(f"{family}_acquire"), script(f"{family}_extend"), script(f"{family}_release")
 
 
-MUTEX = Primitive("mutex", *script_family("mutex"))
+MUTEX = Primitive("mutex", *script_family("mutex"), plain=True)
 RLOCK = SharedPrimitive("rlock", *script_family("shared"))
 SEMAPHORE = SharedPrimitive("semaphore", *script_family("shared"))  # each semaphore replaces the limit
 KINDS: Collection[str] = ("mutex", "rlock", "semaphore", "rwlock", "striped", "multilock")

@@ -1,6 +1,6 @@
 """fair_acquire.lua, and the wake-up of its queue by other scripts"""
 
-from tests.scripts.conftest import OTHER, OWNER, TOKEN, VALUE, WAITER
+from tests.scripts.conftest import OTHER, OWNER, RESERVED, TOKEN, VALUE, WAITER
 from tests.scripts.queues.conftest import ANOTHER, lapse, now
 
 DAY = 86_400_000
@@ -12,6 +12,12 @@ def test_fair_free(redis, fair, keys, dump):
     assert fair() > 0
     assert dump() == {keys.lock: VALUE}
     assert 3_000 < redis.pttl(keys.lock) <= 10_000
+
+
+def test_fair_reserved(redis, fair, keys):
+    """A lock that is reserved for a waiter is free: the queue has the order."""
+    redis.set(keys.lock, RESERVED)
+    assert fair(wait=6_000) > 0
 
 
 def test_late_repetition(redis, fair, keys):
@@ -109,6 +115,7 @@ def test_fair_beside_others(redis, fair, call, release, woken, keys):
     fair(OTHER, wait=60_000)
     release("mutex_release", ANOTHER)
     assert (woken(), redis.llen(keys.wake)) == ("b", 0)
+    assert 0 < redis.pttl(keys.lock) <= 100
     assert fair(OTHER, wait=-60_000) > 0
     release("mutex_release", OTHER)
     assert (woken(), redis.llen(keys.wake)) == ("", 1)

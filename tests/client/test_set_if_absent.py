@@ -1,0 +1,151 @@
+"""A free mutex is acquired by SET NX in a transaction. Anything else than its grant leads to the script."""
+
+import threading
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.keys import keys_for
+from django_redlock.errors import LockError, LockUnavailable
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT, AsyncClient, SyncClient
+from tests.support.service import poll
+
+
+@pytest.fixture(params=[SyncClient, AsyncClient], ids=["sync", "async"])
+def client_at(request):
+    """`client_at(url)`: a client of a backend."""
+    clients = []
+
+    def made(url, **options):
+        clients.append(request.param(RedisBackend(url, node_timeout=TEST_TIMEOUT, **options)))
+        return clients[-1]
+
+    yield made
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def redis(redis_server):
+    with redis_server.client() as client:
+        yield client
+
+
+def lock_key(name):
+    return keys_for(b"redlock", name.encode()).lock
+
+
+def calls(redis, name):
+    """How often the server has run a command, also in scripts."""
+    return redis.info("commandstats").get(f"cmdstat_{name}", {"calls": 0})["calls"]
+
+
+def test_an_acquire_without_a_script(client_at, redis, redis_server, unique):
+    """The transaction writes what the script writes, and the fencing token is its time."""
+    lock = client_at(redis_server.url).lock(unique)
+    for _ in range(2):
+        redis.config_resetstat()
+        assert lock.acquire()
+        assert (calls(redis, "exec"), calls(redis, "evalsha"), calls(redis, "eval")) == (1, 0, 0)
+        token, owner = redis.get(lock_key(unique)).split(b" ", 1)
+        assert (len(token), owner[:8]) == (32, b'{"host":')
+        assert 0 < redis.pttl(lock_key(unique)) <= 30_000
+        seconds, micros = redis.time()
+        assert 0 <= seconds * 10**6 + micros - lock.fencing_token < 60 * 10**6
+        lock.release()
+
+
+def test_a_held_lock_takes_the_script(client_at, redis, redis_server, unique):
+    """A refusal has the holder's lease, and the next acquire begins with the script, until the script grants."""
+    client = client_at(redis_server.url)
+    lock, other = client.lock(unique), client.lock(unique)
+    assert lock.acquire()
+    tries = []
+    for _ in range(2):
+        before = calls(redis, "exec")
+        assert not other.acquire(False)
+        tries.append(calls(redis, "exec") - before)
+    assert tries == [1, 0]
+    lock.release()
+    for expected in (0, 1):
+        before = calls(redis, "exec")
+        assert other.acquire(False)
+        other.release()
+        assert calls(redis, "exec") - before == expected
+
+
+def test_a_reserved_lock(client_at, redis, redis_server, unique):
+    """A lock that is reserved for a waiter is free for a caller that can't wait, and not listed."""
+    client = client_at(redis_server.url)
+    redis.set(lock_key(unique), b"reserved", px=60_000)
+    assert not client.lock(unique).locked()
+    assert unique not in [each.name for each in client.backend.held()]
+    lock = client.lock(unique)
+    assert lock.acquire(False)
+    assert lock.owned()
+
+
+def test_a_lost_reply(client_at, proxy, redis, unique):
+    """If the connection breaks after the transaction, the script finds the grant."""
+    client = client_at(proxy.url)
+    assert not client.lock(unique).locked()  # connects
+    lost = proxy.lose_next_reply(b"MULTI")
+    lock = client.lock(unique)
+    assert lock.acquire(False)
+    assert lost.is_set()
+    assert lock.owned()
+    assert redis.get(lock_key(unique))
+
+
+def test_a_late_grant(proxy, redis, unique):
+    """A transaction whose reply does not come in time is undone on the same connection."""
+    backend = RedisBackend(proxy.url, node_timeout=0.5)
+    assert not backend.lock(unique).locked()  # connects
+    proxy.hold("replies")
+    acquire = threading.Thread(target=pytest.raises, args=(LockUnavailable, backend.lock(unique).acquire))
+    acquire.start()
+    poll(lambda: redis.exists(lock_key(unique)), timeout=TEST_TIMEOUT, what="the grant")
+    acquire.join()
+    poll(lambda: not redis.exists(lock_key(unique)), timeout=TEST_TIMEOUT, what="its release")
+    proxy.restore()
+    backend.close()
+
+
+@pytest.mark.parametrize("denied", ["multi", "exec", "time"])
+def test_a_user_without_a_right(client_at, own_redis, unique, denied):
+    """Without MULTI or EXEC the script grants. The server is not asked for a transaction again if it refuses MULTI."""
+    server = own_redis()
+    with server.client() as redis:
+        redis.execute_command("ACL", "SETUSER", "locks", "on", ">secret", "~*", "+@all", f"-{denied}")
+        client = client_at(server.url.replace("redis://", "redis://locks:secret@"))
+        if denied == "time":  # the scripts need it, too
+            with pytest.raises(LockError, match=r"can.t run this command"):
+                client.lock(unique).acquire()
+            assert not redis.exists(lock_key(unique))
+            return
+        for _ in range(3):
+            lock = client.lock(unique)
+            assert lock.acquire()
+            assert lock.owned()
+            lock.release()
+        assert not redis.exists(lock_key(unique))
+        if denied == "multi":
+            assert sum(entry["count"] for entry in redis.acl_log()) == 1
+
+
+@pytest.mark.parametrize("url", ["{}?protocol=3", "{}"])
+def test_protocols(client_at, redis_server, unique, url):
+    """Both protocols grant and refuse."""
+    client = client_at(url.format(redis_server.url))
+    lock = client.lock(unique)
+    assert lock.acquire()
+    assert not client.lock(unique).acquire(False)
+    assert lock.owned()
+
+
+def test_another_type(client_at, redis, redis_server, unique):
+    """A key of another type is an error, and not a lock that someone holds."""
+    redis.rpush(lock_key(unique), "a")
+    with pytest.raises(LockError, match="WRONGTYPE"):
+        client_at(redis_server.url).lock(unique).acquire()
+    assert redis.lrange(lock_key(unique), 0, -1) == [b"a"]
