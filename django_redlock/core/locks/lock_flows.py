@@ -19,7 +19,7 @@ from . import state_mutex
 from .lease_state import EndedLease
 from .renewed_lease import RenewedLease
 from .self_deadlock import before_waiting, check_nesting
-from .with_blocks import NO_TOKEN
+from .with_blocks import LOST_TOKEN, NO_TOKEN
 
 FOREVER = float("inf")
 _LATE_GRANTS = 5  # number of leases that ended before their grant arrived, at which `acquire` raises
@@ -231,9 +231,11 @@ class LockFlows(RenewedLease):
     def _leave_block_flow(self) -> Flow[None]:
         """Return the flow that releases the lease of the ``with`` block that ends.
 
-        It does nothing if the block has no lease.
+        It does nothing if the block has no lease. Raises ``LockLost`` if its lease was lost and replaced.
         """
         token = self._blocks.leave()
+        if token == LOST_TOKEN:
+            raise LockLost(self.name)
         return self.release_flow(token) if token != NO_TOKEN else _release_nothing()
 
     def describe_flow(self) -> Flow[LockInfo | None]:
