@@ -129,7 +129,11 @@ def send(sent: AnyRequest) -> list[Any] | Fault:
         replies = sent.receive(connection, pool.timeout)
         complete = len(replies) == count
         return replies
-    except (RedisError, OSError) as error:
+    except Exception as error:
+        if connection is not None and pool is not None:
+            error = pool.cause_of(error, connection)
+        if not isinstance(error, RedisError | OSError):
+            raise
         return fault_of(node, without_context(error, handled), connection is not None, pool.where if pool else "")
     finally:
         if connection is not None and pool is not None:

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from redis.connection import Connection, ConnectionPool, parse_url
+from redis.exceptions import RedisError
 
 from ..core.flow.replies import unavailable_error
 from .discovery import ClusterNode, DirectNode, SentinelNode
@@ -94,13 +95,14 @@ def _cluster(url: str, timeout: float) -> Node:
 def _direct(url: str, timeout: float) -> Node:
     settings = parse_url(url)
     _host(settings.get("host", ""))
-    if "max_connections" in settings:
-        return DirectNode(BorrowedPool(ConnectionPool.from_url(url), timeout))
+    is_limited = settings.pop("max_connections", None) is not None
     kind = settings.pop("connection_class", Connection)
     try:
-        kind(**settings)  # does not connect, but raises for a misspelt option before the first lock is acquired
-    except TypeError as error:
+        kind(**settings)  # does not connect, but raises for a wrong option before the first lock is acquired
+    except (TypeError, RedisError) as error:
         raise ValueError(str(error).partition("() ")[2] or error) from error
+    if is_limited:
+        return DirectNode(BorrowedPool(ConnectionPool.from_url(url), timeout))
     return DirectNode(ServerPool(kind, settings, timeout))
 
 

@@ -54,7 +54,7 @@ class Owner:
             text = text[: MAX_OWNER_BYTES + 1].decode(errors="replace")
         if len(text) <= MAX_OWNER_BYTES:
             try:
-                pairs = clean(json.loads(text)).items()
+                pairs = clean(json.loads(text), 1 + _DEEPEST).items()  # the owner, and the levels of a field
                 known = {name: _KINDS[name](value) for name, value in pairs if name in _KINDS}
                 return cls(**known, extra={name: value for name, value in pairs if name not in known})
             except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
@@ -66,7 +66,7 @@ Facts = tuple[tuple[str, Any], ...]  # names and values of fields
 
 MAX_OWNER_BYTES = 8192  # bytes of an owner as JSON
 _SHOWN = 200  # characters shown of a text that is not an owner
-_DEEPEST = 4  # levels of nested lists and mappings
+_DEEPEST = 4  # levels of nested lists and mappings in a field
 
 
 def clean(value: Any, levels: int = _DEEPEST) -> Any:

@@ -19,6 +19,9 @@ LOCATIONS = [
     "redis+cluster://h:7000/3",
     "redis://h:port",
     "redis://h/0?socket_timeuot=5",
+    "redis://h/0?socket_timeuot=5&max_connections=2",
+    "redis://user:secret@h?protocol=4",
+    "rediss://user:secret@h?ssl_cert_reqs=some",
     None,
     17,
 ]

@@ -58,6 +58,13 @@ def test_a_value_that_can_not_be_read_back(value):
         describe_owner({"more": value})
 
 
+@pytest.mark.parametrize("value", [[[[[]]]], {"a": {"b": {"c": {"d": 1}}}}], ids=repr)
+def test_a_deep_value(value):
+    """An owner field with as many levels as are allowed can be read back, and so can the other fields."""
+    owner = Owner.parse(describe_owner({"more": value}))
+    assert (owner.extra, owner.thread) == ({"more": value}, "MainThread")
+
+
 def test_too_long():
     """An owner with more bytes than the limit is refused when it is given, and the longest one can be read back."""
     room = MAX_OWNER_BYTES - len(describe_owner("")) - 1  # the digits of the time vary

@@ -40,3 +40,17 @@ def test_not_on_the_loop_of_a_refused_task(unique):
 
     asyncio.run(refused())
     assert threads != [threading.get_ident()]
+
+
+def test_another_thread_is_faster(unique):
+    """A loss is reported, although another thread acquires the lock through the handle before the next renewal."""
+    backend, called = LocMemBackend(unique), threading.Event()
+    lock = backend.lock("stock", on_lost=lambda _: called.set())
+    with lock:
+        assert backend.force_release("stock")
+        thread = threading.Thread(target=lambda: lock.acquire() and lock.release())
+        thread.start()
+        thread.join(60)
+        with pytest.raises(LockLost):
+            lock.check()
+        assert called.wait(60)

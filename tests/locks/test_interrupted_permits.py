@@ -1,12 +1,15 @@
-"""release(n) that is interrupted: the permits that it has not reached are released in the background."""
+"""Interrupts: a permit that the handle no longer lists, or does not list yet, is released in the background."""
 
 import asyncio
 import contextlib
+import itertools
 
 import pytest
 
+from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from tests.core.test_interrupts import interrupted
 
 KINDS = {
     "semaphore": lambda backend, name: backend.semaphore(name, limit=3, ttl=60),
@@ -74,3 +77,30 @@ def test_cancelled(new_handle, monkeypatch):
     asyncio.run(scenario())
     monkeypatch.undo()
     assert_released(handle, other)
+
+
+def enter_and_leave(handle):
+    with handle:
+        pass
+
+
+OPERATIONS = {"acquire": lambda handle: handle.acquire(), "release": lambda handle: handle.release(2)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("operation", [*OPERATIONS, "with"])
+def test_anywhere(unique, kind, operation):
+    """After an interrupt anywhere, the handle lists the permits that it holds, and all others are free soon."""
+    backend = LocMemBackend(unique)
+    for step in itertools.count():
+        handle = KINDS[kind](backend, f"{unique}:{step}")
+        if operation == "release":
+            handle.acquire()
+            handle.acquire()
+        if not interrupted(lambda: OPERATIONS.get(operation, enter_and_leave)(handle), step):  # noqa: B023
+            break
+        if handle.permits:
+            handle.release(len(handle.permits))
+        other = KINDS[kind](backend, f"{unique}:{step}")
+        assert all(other.acquire(timeout=TEST_TIMEOUT) for _ in range(3)), f"at step {step}"
+    assert step > 20

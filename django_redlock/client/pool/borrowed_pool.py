@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import select
 import weakref
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -12,11 +13,15 @@ from redis.connection import Connection, ConnectionPool
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from ...core.thread_mutex import new_mutex
+from ..error_context import timed_out
+from .bounded_calls import redis_errors
 from .connection_kinds import portable_settings, socket_of
 from .server_pool import ServerPool
 
 # Up to redis-py 5.2 `get_connection` requires a command's name and ignores the name. Later versions warn about it.
 _parameter = inspect.signature(ConnectionPool.get_connection).parameters.get("command_name")
+MAX_BORROWS = 3  # connections that are tried, when the owner of the pool closes them
+_CLOSED = "the owner of the pool has closed the connection"
 _COMMAND_NAME = ("_",) if _parameter is not None and _parameter.default is inspect.Parameter.empty else ()
 
 
@@ -103,16 +108,35 @@ class BorrowedPool(ServerPool):
 
         Raises redis-py's errors, and ``TimeoutError`` after twice ``timeout``, the timeout of this pool.
         """
+        for _ in range(MAX_BORROWS):
+            connection = self._borrow()
+            try:
+                socket_of(connection).settimeout(self.timeout)
+            except (AttributeError, OSError):  # closed meanwhile
+                self._borrowed.release(connection)
+            else:
+                return connection
+        raise RedisConnectionError(_CLOSED)
+
+    def _borrow(self) -> Connection:
         pool = self._borrowed
         if _has_idle(pool):
-            connection = pool.get_connection(*_COMMAND_NAME)
-        else:  # the pool connects or waits for a connection, as long as its settings allow
-            connection = self._calls.run(partial(pool.get_connection, *_COMMAND_NAME), 2 * self.timeout, pool.release)
-        socket_of(connection).settimeout(self.timeout)
-        return connection
+            with redis_errors():
+                return pool.get_connection(*_COMMAND_NAME)
+        # The pool connects or waits for a connection, as long as its settings allow.
+        return self._calls.run(partial(pool.get_connection, *_COMMAND_NAME), 2 * self.timeout, pool.release)
+
+    def cause_of(self, error: Exception, connection: Connection) -> Exception:
+        """Return ``error``, or redis-py's ``ConnectionError`` if the owner of the pool has closed ``connection``.
+
+        A connection that is closed in the middle of a request may raise any error.
+        """
+        closed = socket_of(connection) is None and type(error) is not RedisConnectionError and not timed_out(error)
+        return RedisConnectionError(_CLOSED) if closed else error
 
     def checkin(self, connection: Connection) -> None:
-        socket_of(connection).settimeout(connection.socket_timeout)
+        with suppress(AttributeError, OSError):  # closed meanwhile
+            socket_of(connection).settimeout(connection.socket_timeout)
         self._borrowed.release(connection)
 
     def discard(self, connection: Connection, compensation: bytes | None = None) -> None:

@@ -112,6 +112,11 @@ class ServerPool:
         else:
             connection.disconnect()
 
+    def cause_of(self, error: Exception, connection: Connection) -> Exception:
+        """Return the error that made a request on ``connection`` fail, which is ``error`` itself in most pools."""
+        del connection
+        return error
+
     def discard(self, connection: Connection, compensation: bytes | None = None) -> None:
         """Close a connection.
 

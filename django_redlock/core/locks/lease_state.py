@@ -59,7 +59,7 @@ class LeaseState:
     @property
     def token(self) -> str | None:
         """The token, the secret of this acquisition; ``None`` when this handle holds nothing."""
-        lease = self.current_lease()
+        lease = self._callers_lease()
         return lease.effective_claim.token.decode() if lease else None
 
     @property
@@ -68,7 +68,7 @@ class LeaseState:
 
         ``None`` when this handle holds nothing.
         """
-        lease = self.current_lease()
+        lease = self._callers_lease()
         return Owner.parse(lease.effective_claim.owner) if lease else None
 
     @property
@@ -79,7 +79,7 @@ class LeaseState:
         lock, so that the next number is larger even after the clock was set back. Store the number with each write, and
         refuse writes with a smaller number (Kleppmann, "How to do distributed locking").
         """
-        lease = self.current_lease()
+        lease = self._callers_lease()
         return lease.fencing_token if lease else None
 
     @property
@@ -88,13 +88,19 @@ class LeaseState:
 
         The duration of the acquisition and the clock drift (1 % of the ttl) are subtracted.
         """
-        lease = self.current_lease()
+        lease = self._callers_lease()
         return max(0.0, lease.valid_until - self.store.clock()) if lease and not self._lost else 0.0
 
     @property
     def lost(self) -> bool:
-        """True if the last lease of this handle ended before it was released."""
+        """True if the last lease of this handle ended before it was released.
+
+        Also true in a ``with`` block whose lease has ended, after another thread or task has acquired the lock through
+        this handle.
+        """
         lease = self._lease
+        if self._blocks and self._is_replaced():
+            return True
         if lease is None:
             return self._lost
         if lease.generation != fork.generation:
@@ -121,6 +127,18 @@ class LeaseState:
         """Return the lease of this handle; ``None`` if there is none, or if the lease belongs to the parent process."""
         lease = self._lease
         return lease if lease is not None and lease.generation == fork.generation else None
+
+    def _callers_lease(self) -> Lease | None:
+        """Return the current lease; ``None`` in a ``with`` block that has lost its own, see `_is_replaced`."""
+        return None if self._blocks and self._is_replaced() else self.current_lease()
+
+    def _is_replaced(self) -> bool:
+        """Return whether the caller is in a ``with`` block that has lost its lease, and can't use the current one.
+
+        The current lease belongs to another thread or task that shares this handle, and has acquired the lock since.
+        """
+        lease = self.current_lease()
+        return self._blocks.have_lost(lease.effective_claim.token if lease else b"")
 
     def _require_lease(self) -> Lease:
         lease = self.current_lease()

@@ -19,7 +19,7 @@ from . import state_mutex
 from .lease_state import EndedLease
 from .renewed_lease import RenewedLease
 from .self_deadlock import before_waiting, check_nesting
-from .with_blocks import NO_TOKEN
+from .with_blocks import LOST_TOKEN, NO_TOKEN
 
 FOREVER = float("inf")
 _LATE_GRANTS = 5  # number of leases that ended before their grant arrived, at which `acquire` raises
@@ -208,15 +208,21 @@ class LockFlows(RenewedLease):
             raise LockNotSupported(self.name, "a lock with every= can't be handed off")
         if store.adopting is None:
             raise LockNotSupported(self.name, f"{type(store).__name__} can't hand a lock off: {store.not_adopting}")
-        token = self._require_lease().effective_claim.token
+        before = self._require_lease()
+        token = before.effective_claim.token
         yield from self.extend_flow(ttl)
-        lease = yield from self.hand_over_flow(token)
-        self._blocks.replace(token, NO_TOKEN)
-        held = store.clock() - lease.since
-        self._emit("released", lease.effective_claim.owner, held=held, reason=HANDED_OFF)
-        names, is_multilock, claim = self._names(lease), self.primitive.kind == "multilock", lease.claim
-        kept = claim.token, options.ttl, options.fencing, lease.fencing_token
-        return HandedOff(store.alias, store.key_prefix, names, is_multilock, *kept).text()
+        try:
+            lease = yield from self.hand_over_flow(token)
+            self._blocks.replace(token, NO_TOKEN)
+            held = store.clock() - lease.since
+            self._emit("released", lease.effective_claim.owner, held=held, reason=HANDED_OFF)
+            names, is_multilock, claim = self._names(lease), self.primitive.kind == "multilock", lease.claim
+            kept = claim.token, options.ttl, options.fencing, lease.fencing_token
+            return HandedOff(store.alias, store.key_prefix, names, is_multilock, *kept).text()
+        except BaseException as error:
+            if self._lease is None and not isinstance(error, LockError):  # interrupted: the caller gets no text
+                renewal.release_later(store, self.primitive, before.claim, keep_until=self._kept_until(before))
+            raise
 
     def _names(self, lease: Lease) -> tuple[str, ...]:
         """Return the names that ``lease`` holds."""
@@ -225,9 +231,11 @@ class LockFlows(RenewedLease):
     def _leave_block_flow(self) -> Flow[None]:
         """Return the flow that releases the lease of the ``with`` block that ends.
 
-        It does nothing if the block has no lease.
+        It does nothing if the block has no lease. Raises ``LockLost`` if its lease was lost and replaced.
         """
         token = self._blocks.leave()
+        if token == LOST_TOKEN:
+            raise LockLost(self.name)
         return self.release_flow(token) if token != NO_TOKEN else _release_nothing()
 
     def describe_flow(self) -> Flow[LockInfo | None]:

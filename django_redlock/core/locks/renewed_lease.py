@@ -14,6 +14,7 @@ from ..waiting.pending_extension import Extension
 from ..waiting.waiters import AwaitTurn
 from . import state_mutex
 from .lease_state import LeaseState
+from .with_blocks import LOST_TOKEN
 
 OWNER_UPDATE_DELAY = 0.25  # seconds a lease is held after a local hand-over before the store learns its new owner
 _RETRIES = 20  # attempts to extend within one ttl, when an attempt fails or another extension is in flight
@@ -27,6 +28,11 @@ class RenewedLease(LeaseState):
     def on_granted(self, lease: Lease) -> None:
         """Start to hold ``lease``, and schedule its renewal."""
         acquired_by, loop = calling(), running_loop()
+        replaced = self.current_lease()
+        if replaced is not None:  # another thread or task has lost it, and perhaps not noticed
+            if not self._lost:
+                self.mark_lost(replaced, FORCED_OR_FORGOTTEN if replaced.valid_until > self.store.clock() else RAN_OUT)
+            self._blocks.replace(replaced.effective_claim.token, LOST_TOKEN)
         with state_mutex.mutex:
             self._lease, self._extension, self._lost = lease, None, False
             self.acquired_by, self._loop = acquired_by, loop

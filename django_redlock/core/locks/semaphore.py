@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Self
@@ -43,12 +44,14 @@ class Permits(_Members):
     def acquire(self, blocking: bool = True, timeout: Seconds = -1, **unknown: Never) -> bool:
         """Acquire a permit. Returns whether a permit was granted. Arguments and errors are those of `Lock.acquire`."""
         permit = self._new_permit()
-        return permit.acquire(blocking, timeout, **unknown) and self._add(permit)
+        with self._released_if_interrupted([permit]):
+            return permit.acquire(blocking, timeout, **unknown) and self._add(permit)
 
     async def aacquire(self, blocking: bool = True, timeout: Seconds = -1, **unknown: Never) -> bool:  # noqa: ASYNC109
         """`acquire` for asyncio."""
         permit = self._new_permit()
-        return await permit.aacquire(blocking, timeout, **unknown) and self._add(permit)
+        with self._released_if_interrupted([permit]):
+            return await permit.aacquire(blocking, timeout, **unknown) and self._add(permit)
 
     def release(self, n: int = 1) -> None:
         """Release ``n`` permits: first the latest permits of this thread or task, then permits of others.
@@ -65,23 +68,31 @@ class Permits(_Members):
 
     def __enter__(self) -> Self:
         permit = self._new_permit()
-        permit.__enter__()
-        self._add(permit, entered=True)
+        with self._released_if_interrupted([permit]):
+            permit.__enter__()
+            self._add(permit, entered=True)
         return self
 
     async def __aenter__(self) -> Self:
         permit = self._new_permit()
-        await permit.__aenter__()
-        self._add(permit, entered=True)
+        with self._released_if_interrupted([permit]):
+            await permit.__aenter__()
+            self._add(permit, entered=True)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._left_permit().__exit__(kind, error, tb)
+        left: list[Lock] = []
+        with self._released_if_interrupted(left):
+            self._leave_block(left)
+            left[0].__exit__(kind, error, tb)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        await self._left_permit().__aexit__(kind, error, tb)
+        left: list[Lock] = []
+        with self._released_if_interrupted(left):
+            self._leave_block(left)
+            await left[0].__aexit__(kind, error, tb)
 
     def __repr__(self) -> str:
         state, count = "locked" if self.remaining else "unlocked", len(self.permits)
@@ -92,10 +103,30 @@ class Permits(_Members):
 
     def _add(self, permit: Lock, *, entered: bool = False) -> bool:
         with state_mutex.mutex:
-            self.permits.append((caller(), permit))
+            inside = {id(each) for _, each in self._entered}
+            # A permit without a lease is one whose `switch()` has failed.
+            kept = [each for each in self.permits if each[1].current_lease() is not None or id(each[1]) in inside]
+            self.permits = [*kept, (caller(), permit)]
             if entered:
                 self._entered.append((caller(), permit))
         return True
+
+    @contextmanager
+    def _released_if_interrupted(self, permits: list[Lock]) -> Iterator[None]:
+        """Release ``permits`` in the background if an interrupt ends the block: this handle may not list them."""
+        try:
+            yield
+        except BaseException as error:
+            if not isinstance(error, LockError):
+                for permit in permits:
+                    flow = permit.release_flow()  # a release that is begun and closed goes on in the background
+                    with suppress(LockError):
+                        next(flow, None)
+                    flow.close()
+                with state_mutex.mutex:
+                    self._remove(permits)
+                    self._entered = [each for each in self._entered if each[1] not in permits]
+            raise
 
     def own_handle(self) -> Lock:
         """Return the permit to which ``token``, ``extend()`` and so on apply: see `Permits`.
@@ -107,45 +138,45 @@ class Permits(_Members):
             held = [permit for by, permit in self.permits if by == me] or [permit for _, permit in self.permits]
             return held[-1] if held else self._last or self._new_permit()
 
-    def _left_permit(self) -> Lock:
-        """Remove the permit of the ``with`` block that the caller leaves, and return the permit.
+    def _leave_block(self, left: list[Lock]) -> None:
+        """Remove the permit of the ``with`` block that the caller leaves, and append the permit to ``left``.
 
         The caller leaves its innermost block. A thread or task that has entered no block leaves the oldest block of the
-        handle. If the permit of the block was released already, removes and returns the latest permit that the caller
-        acquired by ``acquire()`` instead, if there is one.
+        handle. If the permit of the block was released already, removes the latest permit that the caller acquired by
+        ``acquire()`` instead, if there is one. Without any block, removes the permit that ``release()`` would release.
         """
         with state_mutex.mutex:
+            if not self._entered:
+                self._remove_latest(1, left)
+                return
             me = caller()
             own = [index for index, (by, _) in enumerate(self._entered) if by == me]
-            _, permit = self._entered.pop(own[-1] if own else 0)
-            if all(permit is not held for _, held in self.permits):
+            _, permit = self._entered[own[-1] if own else 0]
+            if id(permit) not in {id(held) for _, held in self.permits}:
                 inside = {id(each) for _, each in self._entered}
                 later = [each for by, each in self.permits if by == me and id(each) not in inside]
                 permit = later[-1] if later else permit
-            self._remove([permit])
-            return permit
+            left.append(permit)
+            del self._entered[own[-1] if own else 0]
+            self._remove(left)
 
     def _release_flow(self, n: int) -> Flow[None]:
         if n < 1:
             raise ValueError("n must be one or more")
         failure: LockError | None = None
-        flows = iter([permit.release_flow() for permit in self._remove_latest(n)])
-        try:
-            for flow in flows:
+        chosen: list[Lock] = []
+        with self._released_if_interrupted(chosen):
+            self._remove_latest(n, chosen)
+            for permit in chosen:
                 try:
-                    yield from flow
+                    yield from permit.release_flow()
                 except LockError as error:
                     failure = failure or error
-        finally:
-            for flow in flows:  # interrupted: a release that is begun and closed goes on in the background
-                with suppress(LockError):
-                    next(flow, None)
-                flow.close()
         if failure is not None:
             raise failure
 
-    def _remove_latest(self, n: int) -> list[Lock]:
-        """Remove ``n`` permits from the list ``permits``, in the order of `release`, and return them.
+    def _remove_latest(self, n: int, removed: list[Lock]) -> None:
+        """Remove ``n`` permits from the list ``permits``, in the order of `release`, and append them to ``removed``.
 
         The caller must release them. Raises ``PermitNotHeld`` if there are fewer permits that the caller may release.
         """
@@ -158,13 +189,14 @@ class Permits(_Members):
             chosen += [permit for by, permit in free if by != me]
             if len(chosen) < n:
                 raise PermitNotHeld(self.name)
-            self._remove(chosen[:n])
-            return chosen[:n]
+            removed += chosen[:n]
+            self._remove(removed)
 
     def _remove(self, permits: list[Lock]) -> None:
         removed = {id(permit) for permit in permits}
-        self.permits = [each for each in self.permits if id(each[1]) not in removed]
-        self._last = permits[-1]
+        kept = [each for each in self.permits if id(each[1]) not in removed]
+        if len(kept) < len(self.permits):
+            self.permits, self._last = kept, permits[-1]
 
 
 class Semaphore(Permits):

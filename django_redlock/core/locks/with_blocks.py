@@ -6,6 +6,7 @@ from ..caller_identity import caller
 from . import state_mutex
 
 NO_TOKEN = b""  # the token of a `with` block that has nothing to release: its lease was handed off, or switch() failed
+LOST_TOKEN = b"lost"  # the token of a `with` block whose lease was lost, and replaced by that of another thread or task
 
 
 class WithBlocks(list[tuple[int, bytes]]):
@@ -27,6 +28,18 @@ class WithBlocks(list[tuple[int, bytes]]):
         """Return the index of the innermost block of the calling thread or task; -1 if it has entered no block."""
         me = caller()
         return next((index for index in reversed(range(len(self))) if self[index][0] == me), -1)
+
+    def have_lost(self, token: bytes) -> bool:
+        """Return whether the caller is in a block whose lease was lost, and replaced by another in the same handle.
+
+        ``token``: the token of the handle's current lease; ``b""`` if there is none.
+        """
+        if not [own for _, own in self if own != token]:
+            return False  # the usual case, which needs no caller
+        with state_mutex.mutex:
+            index = self._innermost()
+            own = self[index][1] if index >= 0 else NO_TOKEN
+            return own == LOST_TOKEN or (NO_TOKEN not in (own, token) and own != token)
 
     def reacquired(self, token: bytes) -> None:
         """Set the token that all blocks of the caller release at their end.

@@ -120,6 +120,33 @@ class SharedHandleCases(EachKind):
         assert you.begin(shared, "acquire", True, TEST_TIMEOUT).result(TEST_TIMEOUT)
         assert you.see(shared, "token") not in (None, token)
 
+    def test_lost_in_a_block(self, make: Callable[..., Any], spawn: Spawn) -> None:
+        """A block that has lost its lock knows it, also after another thread has acquired the lock by the same handle.
+
+        The block does not get the fencing token of the other thread, with which a late write would pass.
+        """
+        shared, taken, checked = make(auto_renew=False), threading.Event(), threading.Event()
+
+        def take() -> bool:
+            with shared:
+                taken.set()
+                checked.wait(TEST_TIMEOUT)
+                shared.check()
+            return True
+
+        with pytest.raises(LockLost), shared:
+            token = shared.fencing_token
+            with contextlib.suppress(LockLost):  # the answer may come after the end of so short a lease
+                shared.extend(self.short)
+            taking = spawn(take)
+            assert taken.wait(TEST_TIMEOUT)
+            with pytest.raises(LockLost):
+                shared.check()
+            assert (shared.lost, shared.remaining) == (True, 0)
+            assert shared.fencing_token in (None, token)
+            checked.set()
+            assert taking.result(TEST_TIMEOUT)
+
     @pytest.fixture
     def several(self, kind_of_permit: str, shared_store: Backend, name: str) -> Callable[..., Any]:
         """`several(**options)` returns a handle that can hold three permits or stripes at once.

@@ -1,0 +1,63 @@
+"""A borrowed pool whose owner closes its connections, as django-redis does with DJANGO_REDIS_CLOSE_CONNECTION."""
+
+import contextlib
+import gc
+import itertools
+import re
+import sys
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+
+LIMIT = 2  # connections; two that are not given back would be all
+
+
+def closed_at(step, function, close):
+    """Call ``function()``, and ``close()`` at the ``step``-th begin or end of a function of the client or of redis-py.
+
+    Returns the result of ``function()``, and whether ``close()`` was called.
+    """
+    steps, called = itertools.count(), []
+
+    def strike(frame, _event, _):
+        frame.f_trace_lines = False
+        if re.search("django_redlock.client|redis.connection", frame.f_code.co_filename) and next(steps) == step:
+            called.append(step)
+            sys.settrace(None)
+            close()
+        return strike
+
+    before = sys.gettrace()
+    gc.disable()  # or it would strike in the `__del__` of what others have left
+    sys.settrace(strike)
+    try:
+        return function(), bool(called)
+    finally:
+        sys.settrace(before)
+        gc.enable()
+
+
+@pytest.fixture
+def backend(redis_url):
+    """A backend on a pool of `LIMIT` connections."""
+    with contextlib.closing(RedisBackend(f"{redis_url}?max_connections={LIMIT}", node_timeout=10)) as backend:
+        yield backend
+
+
+@pytest.mark.parametrize("operation", ["acquire", "extend", "locked", "release"])
+def test_closed_anywhere(backend, unique, operation):
+    """The request is repeated on another connection, and every connection is given back."""
+    pool = backend.nodes[0].find_pool(None)._borrowed
+    for step in itertools.count():
+        lock = backend.lock(f"{unique}:{step}")
+        if operation != "acquire":
+            lock.acquire()
+        result, struck = closed_at(step, getattr(lock, operation), pool.disconnect)
+        assert result is not False
+        if lock.token is not None:
+            lock.release()
+        assert backend.lock(lock.name).acquire(False)
+        if not struck:
+            break
+    assert step > 20
