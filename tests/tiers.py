@@ -71,7 +71,6 @@ NOT_IN_REST = (
     "core/test_scripts.py",
     "django/test_locked_view.py",
     "django/test_shortcuts.py",
-    "docs/test_examples.py",
     "docs/test_own_backend.py",
     "idempotency/test_answers.py",
     "packaging/test_exports.py",
