@@ -17,6 +17,12 @@ VALUE = TOKEN + b" " + OWNER
 WAITER = TOKEN[:24] + b" " + OWNER
 
 
+def now(redis):
+    """Return the server's time in milliseconds."""
+    seconds, micros = redis.time()
+    return seconds * 1000 + micros // 1000
+
+
 class Newer(RedisServer):
     """A server of these tests alone, into which nothing of other tests is written later."""
 

@@ -9,7 +9,6 @@ from typing import Self
 from testproject.redis_server import RedisServer
 from tests.support.service import find
 
-
 LIBRARY = "libfaketimeMT.so.1"
 
 

@@ -16,7 +16,7 @@ from testproject.processes import Child, wait_until
 from testproject.redis_server import RedisServer
 
 START_TIMEOUT = 200
-# Whether tests may use system packages besides redis-server. `make test` installs none, so tests/conftest.py forbids them.
+# Whether tests may use system packages besides redis-server. tests/conftest.py forbids it in the tiers of `make test`.
 packages_allowed = True
 
 
@@ -33,7 +33,7 @@ def poll(ready: Callable[[], bool], *, timeout: float, what: str) -> None:
 
 
 def find(name: str, *, package: str, place: str = "") -> str:
-    """Returns the path of a program on PATH, or the path that `place`, a pattern, matches: the one of the newest version.
+    """Returns the path of a program on PATH, or the newest version of the file that the pattern `place` matches.
 
     Raises `FileNotFoundError`, which names the Debian package.
     """
