@@ -19,7 +19,7 @@ demo: .venv/demo ## a flash sale with the lock and without it, until Ctrl-C on a
 quick: lint ## on each save, half a minute: style, and tests of what needs memory or one Redis
 	$(PYTEST) --tier quick
 
-test: lint types layers ## before a commit, four minutes: what finds most mistakes; needs no more than a redis-server
+test: lint types layers ## before a commit, three minutes: what finds most mistakes; needs no more than a redis-server
 	$(PY) -m tests.simulation --seeds 1000
 	$(PYTEST) --tier test
 
@@ -27,7 +27,7 @@ test-rest: .venv/dev .venv/system docs ## what `make test` leaves out, servers i
 	$(PY) -m tests.simulation --first 1000 --seeds 9000
 	$(PYTEST) --tier rest
 
-test-all: ## everything that .ci/run checks, about 20 minutes
+test-all: ## everything that .ci/run checks, a quarter of an hour
 	$(MAKE) --no-print-directory test
 	$(MAKE) --no-print-directory test-rest
 

@@ -23,6 +23,7 @@ import pytest
 from django_redlock.core.event_queue import event_queue
 from testproject.redis_server import RedisServer
 from tests import schedule, tiers
+from tests.support import service
 from tests.support.cluster import Cluster
 from tests.support.group import Group
 from tests.support.postgres import Postgres
@@ -42,6 +43,10 @@ TIERS = {"quick": range(1), "test": range(2), "rest": range(2, 3), "all": range(
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--require-servers", action="store_true", help="what is not installed is a failure, not a skip")
     parser.addoption("--tier", choices=TIERS, default="all", help="which tests: see tests/tiers.py")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    service.packages_allowed = tiers.Tier.REST in TIERS[config.getoption("--tier")]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -38,7 +38,7 @@ SECONDS = {
     "celery/test_beat_leader.py": 20,
     "conformance/": 0.2,
     "core/test_interpreter_shutdown.py": 1,
-    "django/test_commands_run.py": 2,
+    "django/management/test_run.py": 2,
     "faults/": 3,
     "fencing/test_paused.py": 4,
     "idempotency/test_killed.py": 10,

@@ -45,8 +45,8 @@ PLACES = {
     "conformance/test_standard_library.py": Tier.REST,
     "conformance/test_transports.py": Tier.REST,
     "conformance/test_zookeeper.py": Tier.REST,
-    "django/test_commands_closed_pipe.py": Tier.REST,  # processes
-    "django/test_commands_leader.py": Tier.REST,  # processes
+    "django/management/test_closed_pipe.py": Tier.REST,  # processes
+    "django/management/test_run_leader.py": Tier.REST,  # processes
     "django/test_flash_sale.py": Tier.REST,
     "django/test_typing.py": Tier.REST,  # mypy and pyright
     "faults/": Tier.REST,
@@ -69,9 +69,8 @@ NOT_IN_REST = (
     "core/test_errors.py",
     "core/test_local_queue.py",
     "core/test_scripts.py",
-    "django/test_locked_view.py",
+    "django/decorators/test_locked_view.py",
     "django/test_shortcuts.py",
-    "docs/test_examples.py",
     "docs/test_own_backend.py",
     "idempotency/test_answers.py",
     "packaging/test_exports.py",

@@ -13,7 +13,7 @@ from django_redlock.core.keys import glob_escape
 from django_redlock.core.primitives import base
 from django_redlock.core.renewal import registry
 from testproject.redis_server import RedisServer
-from tests.support.group import Group
+from tests.backends.conftest import ThreeNodes
 from tests.support.service import poll
 
 MAKE = {
@@ -35,13 +35,6 @@ def rare_polls(monkeypatch):
     """Waiters are listed for longer than the tests wait."""
     monkeypatch.setattr(base, "MAX_BLOCK", 2.0 * SOON)
     monkeypatch.setattr(base, "MAX_BLOCK_IN_QUEUE", 2.0 * SOON)
-
-
-class ThreeNodes(Group):
-    """Three nodes."""
-
-    def __init__(self):
-        super().__init__(RedisServer() for _ in range(3))
 
 
 @pytest.fixture(params=["one", "three", "cluster"])

@@ -11,6 +11,7 @@ from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockUnavailable
 from tests.backends.conftest import SHORT
+from tests.support.locks import crash, granted
 from tests.support.replicas import Replicated
 from tests.support.service import poll
 
@@ -28,11 +29,6 @@ def armed(redis_server):
     backend.close()
 
 
-def restart(server):
-    server.kill()
-    server.start()
-
-
 def flush(server):
     with server.client() as client:
         client.flushall()
@@ -48,18 +44,7 @@ def test_a_server_that_nobody_armed(redis_server, client_of):
     poll(lambda: granted(client), timeout=20, what="the end of the quarantine")
 
 
-def granted(client, name="stock"):
-    lock = client.lock(name)
-    try:
-        taken = lock.acquire(blocking=False)
-    except LockUnavailable:
-        return False
-    if taken:
-        lock.release()
-    return taken
-
-
-@pytest.mark.parametrize("forget", [restart, flush], ids=["restart", "flushall"])
+@pytest.mark.parametrize("forget", [crash, flush], ids=["restart", "flushall"])
 def test_no_second_holder(armed, client_of, forget):
     """A lock that the server has lost is not granted to another client while the holder's lease lasts."""
     holder, other = client_of(store(armed)), client_of(store(armed))
@@ -83,7 +68,7 @@ def test_without_quarantine_there_are_two(own_redis, client_of, saved):
     holder, other = (client_of(RedisBackend(server.url, ttl=20, node_timeout=5)) for _ in range(2))
     lock = holder.lock("stock", auto_renew=False)
     assert lock.acquire()
-    restart(server)
+    crash(server)
     assert other.lock("stock").acquire(blocking=False)
     assert not lock.lost
 
@@ -93,7 +78,7 @@ def test_a_holder_keeps_what_the_server_forgot(armed, client_of):
     client = client_of(store(armed))
     lock = client.lock("stock", auto_renew=False)
     assert lock.acquire()
-    restart(armed)
+    crash(armed)
     assert lock.extend() > 0
     assert lock.owned()
     lock.release()
@@ -103,7 +88,7 @@ def test_a_holder_is_renewed_through_a_restart(armed):
     """The background renewal restores the lock after a restart."""
     backend = store(armed)
     with backend.lock("stock") as lock:
-        restart(armed)
+        crash(armed)
         began = time.monotonic()
         poll(lambda: time.monotonic() - began > SHORT["ttl"] * 1.5, timeout=20, what="one and a half leases")
         assert not lock.lost
@@ -116,7 +101,7 @@ def test_nobody_takes_what_was_put_back(armed, client_of):
     holder, other = client_of(store(armed)), client_of(store(armed))
     lock = holder.lock("stock")
     assert lock.acquire()
-    restart(armed)
+    crash(armed)
     poll(lock.owned, timeout=20, what="the lock back in its place")
     poll(lambda: granted(other, "else"), timeout=20, what="the end of the quarantine")
     assert not other.lock("stock").acquire(blocking=False)
@@ -144,7 +129,7 @@ def test_old_data(own_redis, client_of, persistence):
     assert granted(client)
     with server.client() as direct:
         direct.save()
-    restart(server)
+    crash(server)
     assert server.client().exists("redlock:marker")
     with pytest.raises(LockUnavailable, match="in quarantine"):
         client.lock("stock").acquire()
@@ -173,7 +158,7 @@ def test_arm_refuses_a_server_with_anothers_marker(own_redis):
     backend.arm()
     with server.client() as direct:
         direct.save()
-    restart(server)
+    crash(server)
     (told,) = backend.arm().values()
     assert told.startswith("refused: its marker names another server")
     with pytest.raises(LockUnavailable, match="in quarantine"):
@@ -187,7 +172,7 @@ def test_arm_after_somebody_asked(own_redis):
     backend.arm()
     with server.client() as direct:
         direct.save()
-    restart(server)
+    crash(server)
     with pytest.raises(LockUnavailable):
         backend.lock("stock").acquire()
     (told,) = backend.arm().values()
@@ -289,7 +274,7 @@ def test_a_request_that_starts_the_clock(own_redis, start, made, touch):
     backend.arm()
     lock = backend.lock("stock", auto_renew=touch == "renewal")
     assert lock.acquire()
-    restart(server)
+    crash(server)
     if touch == "aextend":
         asyncio.run(lock.aextend())
     elif touch != "renewal":
@@ -311,7 +296,7 @@ def test_health_of_a_server_that_is_back(armed, client_of):
     """health() reconnects to a server that was restarted and does not report it as down."""
     client = client_of(store(armed))
     assert client.health()[0]["armed"]
-    restart(armed)
+    crash(armed)
     (row,) = client.health()
     assert (row["ok"], row["armed"]) == (True, False)
 

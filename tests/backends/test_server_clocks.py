@@ -14,6 +14,7 @@ from django_redlock.errors import LockLost, LockUnavailable
 from tests.backends.conftest import SHORT
 from tests.support.clocked import ClockedRedis
 from tests.support.group import Group
+from tests.support.locks import crash
 from tests.support.replicas import Replicated
 from tests.support.service import poll
 
@@ -46,11 +47,6 @@ def left(server):
     """Return the seconds that the server shows as remaining for the lock."""
     with server.client() as client:
         return client.pttl(KEY) / 1000
-
-
-def restart(server):
-    server.kill()
-    server.start()
 
 
 KINDS = {"redis": RedisBackend, "quarantine": partial(RedisBackend, quarantine=True), "replica": ReplicaBackend}
@@ -93,7 +89,7 @@ def test_set_back(server, client_of, restarted):
     assert holder.acquire()
     server.set_clock(0)
     if restarted:
-        restart(server)
+        crash(server)
     assert left(server) > HOUR
     assert holder.remaining < LONG["ttl"]
     assert not other.acquire(blocking=False)
@@ -148,7 +144,7 @@ def test_fencing_tokens_grow(server):
     for ahead, restarted in ((HOUR, False), (0, False), (-HOUR, True), (2 * DAY, False), (0, True), (-HOUR, False)):
         server.set_clock(ahead)
         if restarted:
-            restart(server)
+            crash(server)
         tokens.append(token(backend, fencing=True))
     assert tokens == sorted(set(tokens))
     assert token(backend, fencing=False) < tokens[0]
@@ -167,7 +163,7 @@ def test_fencing_tokens_of_a_quorum_grow(three):
     assert tokens[0] > (time.time() + HOUR / 2) * 1e6
     late.resume()
     ahead.set_clock(0)
-    restart(ahead)
+    crash(ahead)
     for other_clock in (0, -HOUR):
         behind.set_clock(other_clock)
         poll(lambda: granted(backend, tokens), timeout=20, what="the node that hung, in service")

@@ -7,17 +7,12 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.errors import LockUnavailable
+from tests.support.locks import scripts_run
 
 BACKENDS = {
     "redis": lambda url: RedisBackend(url, node_timeout=5),
     "quorum": lambda url: RedlockBackend([url], node_timeout=5, quarantine=False),
 }
-
-
-def scripts_run(server) -> int:
-    """Return how many scripts the server has run."""
-    with server.client() as client:
-        return sum(stats["calls"] for name, stats in client.info("commandstats").items() if "eval" in name)
 
 
 @pytest.fixture(params=BACKENDS)

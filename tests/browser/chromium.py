@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import sysconfig
 import tempfile
 import urllib.request
@@ -17,6 +16,8 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 from websocket import create_connection
+
+from tests.support.service import find
 
 FLAGS = (
     "--headless=new",
@@ -43,15 +44,15 @@ class Chromium:
         self._ends = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        if missing := [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]:
-            raise FileNotFoundError(f"not installed: {missing} (apt install chromium chromium-driver)")
+        program = find("chromium", package="chromium")
+        driver = find("chromedriver", package="chromium-driver")
         profile = self._ends.enter_context(tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True))
         options = webdriver.ChromeOptions()
-        options.binary_location = shutil.which("chromium") or ""
+        options.binary_location = program
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         for flag in (*FLAGS, f"--user-data-dir={profile}"):
             options.add_argument(flag)
-        self.driver = webdriver.Chrome(options, Service(shutil.which("chromedriver")))
+        self.driver = webdriver.Chrome(options, Service(driver))
         self._ends.callback(self.driver.quit)
         self.driver.set_page_load_timeout(90)
         self.driver.set_script_timeout(90)

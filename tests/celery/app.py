@@ -363,7 +363,7 @@ def collect(results: Any, name: str = "") -> Any:
     return results
 
 
-from tests.celery.classes import (  # noqa: E402, F401  (it needs the app)
+from tests.celery.task_classes import (  # noqa: E402, F401  (it needs the app)
     by_class,
     by_heir,
     protected_base,

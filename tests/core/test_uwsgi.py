@@ -21,10 +21,10 @@ def answers(port):
     return False
 
 
-@pytest.mark.skipif(UWSGI is None, reason="uWSGI is not installed (pip install uwsgi, needs a C compiler)")
+@pytest.mark.skipif(UWSGI is None, reason="uWSGI is not installed (pip install pyuwsgi)")
 @pytest.mark.parametrize("options", [[], ["--enable-threads"], ["--enable-threads", "--py-call-osafterfork"]], ids=str)
 def test_workers_renew_their_locks(request, redis_url, tmp_path, options):
-    """A worker that uWSGI forks from a process that has used locks keeps its lock for longer than the ttl."""
+    """A worker that uWSGI forks from a process that has used locks renews its lock."""
     port = free_port(request)
     command = [
         UWSGI,

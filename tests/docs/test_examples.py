@@ -27,6 +27,8 @@ REDIS = "redis://127.0.0.1:6379/0"
 NODES = re.compile(r"redis://127\.0\.0\.1:638\d/0")  # each a Redis of its own
 ENSEMBLE = "127.0.0.1:2181"  # a ZooKeeper
 REPLICATED = "redis://127.0.0.1:6390/0"  # with one replica
+ON_ZOOKEEPER = [page for page in PAGES if ENSEMBLE in page.read_text()]
+ON_REDIS = [page for page in PAGES if page not in ON_ZOOKEEPER]
 FLAGS = doctest.ELLIPSIS
 
 
@@ -100,17 +102,22 @@ def servers_for(request) -> Callable[[str], dict[str, str]]:
             found[REDIS] = request.getfixturevalue("redis_url")
         if REPLICATED in text:
             found[REPLICATED] = request.getfixturevalue("start")(Replicated()).primary.url
-        if ENSEMBLE in text:
-            found[ENSEMBLE] = request.getfixturevalue("start")(ZooKeeper()).hosts  # with nothing of other tests
         return found
 
     return places
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+@pytest.mark.parametrize("page", ON_REDIS, ids=lambda page: str(page.relative_to(DOCS)))
 def test_examples_of_the_page(page, servers_for):
     """Every example in this page does what the page says."""
     run(page, servers_for(page.read_text()), {"__name__": "__docs__"})
+
+
+@pytest.mark.parametrize("page", ON_ZOOKEEPER, ids=lambda page: str(page.relative_to(DOCS)))
+def test_examples_on_zookeeper(page, start):
+    """Every example in this page does what the page says."""
+    hosts = start(ZooKeeper()).hosts  # a server without znodes of other tests
+    run(page, {ENSEMBLE: hosts}, {"__name__": "__docs__"})
 
 
 @pytest.mark.parametrize(

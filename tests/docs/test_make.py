@@ -1,4 +1,4 @@
-"""The ``make`` targets in the documentation exist."""
+"""The ``make`` targets in the documentation and in the forge's workflow exist."""
 
 import re
 import subprocess
@@ -25,6 +25,15 @@ def test_bench():
     told = would_run("bench")
     assert "-m tests.benchmarks " in told
     assert "-m tests.benchmarks.bench_celery " in told
+
+
+def test_workflow():
+    """The forge's jobs run `make` targets that exist, and all tiers and the matrix are among them."""
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    targets = set(re.findall(r"run: make ([a-z-]+)", workflow))
+    assert targets == {"test", "test-rest", "demo", "matrix", "build"}
+    for target in targets:
+        assert would_run("--assume-old=.venv/system", target)
 
 
 def would_run(*args):

@@ -54,6 +54,21 @@ def counting():
     return respond
 
 
+async def begun(using):
+    """Return a view, its first request, which is running, and the event that lets it end."""
+    entered, go = asyncio.Event(), asyncio.Event()
+
+    async def respond():
+        entered.set()
+        await go.wait()
+        return HttpResponse(b"done")
+
+    view = function(using, respond)
+    first = asyncio.create_task(aask(view))
+    await asyncio.wait_for(entered.wait(), 60)
+    return view, first, go
+
+
 @pytest.mark.parametrize("make", [function, on_class, on_dispatch])
 async def test_repeat(using, make):
     """A repeat gets the stored answer, another key a new one."""
@@ -65,16 +80,7 @@ async def test_repeat(using, make):
 
 async def test_while_the_first_runs(using):
     """A repeat is refused while the first runs, also on the same event loop."""
-    entered, go = asyncio.Event(), asyncio.Event()
-
-    async def respond():
-        entered.set()
-        await go.wait()
-        return HttpResponse(b"done")
-
-    view = function(using, respond)
-    first = asyncio.create_task(aask(view))
-    await asyncio.wait_for(entered.wait(), 60)
+    view, first, go = await begun(using)
     refused = await aask(view)
     go.set()
     assert code(refused) == (409, "idempotency-key-in-use")
@@ -84,16 +90,7 @@ async def test_while_the_first_runs(using):
 
 async def test_the_client_disconnects(using):
     """When the client disconnects, a view that has begun runs to its end and its answer is stored."""
-    entered, go = asyncio.Event(), asyncio.Event()
-
-    async def respond():
-        entered.set()
-        await go.wait()
-        return HttpResponse(b"done")
-
-    view = function(using, respond)
-    first = asyncio.create_task(aask(view))
-    await asyncio.wait_for(entered.wait(), 60)
+    view, first, go = await begun(using)
     first.cancel()
     await asyncio.sleep(0)
     go.set()

@@ -11,20 +11,12 @@ from django_redlock.core.primitives import base
 from django_redlock.errors import LockLost
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
+from tests.support.locks import AdvancedClock
 from tests.support.replicas import Replicated
 from tests.support.service import poll
 
 KEY = "redlock:{stock}"
 OPTIONS = {"ttl": 60, "max_ttl": 60, "node_timeout": 5}
-
-
-class Clock:
-    """A clock that can be advanced."""
-
-    ahead = 0.0
-
-    def __call__(self):
-        return time.monotonic() + self.ahead
 
 
 @pytest.fixture(params=[RedisBackend, RedlockBackend, ReplicaBackend])
@@ -49,7 +41,7 @@ def place(request, start):
 
 def test_not_extended(place, client_of):
     """An expired lease is not extended, because servers with old data would grant it."""
-    (servers, make), clock = place, Clock()
+    (servers, make), clock = place, AdvancedClock()
     client = client_of(make(clock=clock))
     assert all(row["ok"] for row in client.backend.health())  # a node that is connected late gets no request
     lock = client.lock("stock", auto_renew=False)

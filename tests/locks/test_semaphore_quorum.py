@@ -7,6 +7,7 @@ import pytest
 from django_redlock.backends.redlock import RedlockBackend
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
+from tests.support.locks import scripts_run
 
 WAKE = 20
 
@@ -24,12 +25,6 @@ def backend(servers):
     assert set(backend.arm().values()) == {"armed"}
     yield backend
     backend.close()
-
-
-def scripts_run(server) -> int:
-    """Return how many scripts that node has run."""
-    with server.client() as client:
-        return sum(stats["calls"] for name, stats in client.info("commandstats").items() if "eval" in name)
 
 
 def test_waiters_are_woken(backend, servers, woken_only):

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.renewal.registry import renewal
 from django_redlock.errors import LockUnavailable
+from tests.support.locks import AdvancedClock
 from tests.support.proxy import Proxy
 from tests.support.service import poll
 
 
-class Clock:
-    """A clock that can be advanced."""
-
-    ahead = 0.0
-
-    def __call__(self):
-        return time.monotonic() + self.ahead
-
-
 def test_a_lease_that_was_extended(start, redis_server):
     """The release of a lease that was extended beyond its ttl is repeated for as long as the lease may last."""
-    proxy, clock = start(Proxy(redis_server.url)), Clock()
+    proxy, clock = start(Proxy(redis_server.url)), AdvancedClock()
     backend = RedisBackend(proxy.url, node_timeout=10, clock=clock)
     lock = backend.lock("stock", ttl=20, auto_renew=False)
     assert lock.acquire(timeout=20)

@@ -18,6 +18,12 @@ WAITER = TOKEN[:24] + b" " + OWNER
 RESERVED = b"reserved"  # the value of a mutex that is free, but kept for a waiter
 
 
+def now(redis):
+    """Return the server's time in milliseconds."""
+    seconds, micros = redis.time()
+    return seconds * 1000 + micros // 1000
+
+
 class Newer(RedisServer):
     """A server of these tests alone, into which nothing of other tests is written later."""
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from redis.exceptions import ResponseError
 
-from tests.scripts.conftest import OTHER, OWNER, TOKEN, VALUE, WAITER
+from tests.scripts.conftest import OTHER, OWNER, TOKEN, VALUE, WAITER, now
 
 ANOTHER = b"c" * 24 + b"00000000"
 DAY = 86_400_000
@@ -32,11 +32,6 @@ def extend(call, keys):
 def release(call, keys):
     """`release(keep, token)`: run shared_release."""
     return lambda keep=0, token=TOKEN: call("shared_release", (keys.lock,), token, keep)
-
-
-def now(redis):
-    seconds, micros = redis.time()
-    return seconds * 1000 + micros // 1000
 
 
 def ends(redis, keys):

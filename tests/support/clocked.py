@@ -7,13 +7,9 @@ from pathlib import Path
 from typing import Self
 
 from testproject.redis_server import RedisServer
+from tests.support.service import find
 
-
-def find_libfaketime() -> Path:
-    """Returns the path of the library. Raises `FileNotFoundError`, which names the Debian package."""
-    if found := sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")):
-        return found[0]
-    raise FileNotFoundError("libfaketime not found (Debian and Ubuntu: apt install faketime)")
+LIBRARY = "libfaketimeMT.so.1"
 
 
 class ClockedRedis(RedisServer):
@@ -34,9 +30,10 @@ class ClockedRedis(RedisServer):
 
     def environment(self) -> Mapping[str, str]:
         """The environment variables that load and configure libfaketime."""
+        library = find(LIBRARY, package="faketime", place=f"/usr/lib/*/faketime/{LIBRARY}")
         return {
             # libc's malloc precedes jemalloc's, which asks for the time before libfaketime is ready.
-            "LD_PRELOAD": f"{find_libfaketime()} libc.so.6",
+            "LD_PRELOAD": f"{library} libc.so.6",
             "FAKETIME_TIMESTAMP_FILE": str(self._clock),
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",

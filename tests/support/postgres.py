@@ -8,24 +8,18 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Self
 
 from testproject.processes import running_processes, wait_for_end
 from testproject.redis_server import free_port
-from tests.support.service import Service
+from tests.support.service import Service, find
 
-DEBIAN = Path("/usr/lib/postgresql")  # directory with the programs of each version
 USER = "postgres"  # of the database cluster, and of the processes if root runs the tests: PostgreSQL refuses root
 
 
 def program(name: str) -> str:
     """Returns the path of a program of the newest PostgreSQL. Raises `FileNotFoundError`, which names the package."""
-    versions = sorted(DEBIAN.glob(f"*/bin/{name}"), key=lambda path: float(path.parts[-3]))
-    found = shutil.which(name) or (str(versions[-1]) if versions else None)
-    if found is None:
-        raise FileNotFoundError(f"{name} not found (Debian and Ubuntu: apt install postgresql)")
-    return found
+    return find(name, package="postgresql", place=f"/usr/lib/postgresql/*/bin/{name}")
 
 
 def account() -> Sequence[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -15,6 +16,8 @@ from testproject.processes import Child, wait_until
 from testproject.redis_server import RedisServer
 
 START_TIMEOUT = 200
+# Whether tests may use system packages besides redis-server. tests/conftest.py forbids it in the tiers of `make test`.
+packages_allowed = True
 
 
 def poll(ready: Callable[[], bool], *, timeout: float, what: str) -> None:
@@ -29,11 +32,20 @@ def poll(ready: Callable[[], bool], *, timeout: float, what: str) -> None:
         time.sleep(0.01)
 
 
-def find(binary: str, *, package: str) -> str:
-    """Returns the path of the program. Raises `FileNotFoundError`, which names the Debian package."""
-    if path := shutil.which(binary):
+def find(name: str, *, package: str, place: str = "") -> str:
+    """Returns the path of a program on PATH, or the newest version of the file that the pattern `place` matches.
+
+    Raises `FileNotFoundError`, which names the Debian package.
+    """
+    assert packages_allowed, f"tests/tiers.py: a test that needs the package {package} belongs in the tier `rest`"
+    files = Path("/").glob(place[1:]) if place else ()
+    if path := shutil.which(name) or max(map(str, files), key=_numbers, default=None):
         return path
-    raise FileNotFoundError(f"{binary} not found (Debian and Ubuntu: apt install {package})")
+    raise FileNotFoundError(f"{place or name} not found (Debian and Ubuntu: apt install {package})")
+
+
+def _numbers(path: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", path)]
 
 
 def revive(server: RedisServer | Service) -> None:

@@ -7,7 +7,6 @@ import os
 import socket
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from testproject.redis_server import free_port
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from django_redlock.backends.zookeeper import ZooKeeperBackend
 
-JAR = Path("/usr/share/java/zookeeper.jar")  # its manifest names the other jars
+JAR = "/usr/share/java/zookeeper.jar"  # its manifest names the other jars
 TICK = 200  # ms; a session timeout is 2 to 300 ticks here
 CONFIG = """\
 tickTime={tick}
@@ -56,11 +55,10 @@ class ZooKeeper(Service):
         return f"127.0.0.1:{self.port}"
 
     def command(self) -> Sequence[str]:
-        if not JAR.exists():
-            raise FileNotFoundError(f"{JAR} not found (Debian and Ubuntu: apt install zookeeper)")
+        jar = find("zookeeper.jar", package="zookeeper", place=JAR)
         java = find("java", package="default-jre-headless")
         quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-Dzookeeper.forceSync=no"]
-        return [java, *quick, "-cp", str(JAR), f"org.apache.zookeeper.server.{self.main}", str(self.config)]
+        return [java, *quick, "-cp", jar, f"org.apache.zookeeper.server.{self.main}", str(self.config)]
 
     def mode(self) -> str:
         """Returns `standalone`, `leader` or `follower`, or an empty text if the server does not serve requests."""

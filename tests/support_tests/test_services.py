@@ -12,6 +12,7 @@ from kazoo.client import KazooClient
 from kombu import Connection
 
 from testproject.redis_server import RedisServer
+from tests.support import service
 from tests.support.clocked import ClockedRedis
 from tests.support.postgres import USER
 from tests.support.tls import TlsRedis
@@ -33,6 +34,13 @@ def test_what_is_not_installed(start, monkeypatch, pytestconfig, required, outco
     with pytest.raises((pytest.skip.Exception, pytest.fail.Exception), match="apt install something") as ended:
         start(NotInstalled())
     assert ended.type is outcome
+
+
+def test_package_of_the_last_tier(start, monkeypatch):
+    """A test of the tiers before `rest` that needs a system package fails, whether the package is installed or not."""
+    monkeypatch.setattr(service, "packages_allowed", False)
+    with pytest.raises(AssertionError, match="needs the package openssl"):
+        start(TlsRedis())
 
 
 @pytest.mark.parametrize("kind", [RedisServer, TlsRedis])

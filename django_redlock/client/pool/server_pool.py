@@ -87,9 +87,17 @@ class ServerPool:
         """Return a new connection. Raises redis-py's errors, and ``TimeoutError`` when connecting takes too long.
 
         The look-up of a host name and a credential provider have no timeout, so the call runs in a thread for twice
-        ``timeout`` at most. A connection that is ready later becomes idle.
+        ``timeout`` at most. A connection that is ready later becomes idle, and may be the result of a later call whose
+        own connection is not ready in time.
         """
-        return self._calls.run(self._connect, 2 * self.timeout, self.checkin) if self._unbounded else self._connect()
+        if not self._unbounded:
+            return self._connect()
+        try:
+            return self._calls.run(self._connect, 2 * self.timeout, self.checkin)
+        except TimeoutError:
+            if (connection := self.idle()) is None:
+                raise
+            return connection
 
     def _connect(self) -> Connection:
         settings = {**self._settings, "socket_timeout": None if kernel_keeps_timeout(self._kind) else self.timeout}

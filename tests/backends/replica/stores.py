@@ -20,18 +20,6 @@ def has(server, key="redlock:{stock}"):
         return bool(client.exists(key))
 
 
-def granted(client, name="stock"):
-    """Return whether the lock can be acquired. It is released at once."""
-    lock = client.lock(name)
-    try:
-        taken = lock.acquire(blocking=False)
-    except LockUnavailable:
-        return False
-    if taken:
-        lock.release()
-    return taken
-
-
 def extended(lock):
     """Return whether the lock can be extended."""
     with contextlib.suppress(LockUnavailable):

@@ -6,7 +6,8 @@ from django_redlock.core.flow.requests import Fault
 from django_redlock.core.values import Lease
 from django_redlock.errors import LockError, LockLost, LockUnavailable
 from tests.backends.conftest import SHORT
-from tests.backends.replica.stores import LASTING, granted, has, store
+from tests.backends.replica.stores import LASTING, has, store
+from tests.support.locks import granted
 from tests.support.service import poll
 
 KEY = "redlock:{stock}"

@@ -13,7 +13,8 @@ from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.harness.clients import AsyncClient, SyncClient
 from tests.backends.conftest import SHORT
-from tests.backends.replica.stores import LASTING, OPTIONS, extended, granted, has, lag_out, store
+from tests.backends.replica.stores import LASTING, OPTIONS, extended, has, lag_out, store
+from tests.support.locks import granted
 from tests.support.proxy import Proxy
 from tests.support.replicas import wait_in_sync
 from tests.support.service import poll

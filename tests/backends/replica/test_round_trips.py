@@ -8,8 +8,9 @@ import pytest
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer
-from tests.backends.replica.stores import OPTIONS, extended, granted, has, lag_out
+from tests.backends.replica.stores import OPTIONS, extended, has, lag_out
 from tests.support.group import Group
+from tests.support.locks import granted
 from tests.support.proxy import Proxy
 from tests.support.replicas import REPLICATION, replicate
 from tests.support.service import poll

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from django_redlock.backends.timestamp import TimestampBackend
-from tests.backends.old_code import OldClient, OlderClient
+from tests.backends.timestamp.old_client import OldClient, OlderClient
 
 
 @pytest.fixture

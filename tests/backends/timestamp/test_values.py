@@ -9,7 +9,7 @@ import pytest
 
 from django_redlock.backends.timestamp import TimestampBackend
 from django_redlock.errors import LockError, LockLost
-from tests.backends.old_code import OldClient
+from tests.backends.timestamp.old_client import OldClient
 
 PATIENCE = 20
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.backends.zookeeper_workers import wait
+from tests.backends.zookeeper.workers import wait
 from tests.support.processes import Worker
 from tests.support.service import poll
 from tests.support.zookeeper import ZooKeeper

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import time
 
 import pytest
 
 from django_redlock.core.values import Lease
 from django_redlock.errors import LockError, LockLost
+from tests.support.locks import AdvancedClock
 from tests.support.service import poll
 
 from .tools import PATIENCE
@@ -69,18 +69,9 @@ def test_many_are_renewed_together(backend, unique):
     )
 
 
-class SkippingClock:
-    """A clock that runs like the monotonic clock, ``ahead`` seconds fast."""
-
-    ahead = 0.0
-
-    def __call__(self):
-        return time.monotonic() + self.ahead
-
-
 @pytest.fixture
 def clock():
-    return SkippingClock()
+    return AdvancedClock()
 
 
 def on_next_reply(backend, act):

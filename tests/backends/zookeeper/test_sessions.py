@@ -10,7 +10,7 @@ import pytest
 from django_redlock.backends.zookeeper.backend import _session_ended
 from django_redlock.backends.zookeeper.session import Session
 from django_redlock.errors import LockLost, LockUnavailable
-from tests.backends.zookeeper_workers import hold
+from tests.backends.zookeeper.workers import hold
 from tests.support.processes import Worker
 from tests.support.proxy import Proxy
 from tests.support.service import poll

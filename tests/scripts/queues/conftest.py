@@ -3,7 +3,7 @@
 import pytest
 
 from django_redlock.core.flow.scripts import script
-from tests.scripts.conftest import OWNER, TOKEN
+from tests.scripts.conftest import OWNER, TOKEN, now
 
 ANOTHER = b"c" * 24 + b"00000000"
 # A wake-up expires after a second, within which a busy machine may not look at it.
@@ -77,11 +77,6 @@ def woken(redis, keys):
 def line(redis, keys):
     """`line()`: the queue in order, each waiter as mode and first letter."""
     return lambda: [each[:1].decode() + each[2:3].decode() for each in redis.zrange(keys.lock + b":line", 0, -1)]
-
-
-def now(redis):
-    seconds, micros = redis.time()
-    return seconds * 1000 + micros // 1000
 
 
 def lapse(redis, keys, token):

@@ -1,7 +1,7 @@
 """fair_acquire.lua, and the wake-up of its queue by other scripts"""
 
-from tests.scripts.conftest import OTHER, OWNER, RESERVED, TOKEN, VALUE, WAITER
-from tests.scripts.queues.conftest import ANOTHER, lapse, now
+from tests.scripts.conftest import OTHER, OWNER, RESERVED, TOKEN, VALUE, WAITER, now
+from tests.scripts.queues.conftest import ANOTHER, lapse
 
 DAY = 86_400_000
 

@@ -5,8 +5,8 @@ import re
 import pytest
 from redis.exceptions import ResponseError
 
-from tests.scripts.conftest import OTHER, OWNER, TOKEN, VALUE
-from tests.scripts.queues.conftest import ANOTHER, lapse, now
+from tests.scripts.conftest import OTHER, OWNER, TOKEN, VALUE, now
+from tests.scripts.queues.conftest import ANOTHER, lapse
 
 DAY = 86_400_000
 

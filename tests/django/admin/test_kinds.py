@@ -14,7 +14,7 @@ from django_redlock.admin import HeldLockAdmin
 from django_redlock.models import HeldLock, make_pk
 from django_redlock.testing.conformance.shared_handles import MAKE
 from tests.django import urls
-from tests.django.test_admin_list import LIST, names_in
+from tests.django.admin.test_list import LIST, names_in
 
 NAMES = {"striped": ["{x}#0", "{x}#1", "{x}#2"], "multilock": ["x", "x:2"]}
 

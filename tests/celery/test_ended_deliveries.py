@@ -10,10 +10,12 @@ from redis.crc import key_slot
 
 from django_redlock import locks
 from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.backends.locmem.task_store import MemoryStore
+from django_redlock.backends.redis import RedisBackend
 from django_redlock.celery import single_instance_task
 from django_redlock.celery.messages import Message
 from django_redlock.single_instance.ended import ended_mark, new_delivery_id
-from tests.celery.test_records import MemoryStore, Player, RedisBackend
+from tests.single_instance.player import Player
 
 DELIVERIES = 300
 

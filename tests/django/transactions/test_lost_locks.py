@@ -7,7 +7,7 @@ from django.contrib.auth.models import Group
 from django.db import transaction
 
 from django_redlock.errors import LockLost
-from tests.django.kept_locks import Boom, end_lease, wrapped_methods
+from tests.django.transactions.kept_locks import Boom, end_lease, wrapped_methods
 
 pytestmark = pytest.mark.usefixtures("stores")
 

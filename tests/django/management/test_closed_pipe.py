@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.django.test_commands_run import ROOT
+from tests.django.management.conftest import MANAGE
 
 COMMANDS = [
     ("redlock_list", "--watch", "0.1"),
@@ -22,14 +22,14 @@ def test_a_command_ends_quietly(redis_url, tmp_path, monkeypatch, command):
     """A command whose reader has ended ends without an error message, with the exit code of SIGPIPE."""
     monkeypatch.setenv("TESTPROJECT_REDIS", redis_url)
     monkeypatch.setenv("TESTPROJECT_DATABASE", str(tmp_path / "db.sqlite3"))
-    assert ended([sys.executable, ROOT / "manage.py", *command, "--using", "default"]) == (141, "")
+    assert ended([sys.executable, MANAGE, *command, "--using", "default"]) == (141, "")
 
 
 def ended(command):
     """Return exit code and stderr of a command whose reader ended before the first line."""
     reading, writing = os.pipe()
     os.close(reading)
-    with subprocess.Popen(command, cwd=ROOT, text=True, stdout=writing, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(command, cwd=MANAGE.parent, text=True, stdout=writing, stderr=subprocess.PIPE) as process:
         os.close(writing)
         try:
             return process.wait(120), process.stderr.read()

@@ -11,29 +11,15 @@ import pytest
 
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.client.fanout.concurrency_limit import MAX_IN_FLIGHT
-from testproject.redis_server import RedisServer
-from tests.support.group import Group
 from tests.support.proxy import Proxy
 from tests.support.service import poll, revive
 
 OPTIONS = {"ttl": 60, "max_ttl": 60, "node_timeout": 5, "quarantine": False, "history": False}
 
 
-class Nodes(Group):
-    """Three nodes."""
-
-    def __init__(self):
-        super().__init__(RedisServer() for _ in range(3))
-
-
 @pytest.fixture
-def three(running, start):
+def three(servers, start):
     """A backend that is connected to three nodes, the first behind a proxy."""
-    servers = running(Nodes).servers
-    for server in servers:
-        revive(server)
-        with server.client() as client:
-            client.flushall()
     proxy = start(Proxy(servers[0].url))
     places = [proxy.url, servers[1].url, servers[2].url]
     with contextlib.closing(RedlockBackend(places, **OPTIONS)) as backend:

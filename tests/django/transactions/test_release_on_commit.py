@@ -13,7 +13,7 @@ from django.db import IntegrityError, connection, connections, transaction
 from django_redlock import lock, locks
 from django_redlock.decorators import locked
 from django_redlock.errors import LockNotAcquired, LockNotHeld
-from tests.django.kept_locks import Boom, wrapped_methods
+from tests.django.transactions.kept_locks import Boom, wrapped_methods
 from tests.support.service import poll
 
 pytestmark = pytest.mark.usefixtures("stores")

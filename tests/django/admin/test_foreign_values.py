@@ -11,7 +11,7 @@ from django.contrib.admin.utils import quote
 from django.core.management import call_command
 
 from django_redlock.errors import LockError, LockNotAcquired
-from tests.django.test_admin_list import LIST, names_in
+from tests.django.admin.test_list import LIST, names_in
 
 DEEP = "[" * 5000 + "]" * 5000
 OWNERS = {

@@ -11,8 +11,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_redlock import locks
-from tests.django.commands import Done
 from tests.django.conftest import REDIS, UNREACHABLE
+from tests.django.management.command_result import Done
 
 
 def test_list(stores):

@@ -98,9 +98,9 @@ def test_any_name(client, stores, operator, name):
 
 
 @pytest.fixture
-def postgres_alone(settings, request, unique, django_db_blocker):
+def postgres_alone(settings, postgres, unique, django_db_blocker):
     """All models are in a new PostgreSQL database."""
-    with django_db_blocker.unblock(), postgres_database(unique, request.getfixturevalue("postgres"), unique) as alias:
+    with django_db_blocker.unblock(), postgres_database(unique, postgres, unique) as alias:
         settings.DATABASE_ROUTERS = [
             SimpleNamespace(db_for_read=lambda *_, **__: alias, db_for_write=lambda *_, **__: alias)
         ]

@@ -45,11 +45,11 @@ def answers(port):
 
 @pytest.fixture(params=["uvicorn", "daphne"])
 def port(request, redis_url, tmp_path):
-    """A real ASGI server with `tests.django.asgi_sale`."""
+    """A real ASGI server with `tests.django.decorators.asgi_sale`."""
     pytest.importorskip(request.param)
     port = free_port(request)
     where = {"uvicorn": ["--host", "127.0.0.1", "--port"], "daphne": ["-b", "127.0.0.1", "-p"]}[request.param]
-    command = [sys.executable, "-m", request.param, *where, str(port), "tests.django.asgi_sale:application"]
+    command = [sys.executable, "-m", request.param, *where, str(port), "tests.django.decorators.asgi_sale:application"]
     env = {"TESTPROJECT_REDIS": redis_url, "TESTPROJECT_DATABASE": str(tmp_path / "db.sqlite3"), "ASGI_SALE": "1"}
     child = Child(command, output=tmp_path / "log", env=env)
     wait_until(lambda: answers(port), child=child, timeout=120, what=request.param)

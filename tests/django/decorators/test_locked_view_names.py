@@ -25,7 +25,7 @@ def test_names_from_the_request():
 
 def test_request_in_the_client(client, settings):
     """Views work with URL arguments and middleware through Django's client."""
-    settings.ROOT_URLCONF = "tests.django.sale"
+    settings.ROOT_URLCONF = "tests.django.decorators.sale"
     assert client.get("/stock/pear/").json() == {"lock": "stock:pear", "held": True}
     assert client.get("/class/pear/").json() == {"lock": "stock:pear", "held": True}
     with lock("stock:pear"):
@@ -35,7 +35,7 @@ def test_request_in_the_client(client, settings):
 
 async def test_request_in_the_async_client(async_client, settings):
     """Async and sync views work under ASGI."""
-    settings.ROOT_URLCONF = "tests.django.sale"
+    settings.ROOT_URLCONF = "tests.django.decorators.sale"
     for path in ("/async/pear/", "/stock/pear/", "/class/pear/"):
         assert (await async_client.get(path)).json() == {"lock": "stock:pear", "held": True}
     async with lock("stock:pear"):
@@ -46,13 +46,13 @@ async def test_request_in_the_async_client(async_client, settings):
 
 def test_async_view_in_the_client(client, settings):
     """An async view works under WSGI."""
-    settings.ROOT_URLCONF = "tests.django.sale"
+    settings.ROOT_URLCONF = "tests.django.decorators.sale"
     assert client.get("/async/pear/").json() == {"lock": "stock:pear", "held": True}
 
 
 def test_name_that_cannot_be_one(client, settings):
     """A URL that makes a name too long gives 400."""
-    settings.ROOT_URLCONF = "tests.django.sale"
+    settings.ROOT_URLCONF = "tests.django.decorators.sale"
     assert client.get(f"/stock/{'x' * 600}/").status_code == 400
 
 

@@ -8,7 +8,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User, UserManager
 from django.core.management import CommandError, call_command
 
-from tests.django.commands import Done
+from tests.django.management.command_result import Done
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from django.core.management import CommandError, call_command
 
-from tests.django.commands import Done
 from tests.django.conftest import REDIS
+from tests.django.management.command_result import Done
 
 
 def test_check(stores):

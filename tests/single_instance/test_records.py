@@ -2,78 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-import json
-import os
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.locmem.task_store import MemoryStore
-from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.flow.drivers import drive
-from django_redlock.core.keys import keys_for
-from django_redlock.core.owner import describe_owner
-from django_redlock.core.values import Claim, Lease, new_token
+from django_redlock.core.values import Lease, new_token
 from django_redlock.single_instance.body import BODY
-from django_redlock.single_instance.call import TaskCall
 from django_redlock.single_instance.modes import MODES
-from django_redlock.single_instance.transitions import cancel, owner_part, requeue_dead, submit
-from tests.support.cluster import ask
+from tests.single_instance.player import Player
 from tests.support.service import poll
-
-numbers = itertools.count()
-
-
-class Player:
-    """Changes records by hand on one store, and records the replies."""
-
-    def __init__(self, store, mode, limit=1, lease=60.0, remember=60.0):
-        self.store, self.mode, self.limit = store, MODES[mode], limit
-        self.lease, self.remember = lease, remember
-        self.name = f"played:{next(numbers)}"
-        self.keys = keys_for(b"redlock", self.name.encode())
-
-    def ticket(self, task, sending):
-        return TaskCall(self.name, self.keys, "t", task, sending, self.mode, self.limit, 600.0, self.remember)
-
-    def claim(self, task, run):
-        owner = describe_owner({"task_id": task})
-        return Claim(self.name, self.keys, f"token-{task}-{run}".encode(), owner, self.lease)
-
-    def play(self, move, task, sending, *, own=False, replace=False, run=0, ended=True, again=False):
-        store = self.store
-        ending = "requeued" if again else "ended" if ended else "removed"
-        ticket = self.ticket(task, f"{task}-{sending}")._replace(ending=ending)
-        claim = self.claim(task, run)._replace(payload=ticket)
-        if move == "submit":
-            return self.outcome(drive(submit(ticket, own, replace, store.algorithm), store.perform))
-        if move == "start":
-            return self.outcome(drive(store.algorithm.acquire(BODY, claim, 0.0), store.perform))
-        if move == "extend":
-            return store.perform(BODY.extend_request(claim, 60.0))
-        if move == "end":
-            return store.perform(BODY.release_request(claim))
-        if move == "cancel":
-            return drive(cancel(ticket, sending != "any"), store.perform)
-        return drive(requeue_dead(ticket, 0 if again else os.getpid(), redelivered=move == "bury"), store.perform)
-
-    @staticmethod
-    def outcome(outcome):
-        return "granted" if isinstance(outcome, Lease) else json.loads(outcome.holder)["state"]
 
 
 def plainly(answer):
     """Return "refused" for either kind of refusal."""
     return "refused" if answer in ("queued", "running") else answer
-
-
-@pytest.fixture
-def redis_store(redis_server):
-    return RedisBackend(redis_server.unix_url, node_timeout=5)
 
 
 moves = st.lists(
@@ -336,81 +281,3 @@ def test_a_submit_that_comes_after_the_start_changes_nothing(store, mode):
     assert player.play("cancel", "a", "1") == 0
     assert player.play("end", "a", "1") == 1
     assert player.play("submit", "b", "1") == ("granted" if mode == "until_executed" else "queued")
-
-
-def test_a_foreign_key_is_left_alone(redis_store, redis_server):
-    """A plain lock under the task's name raises LockError and stays."""
-    from django_redlock.errors import LockError
-
-    player = Player(redis_store, "until_executed", 1)
-    with redis_store.lock(player.name), pytest.raises(LockError, match="WRONGTYPE"):
-        player.play("submit", "a", "1")
-
-
-@pytest.fixture(params=["redis", "memory"])
-def backend(request):
-    return request.getfixturevalue("redis_store") if request.param == "redis" else LocMemBackend("listed")
-
-
-def test_records_are_listed_and_released(backend):
-    """Records are listed by pattern with task, id and state, and released by name and digest."""
-    player = Player(backend if isinstance(backend, RedisBackend) else MemoryStore(backend), "until_executed")
-    player.play("submit", "a", "1")
-    assert backend.held("other:*") == []
-    [queued] = backend.held(player.name)
-    assert (queued.name, queued.kind, queued.owner.extra) == (player.name, "task", {"state": "queued", "task_id": "a"})
-    assert 590 < queued.remaining <= 600
-    player.play("start", "a", "1")
-    player.play("extend", "a", "1")
-    running = backend.describe(player.name)
-    assert running.owner.extra["state"] == "running"
-    assert not backend.force_release(player.name, "0" * 40)
-    assert backend.force_release(player.name, queued.digest)
-    assert backend.held(player.name) == []
-    assert player.play("extend", "a", "1") == 0
-    assert player.play("submit", "b", "1") == "granted"
-
-
-def test_another_task_is_another_holding(backend):
-    """The digest of one task's record does not release the next task's record."""
-    player = Player(backend if isinstance(backend, RedisBackend) else MemoryStore(backend), "until_executed")
-    player.play("submit", "a", "1")
-    seen = backend.describe(player.name).digest
-    player.play("cancel", "a", "1")
-    player.play("submit", "b", "1")
-    assert not backend.force_release(player.name, seen)
-    assert backend.describe(player.name).owner.extra["task_id"] == "b"
-
-
-def test_owner_part_names_this_process():
-    """owner_part() is contained in the owner of this process, and in no other's."""
-    assert owner_part(os.getpid()) in describe_owner({"task_id": "x"})
-    assert owner_part(os.getpid() + 1) not in describe_owner({"task_id": "x"})
-
-
-@pytest.mark.parametrize("moved", [False, True], ids=["there", "moved"])
-@pytest.mark.parametrize("end", ["end", "again", "cancel", "requeue", "lose"])
-def test_an_end_while_its_slot_moves(cluster, start, moved, end):
-    """While a Cluster migrates a record's slot a task can end, be revoked or be queued again."""
-    store = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=5)))
-    player = Player(store, "until_executed")
-    call, key = player.ticket("a", "a-1"), player.keys.lock.decode()
-    player.play("submit", "a", "1")
-    if end != "cancel":
-        player.play("start", "a", "1")
-    source = cluster.owner(key)
-    target = next(node for node in cluster.nodes if node is not source)
-    with cluster.migrating(key, target):
-        if moved:
-            ask(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", key)
-        if end in ("end", "again"):
-            claim = player.claim("a", 0)._replace(payload=call._replace(ending="ended" if end == "end" else "requeued"))
-            assert drive(store.algorithm.release(BODY, claim), store.perform)
-        else:
-            flow = cancel(call) if end == "cancel" else requeue_dead(call, os.getpid(), redelivered=end == "requeue")
-            assert drive(flow, store.perform)
-        cluster.move_keys(key, target)
-    cluster.move_slot(key, target)
-    with cluster.client() as client:
-        assert client.sismember(*call.ended) == (end == "end")
-        assert client.hkeys(key) == ([b"a"] if end in ("again", "requeue") else [])

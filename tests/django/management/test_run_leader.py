@@ -1,17 +1,13 @@
 """`manage.py redlock_run --leader`, as real processes on a real Redis."""
 
-import os
+import functools
 import signal
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from django_redlock.backends.redis import RedisBackend
 from tests.support.service import poll
 
-ROOT = Path(__file__).parents[2]
 # Writes its fencing token and the time of the system's monotonic clock, until SIGTERM.
 WORK = """
 import os, signal, sys, time
@@ -33,37 +29,9 @@ def work(*, stubborn=False, beats=False):
 
 
 @pytest.fixture
-def backend(redis_url):
-    backend = RedisBackend(redis_url, node_timeout=5)
-    yield backend
-    backend.close()
-
-
-@pytest.fixture
-def launch(redis_url, tmp_path):
+def launch(start_run):
     """`launch(*args)`: a `redlock_run --leader` that runs beside the test."""
-    running = []
-
-    def begin(*args, url=redis_url):
-        process = subprocess.Popen(
-            [sys.executable, ROOT / "manage.py", "redlock_run", "--leader", *args],
-            env={**os.environ, "TESTPROJECT_REDIS": url, "TESTPROJECT_DATABASE": str(tmp_path / "db.sqlite3")},
-            cwd=tmp_path, text=True, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
-        running.append(process)
-        return process
-
-    # A process in the background of a shell ignores both.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler), signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield begin
-    signal.signal(signal.SIGINT, before[0])
-    signal.signal(signal.SIGHUP, before[1])
-    for process in running:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        process.stderr.close()
+    return functools.partial(start_run, "--leader")
 
 
 def begins(process):

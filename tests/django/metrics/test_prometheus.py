@@ -237,7 +237,7 @@ def test_several_processes(tmp_path, redis_url):
         **os.environ,
         "PROMETHEUS_MULTIPROC_DIR": str(tmp_path),
         "TESTPROJECT_REDIS": redis_url,  # without one each process tries for seconds to reach it when it starts
-        "DJANGO_SETTINGS_MODULE": "tests.django.with_metrics",
+        "DJANGO_SETTINGS_MODULE": "tests.django.metrics.settings_with_metrics",
     }
     run = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", SHARED]
     for _ in range(2):

@@ -4,6 +4,7 @@ import contextlib
 
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.client.fanout.background_connector import DOWN_SECONDS
+from tests.support.locks import crash
 from tests.support.proxy import Proxy
 from tests.support.service import poll
 
@@ -63,11 +64,6 @@ def test_a_renewal_begins_it(servers):
         lock.release()
 
 
-def restart(server):
-    server.kill()
-    server.start()
-
-
 def test_a_quarantine_begins_at_once(servers):
     """A process reconnects by itself to a node that comes back, and so starts its quarantine."""
     with contextlib.closing(in_service(servers)) as backend:
@@ -91,7 +87,7 @@ def test_a_connection_begins_it(servers):
     """After an unnoticed restart, the next request of any kind starts the node's quarantine."""
     with contextlib.closing(in_service(servers)) as backend:
         lock = held_by_all(backend)
-        restart(servers[2])
+        crash(servers[2])
         lock.extend()
         poll(lambda: in_quarantine(servers[2]), timeout=20 * DOWN_SECONDS, what="a quarantine")
         lock.release()

@@ -21,8 +21,8 @@ from django_redlock import lock, locks
 from django_redlock.decorators import idempotent, locked_view
 from django_redlock.errors import LockLost
 from django_redlock.signals import lock_released
-from tests.django import sale
-from tests.django.kept_locks import end_lease
+from tests.django.decorators import sale
+from tests.django.transactions.kept_locks import end_lease
 from tests.support.databases import sqlite_file
 from tests.support.service import poll
 
@@ -59,7 +59,7 @@ def stage(monkeypatch):
 @pytest.fixture
 def shop(settings, database, stage):
     """`shop("function")` buys from that view and returns the outcome."""
-    settings.ROOT_URLCONF, settings.MIDDLEWARE, settings.ALLOWED_HOSTS = "tests.django.sale", [], ["*"]
+    settings.ROOT_URLCONF, settings.MIDDLEWARE, settings.ALLOWED_HOSTS = "tests.django.decorators.sale", [], ["*"]
     server = Server(("127.0.0.1", 0), Handler)
     server.set_app(WSGIHandler())
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

@@ -3,69 +3,21 @@
 import os
 import signal
 import socket
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from django_redlock.backends.redis import RedisBackend
 from django_redlock.management.process_group import ProcessGroup
-from tests.django.commands import Done
+from tests.django.management.command_result import Done
 from tests.support.service import poll
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture
-def backend(redis_url):
-    backend = RedisBackend(redis_url, node_timeout=5)
-    yield backend
-    backend.close()
-
-
-@pytest.fixture
-def _foreground():
-    """Restore the default handling of SIGINT and SIGHUP, which background commands of a shell ignore."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler), signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGINT, before[0])
-    signal.signal(signal.SIGHUP, before[1])
-
-
-@pytest.fixture
-def start(redis_url, tmp_path, _foreground):
-    """`start(*args)`: a `redlock_run` that runs beside the test."""
-    running = []
-
-    def begin(*args, before=(), stdin=subprocess.DEVNULL):
-        command = [*before, sys.executable, ROOT / "manage.py", "redlock_run", *args]
-        environment = {
-            **os.environ,
-            "TESTPROJECT_REDIS": redis_url,
-            "TESTPROJECT_DATABASE": str(tmp_path / "db.sqlite3"),
-        }
-        process = subprocess.Popen(
-            command, env=environment, cwd=tmp_path, text=True, stdin=stdin,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session="setsid" not in before,
-        )  # fmt: skip
-        running.append(process)
-        return process
-
-    yield begin
-    for process in running:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        process.stderr.close()
-
-
-@pytest.fixture
-def run(start):
+def run(start_run):
     """`run(*args)`: exit code, stdout and stderr of a `redlock_run` that has ended."""
 
     def to_the_end(*args):
-        process = start(*args)
+        process = start_run(*args)
         out, err = process.communicate(timeout=120)
         return process.returncode, out, err
 
@@ -143,22 +95,22 @@ def test_held_by_another(run, backend):
         assert run("--skip-if-locked", "job", "--", "echo", "ran") == (0, "", "")
 
 
-def test_waits(start, backend):
+def test_waits(start_run, backend):
     """Without --timeout the command waits until the lock is free."""
     with backend.lock("job"):
-        process = start("job", "--", "echo", "ran")
+        process = start_run("job", "--", "echo", "ran")
         poll(lambda: backend.describe("job").waiters == 1, timeout=120, what="a waiter")
     assert process.communicate(timeout=30)[0] == "ran\n"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_signal_while_it_waits(start, backend, number, code):
+def test_signal_while_it_waits(start_run, backend, number, code):
     """A signal while it waits ends it without a traceback, and nothing runs.
 
     It must have a handler: the kernel drops a signal without one to process 1 of a container.
     """
     with backend.lock("job"):
-        process = start("job", "--", "echo", "ran")
+        process = start_run("job", "--", "echo", "ran")
         poll(lambda: backend.describe("job").waiters == 1, timeout=120, what="a waiter")
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
@@ -186,9 +138,9 @@ def test_store_down(run, redis_server):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP])
-def test_passes_signals(start, backend, number):
+def test_passes_signals(start_run, backend, number):
     """A signal is passed to the command, and the exit code is the command's."""
-    process = start("job", "--", sys.executable, "-c", PATIENT)
+    process = start_run("job", "--", sys.executable, "-c", PATIENT)
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
     assert process.stdout.readline() == f"got {number.name}\n"
@@ -196,9 +148,9 @@ def test_passes_signals(start, backend, number):
     assert backend.describe("job") is None
 
 
-def test_renews(start, backend):
+def test_renews(start_run, backend):
     """The lock is renewed while the command runs."""
-    process = start("--ttl", "6", "job", "--", sys.executable, "-c", PATIENT)
+    process = start_run("--ttl", "6", "job", "--", sys.executable, "-c", PATIENT)
     assert process.stdout.readline() == "ready\n"
     other = backend.lock("job")
     assert not other.acquire(timeout=6.5)
@@ -207,9 +159,9 @@ def test_renews(start, backend):
     other.release()
 
 
-def test_kills_when_lost(start, backend):
+def test_kills_when_lost(start_run, backend):
     """When the lock is released by force the command gets SIGTERM, and the exit code is 70."""
-    process = start("--ttl", "5", "job", "--", sys.executable, "-c", PATIENT)
+    process = start_run("--ttl", "5", "job", "--", sys.executable, "-c", PATIENT)
     assert process.stdout.readline() == "ready\n"
     backend.force_release("job")
     assert process.stdout.readline() == "got SIGTERM\n"
@@ -217,18 +169,18 @@ def test_kills_when_lost(start, backend):
     assert "was lost" in process.stderr.read()
 
 
-def test_kills_the_stubborn(start, backend):
+def test_kills_the_stubborn(start_run, backend):
     """A command that ignores SIGTERM is killed after the grace."""
-    process = start("--ttl", "5", "--grace", "1", "job", "--", sys.executable, "-c", STUBBORN)
+    process = start_run("--ttl", "5", "--grace", "1", "job", "--", sys.executable, "-c", STUBBORN)
     assert process.stdout.readline() == "ready\n"
     backend.force_release("job")
     assert process.stdout.readline() == "got SIGTERM\n"
     assert process.wait(9) == 70  # by itself it would take the default grace of ten seconds
 
 
-def test_warns_when_lost(start, backend):
+def test_warns_when_lost(start_run, backend):
     """With --on-lost warn the command runs on, and its exit code counts."""
-    process = start("--ttl", "5", "--on-lost", "warn", "job", "--", sys.executable, "-c", PATIENT)
+    process = start_run("--ttl", "5", "--on-lost", "warn", "job", "--", sys.executable, "-c", PATIENT)
     assert process.stdout.readline() == "ready\n"
     backend.force_release("job")
     assert "was lost" in process.stderr.readline()
@@ -248,18 +200,18 @@ def test_no_command(run):
 FAMILY = ["sh", "-c", '"$0" -c "$1" & wait', sys.executable]  # a command, and a process that it has started
 
 
-def test_kills_what_the_command_has_started(start, backend):
+def test_kills_what_the_command_has_started(start_run, backend):
     """When the lock is lost, processes that the command has started are ended, too."""
-    process = start("--ttl", "5", "--grace", "1", "job", "--", *FAMILY, STUBBORN)
+    process = start_run("--ttl", "5", "--grace", "1", "job", "--", *FAMILY, STUBBORN)
     assert process.stdout.readline() == "ready\n"
     backend.force_release("job")
     assert process.stdout.read() == "got SIGTERM\n"  # up to the end of file: no process is left that could write
     assert process.wait(30) == 70
 
 
-def test_ends_what_the_command_has_started(start, backend):
+def test_ends_what_the_command_has_started(start_run, backend):
     """SIGTERM ends the command and the processes that it has started, under the lock."""
-    process = start("--grace", "60", "job", "--", *FAMILY, SLOW_TO_END)
+    process = start_run("--grace", "60", "job", "--", *FAMILY, SLOW_TO_END)
     assert process.stdout.readline() == "ready\n"
     process.terminate()
     assert process.stdout.readline() == "got SIGTERM\n"
@@ -269,9 +221,9 @@ def test_ends_what_the_command_has_started(start, backend):
     assert backend.describe("job") is None
 
 
-def test_ends_with_the_command(start):
+def test_ends_with_the_command(start_run):
     """Processes that the command leaves behind in its group are ended."""
-    process = start(
+    process = start_run(
         "job", "--", "sh", "-c", '"$0" -c "$1" & read _ < "$2"; exit 3', sys.executable, PATIENT, "/dev/null"
     )
     assert process.stdout.read() in ("", "ready\n", "ready\ngot SIGTERM\n")  # to the end
@@ -279,17 +231,17 @@ def test_ends_with_the_command(start):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has ended")
-def test_killed_with_9(start):
+def test_killed_with_9(start_run):
     """After `kill -9` of redlock_run the command ends, because its lock is no longer renewed."""
-    process = start("job", "--", sys.executable, "-c", PATIENT)
+    process = start_run("job", "--", sys.executable, "-c", PATIENT)
     assert process.stdout.readline() == "ready\n"
     process.kill()
     assert process.stdout.read() == ""  # to the end
 
 
-def test_nohup(start):
+def test_nohup(start_run):
     """A signal that redlock_run ignores from the start is neither handled nor passed on."""
-    process = start("job", "--", sys.executable, "-c", UNTIL_SIGUSR1, before=["nohup"])
+    process = start_run("job", "--", sys.executable, "-c", UNTIL_SIGUSR1, before=["nohup"])
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGHUP)
     process.send_signal(signal.SIGUSR1)
@@ -297,7 +249,7 @@ def test_nohup(start):
 
 
 @pytest.fixture
-def keyboard(start):
+def keyboard(start_run):
     """`keyboard(*args)`: a `redlock_run` in the foreground of a terminal, and a function that types there.
 
     ``shell``: the arguments of the shell that starts it.
@@ -306,7 +258,7 @@ def keyboard(start):
 
     def begin(*args, stdin="/dev/tty", shell=("-c", 'exec "$@" < "$0"')):
         here = ["setsid", "--ctty", "sh", *shell, stdin]
-        return start(*args, before=here, stdin=theirs), lambda typed: os.write(ours, typed)
+        return start_run(*args, before=here, stdin=theirs), lambda typed: os.write(ours, typed)
 
     yield begin
     os.close(ours)

@@ -6,8 +6,8 @@ import threading
 import pytest
 from django.core.management import CommandError, call_command
 
-from tests.django.commands import Done
 from tests.django.conftest import REDIS
+from tests.django.management.command_result import Done
 
 LOCMEM = "django_redlock.backends.locmem.LocMemBackend"
 COMMANDS = {

@@ -12,7 +12,7 @@ from django_redlock.core.flow.drivers import drive
 from django_redlock.core.flow.requests import Block, BlockThenEval
 from django_redlock.core.values import Lease, new_token
 from django_redlock.single_instance.body import BODY
-from tests.celery.test_records import Player
+from tests.single_instance.player import Player
 
 WAIT = 60.0  # seconds; a call that waits in vain does so until the test fails
 LISTED_MS = 10_000

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from tests.django.commands import Done
-from tests.django.test_admin_list import LIST, names_in
-from tests.django.test_admin_release import asked, holdings, said
+from tests.django.admin.test_list import LIST, names_in
+from tests.django.admin.test_release import asked, holdings, said
+from tests.django.management.command_result import Done
 
 
 @pytest.fixture

@@ -1,0 +1,56 @@
+"""Changes the records of tasks by hand, on any store."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+
+from django_redlock.core.flow.drivers import drive
+from django_redlock.core.keys import keys_for
+from django_redlock.core.owner import describe_owner
+from django_redlock.core.values import Claim, Lease
+from django_redlock.single_instance.body import BODY
+from django_redlock.single_instance.call import TaskCall
+from django_redlock.single_instance.modes import MODES
+from django_redlock.single_instance.transitions import cancel, requeue_dead, submit
+
+numbers = itertools.count()
+
+
+class Player:
+    """Changes records by hand on one store, and returns the replies."""
+
+    def __init__(self, store, mode, limit=1, lease=60.0, remember=60.0):
+        self.store, self.mode, self.limit = store, MODES[mode], limit
+        self.lease, self.remember = lease, remember
+        self.name = f"played:{next(numbers)}"
+        self.keys = keys_for(b"redlock", self.name.encode())
+
+    def ticket(self, task, sending):
+        return TaskCall(self.name, self.keys, "t", task, sending, self.mode, self.limit, 600.0, self.remember)
+
+    def claim(self, task, run):
+        owner = describe_owner({"task_id": task})
+        return Claim(self.name, self.keys, f"token-{task}-{run}".encode(), owner, self.lease)
+
+    def play(self, move, task, sending, *, own=False, replace=False, run=0, ended=True, again=False):
+        store = self.store
+        ending = "requeued" if again else "ended" if ended else "removed"
+        ticket = self.ticket(task, f"{task}-{sending}")._replace(ending=ending)
+        claim = self.claim(task, run)._replace(payload=ticket)
+        if move == "submit":
+            return self.outcome(drive(submit(ticket, own, replace, store.algorithm), store.perform))
+        if move == "start":
+            return self.outcome(drive(store.algorithm.acquire(BODY, claim, 0.0), store.perform))
+        if move == "extend":
+            return store.perform(BODY.extend_request(claim, 60.0))
+        if move == "end":
+            return store.perform(BODY.release_request(claim))
+        if move == "cancel":
+            return drive(cancel(ticket, sending != "any"), store.perform)
+        return drive(requeue_dead(ticket, 0 if again else os.getpid(), redelivered=move == "bury"), store.perform)
+
+    @staticmethod
+    def outcome(outcome):
+        return "granted" if isinstance(outcome, Lease) else json.loads(outcome.holder)["state"]

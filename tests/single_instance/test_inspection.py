@@ -1,0 +1,63 @@
+"""Records of tasks as the store lists them and releases them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.backends.locmem.task_store import MemoryStore
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.owner import describe_owner
+from django_redlock.errors import LockError
+from django_redlock.single_instance.transitions import owner_part
+from tests.single_instance.player import Player
+
+
+def test_a_foreign_key_is_left_alone(redis_store, redis_server):
+    """A plain lock under the task's name raises LockError and stays."""
+    player = Player(redis_store, "until_executed", 1)
+    with redis_store.lock(player.name), pytest.raises(LockError, match="WRONGTYPE"):
+        player.play("submit", "a", "1")
+
+
+@pytest.fixture(params=["redis", "memory"])
+def backend(request):
+    return request.getfixturevalue("redis_store") if request.param == "redis" else LocMemBackend("listed")
+
+
+def test_records_are_listed_and_released(backend):
+    """Records are listed by pattern with task, id and state, and released by name and digest."""
+    player = Player(backend if isinstance(backend, RedisBackend) else MemoryStore(backend), "until_executed")
+    player.play("submit", "a", "1")
+    assert backend.held("other:*") == []
+    [queued] = backend.held(player.name)
+    assert (queued.name, queued.kind, queued.owner.extra) == (player.name, "task", {"state": "queued", "task_id": "a"})
+    assert 590 < queued.remaining <= 600
+    player.play("start", "a", "1")
+    player.play("extend", "a", "1")
+    running = backend.describe(player.name)
+    assert running.owner.extra["state"] == "running"
+    assert not backend.force_release(player.name, "0" * 40)
+    assert backend.force_release(player.name, queued.digest)
+    assert backend.held(player.name) == []
+    assert player.play("extend", "a", "1") == 0
+    assert player.play("submit", "b", "1") == "granted"
+
+
+def test_another_task_is_another_holding(backend):
+    """The digest of one task's record does not release the next task's record."""
+    player = Player(backend if isinstance(backend, RedisBackend) else MemoryStore(backend), "until_executed")
+    player.play("submit", "a", "1")
+    seen = backend.describe(player.name).digest
+    player.play("cancel", "a", "1")
+    player.play("submit", "b", "1")
+    assert not backend.force_release(player.name, seen)
+    assert backend.describe(player.name).owner.extra["task_id"] == "b"
+
+
+def test_owner_part_names_this_process():
+    """owner_part() is contained in the owner of this process, and in no other's."""
+    assert owner_part(os.getpid()) in describe_owner({"task_id": "x"})
+    assert owner_part(os.getpid() + 1) not in describe_owner({"task_id": "x"})

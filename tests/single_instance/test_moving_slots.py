@@ -1,0 +1,43 @@
+"""Records of tasks in a slot that a Redis Cluster moves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.flow.drivers import drive
+from django_redlock.single_instance.body import BODY
+from django_redlock.single_instance.transitions import cancel, requeue_dead
+from tests.single_instance.player import Player
+from tests.support.cluster import ask
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["there", "moved"])
+@pytest.mark.parametrize("end", ["end", "again", "cancel", "requeue", "lose"])
+def test_an_end_while_its_slot_moves(cluster, start, moved, end):
+    """While a Cluster migrates a record's slot a task can end, be revoked or be queued again."""
+    store = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=5)))
+    player = Player(store, "until_executed")
+    call, key = player.ticket("a", "a-1"), player.keys.lock.decode()
+    player.play("submit", "a", "1")
+    if end != "cancel":
+        player.play("start", "a", "1")
+    source = cluster.owner(key)
+    target = next(node for node in cluster.nodes if node is not source)
+    with cluster.migrating(key, target):
+        if moved:
+            ask(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", key)
+        if end in ("end", "again"):
+            claim = player.claim("a", 0)._replace(payload=call._replace(ending="ended" if end == "end" else "requeued"))
+            assert drive(store.algorithm.release(BODY, claim), store.perform)
+        else:
+            flow = cancel(call) if end == "cancel" else requeue_dead(call, os.getpid(), redelivered=end == "requeue")
+            assert drive(flow, store.perform)
+        cluster.move_keys(key, target)
+    cluster.move_slot(key, target)
+    with cluster.client() as client:
+        assert client.sismember(*call.ended) == (end == "end")
+        assert client.hkeys(key) == ([b"a"] if end in ("again", "requeue") else [])
