@@ -14,13 +14,13 @@ from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery import Celery
 
 from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.backends.locmem.task_store import MemoryStore
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.celery import is_duplicate
 from django_redlock.celery.messages import Message
 from django_redlock.celery.put_off import _broker_digest, send
 from django_redlock.core.flow.drivers import drive
 from django_redlock.errors import LockNotAcquired
-from django_redlock.single_instance.memory_store import MemoryStore
 from django_redlock.single_instance.transitions import keep_message
 from tests.single_instance.player import Player
 from tests.support.service import poll
