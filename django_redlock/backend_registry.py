@@ -48,11 +48,15 @@ def configuration() -> Mapping[str, Any]:
     configured = getattr(settings, "REDLOCK", None)
     if configured is None:
         cache = getattr(settings, "CACHES", {}).get("default", {})
-        on_redis = str(cache.get("BACKEND", "")).startswith(_REDIS_CACHES)
-        return {DEFAULT_ALIAS: {"BACKEND": REDIS_BACKEND, "LOCATION": "cache:default"}} if on_redis else {}
+        return {DEFAULT_ALIAS: {"BACKEND": REDIS_BACKEND, "LOCATION": "cache:default"}} if is_redis_cache(cache) else {}
     if not isinstance(configured, Mapping):
         raise ImproperlyConfigured(f"REDLOCK must be a dict of aliases, not {redact(configured)!r}. {WHAT_TO_WRITE}")
     return configured
+
+
+def is_redis_cache(cache: Mapping[str, Any]) -> bool:
+    """Return whether ``cache``, an entry of ``CACHES``, is of one of the caches on Redis that this package knows."""
+    return str(cache.get("BACKEND", "")).startswith(_REDIS_CACHES)
 
 
 def backend_class(alias: str, entry: Any) -> Callable[..., Backend]:

@@ -27,6 +27,7 @@ from .core.events import logger
 from .core.flow.drivers import adrive, drive
 from .core.flow.steps import Step, StepOutcome
 from .core.fork import on_fork
+from .core.keys import shorten_name
 from .core.locks.read_write import RWLock
 from .core.options import wait_seconds
 from .core.values import Seconds, seconds
@@ -322,7 +323,7 @@ def _release(lock: Any) -> _Flow[None]:
 
 
 def _lock(entry: _Entry, using: str, ttl: Seconds) -> RWLock:
-    return locks[using].rwlock(f"cache:{entry.cache.make_key(entry.key)}", ttl=ttl)
+    return locks[using].rwlock(shorten_name(f"cache:{entry.cache.make_key(entry.key)}"), ttl=ttl)
 
 
 def _wait(blocking_timeout: Seconds | None) -> float:

@@ -83,6 +83,15 @@ def others(held: LockInfo) -> str:
     return gettext("and %(number)d more") % {"number": more} if more else ""
 
 
+# Fields of `Owner.extra` that are shown in a place of their own.
+_OWN_PLACES = ("state", "mode", "limit", "max_hold", "task_id")
+
+
+def added_fields(owner: Owner) -> list[str]:
+    """Return the fields that the option ``owner={…}`` has added, such as ``user=ada``."""
+    return [f"{key}={value}" for key, value in owner.extra.items() if key not in _OWN_PLACES]
+
+
 def age(owner: Owner) -> float | None:
     """Return the seconds since ``owner``, a holder or waiter, called ``acquire()``; ``None`` if unknown.
 

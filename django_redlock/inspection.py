@@ -113,7 +113,12 @@ def node_views(pk: str) -> list[NodeView]:
         seen = backend.drive(describe_on_each_node(name, backend))
     except (ValueError, LockError, ImproperlyConfigured):  # `find_lock` reports it
         return []
-    return [NodeView(node, held, trip, explain(error) if error else "") for node, held, trip, error in seen]
+    return [NodeView(node, held, trip, _node_text(error)) for node, held, trip, error in seen]
+
+
+def _node_text(error: Exception | None) -> str:
+    """Return the text of a node's error, without a log entry: the page of a lock is read again every five seconds."""
+    return error.reason if isinstance(error, LockError) else str(error or "")
 
 
 def fencing_token(pk: str) -> int | None:

@@ -19,6 +19,13 @@ from .fencing import FencedModel
 __all__ = ["FencedModel", "HeldLock", "make_pk", "parse_pk"]
 
 
+class NoRows(models.Manager["HeldLock"]):
+    """The manager of `HeldLock`. Its querysets are empty, so ``dumpdata`` does not read a table that does not exist."""
+
+    def get_queryset(self) -> models.QuerySet[HeldLock]:
+        return super().get_queryset().none()
+
+
 class HeldLock(models.Model):
     """A lock that is held now.
 
@@ -31,8 +38,11 @@ class HeldLock(models.Model):
     held: LockInfo
     show_host = True  # whether the list names the host
 
+    objects = NoRows()
+
     class Meta:
         managed = False
+        base_manager_name = "objects"  # for `dumpdata --all`
         default_permissions = ("view", "delete")
         verbose_name = gettext_lazy("held lock")
         verbose_name_plural = gettext_lazy("held locks")

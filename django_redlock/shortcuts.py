@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Unpack
 
-from django.db import DEFAULT_DB_ALIAS
-
 from .backend_registry import DEFAULT_ALIAS, locks
 from .backends.base import Backend
 from .core.election.leader import Leader
@@ -45,7 +43,7 @@ def lock(
     made = locks[using].lock(name, **options)
     if not release_on_commit:
         return made
-    return CommitLock.like(made, DEFAULT_DB_ALIAS if release_on_commit is True else release_on_commit)
+    return CommitLock.like(made, release_on_commit)
 
 
 def adopt(text: str, using: str | None = None, **options: Unpack[CommonOptions]) -> Lock:

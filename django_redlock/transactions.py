@@ -15,7 +15,7 @@ from functools import wraps
 from typing import Any
 
 from django.conf import settings
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
@@ -84,16 +84,18 @@ class CommitLock(Lock):
     """
 
     @classmethod
-    def like(cls, other: Lock, database: str) -> CommitLock:
+    def like(cls, other: Lock, database: str | bool) -> CommitLock:
         """Return a handle for the lock of ``other``, bound to the transactions of the database alias ``database``.
 
-        Raises ``ConnectionDoesNotExist`` for an unknown alias.
+        ``True`` stands for the default database. Raises ``ConnectionDoesNotExist`` for an unknown alias.
         """
         made = cls(other.store, other.primitive, other.name, other.keys, other.options)
-        made._database = database
-        connections[database]  # raises for an unknown alias, before the lock is acquired
+        made.names_database = isinstance(database, str)
+        made._database = database if isinstance(database, str) else DEFAULT_DB_ALIAS
+        connections[made._database]  # raises for an unknown alias, before the lock is acquired
         return made
 
+    names_database: bool  # the code that made the lock has named its database
     _database: str
 
     def acquire_flow(self, wait: float) -> Flow[Lease | Refusal]:
@@ -262,26 +264,31 @@ connection_created.connect(_watch_connection, dispatch_uid="django_redlock.trans
 def warn_of_early_release(event: Event) -> None:
     """Log a warning if a lock was released while a database transaction of this thread was open.
 
-    ``event``: the release. One warning is logged for each place in the code. The release of a `CommitLock` or a
-    `DeferredRelease` causes no warning.
+    ``event``: the release. One warning is logged for each place in the code. The release of a `DeferredRelease` causes
+    no warning, nor does that of a `CommitLock`, unless the transaction is on another database than the default and the
+    lock names no database.
     """
     for connection in _opened.connections:
         if connection.in_atomic_block:
             break
     else:
         return
-    if isinstance(event.lock, CommitLock | DeferredRelease):
+    lock = event.lock
+    if isinstance(lock, DeferredRelease) or (isinstance(lock, CommitLock) and lock.names_database):
         return
-    if not any(in_atomic(connection) for connection in connections.all(initialized_only=True)):
+    found = next(filter(in_atomic, connections.all(initialized_only=True)), None)
+    if found is None:
         return
     place = _call_site()
     if place not in _places:
         _places.add(place)
         logger.warning(
             "lock %r was released within an open transaction (%s:%d): the next holder may read what has not been "
-            "committed yet. Acquire the lock outside atomic(), or use lock(..., release_on_commit=True)",
+            "committed yet. Acquire the lock outside atomic(), or use lock(..., release_on_commit=%r)%s",
             event.name,
             *place,
+            True if found.alias == DEFAULT_DB_ALIAS else found.alias,
+            f": True refers to {DEFAULT_DB_ALIAS!r}" if isinstance(lock, CommitLock) else "",
         )
 
 

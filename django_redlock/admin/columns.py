@@ -22,7 +22,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, gettext_lazy
 
 from ..backend_registry import locks
-from ..formatting import age, duration, longest_wait, others, owners, shortened, state_of
+from ..formatting import added_fields, age, duration, longest_wait, others, owners, shortened, state_of
 from ..inspection import fencing_token
 from ..templatetags.redlock import moment
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 MINUTE = 60  # seconds; live.js counts down from here
 _BADGES = ("state", "mode")
-_NOT_LISTED = (*_BADGES, "limit", "max_hold")
 _LABELS = {
     "limit": gettext_lazy("Limit"),
     "max_hold": gettext_lazy("Longest hold allowed"),
@@ -119,8 +118,9 @@ class Columns:
         owner = row.held.owner
         if not owner.host:
             return format_html("<span>{}</span>", owner.label or _unknown())
-        fields = (f"{key}={value}" for key, value in owner.extra.items() if key not in _NOT_LISTED)
-        rest = " · ".join(part for part in (owner.task or owner.thread, owner.label, *fields, others(row.held)) if part)
+        # What distinguishes a holder comes first, because the end may be cut off.
+        parts = others(row.held), owner.label, *added_fields(owner), owner.task or owner.thread
+        rest = " · ".join(filter(None, parts))
         host = owner.host if row.show_host else ""
         return format_html(
             '<span>{} <span class="quiet">pid</span> {}</span><small title="{}">{}</small>',

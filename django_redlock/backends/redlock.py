@@ -13,6 +13,7 @@ from ..client.redact import redact
 from ..core.algorithms.merging import merge_views
 from ..core.algorithms.redlock import Redlock
 from ..core.algorithms.votes import votes_needed
+from ..core.flow.replies import unavailable_error
 from ..core.flow.requests import Flow
 from ..core.keys import check_name, keys_for
 from ..core.lock_info import LockInfo, by_trouble
@@ -70,13 +71,13 @@ class RedlockBackend(RedisBaseBackend):
             try:
                 part = yield from listing(self.key_prefix, pattern, limit, max_keys, index)
             except LockUnavailable as error:
-                errors[node.label] = error
+                errors[node.label] = _cause(error)
                 continue
             scanned, complete = scanned + part.scanned, complete and part.complete
             for held in part.locks:
                 found.setdefault(held.name, []).append(replace(held, nodes=(node.label,)))
         if len(errors) > len(self.nodes) - votes_needed(len(self.nodes)):
-            raise LockUnavailable(pattern, f"no majority of the {len(self.nodes)} nodes is available", errors)
+            raise unavailable_error(pattern, f"no majority of the {len(self.nodes)} nodes is available", errors)
         rows = [row for views in found.values() if (row := merge_views(views)) is not None]
         if max_keys is not None:
             rows.sort(key=by_trouble)
@@ -88,9 +89,9 @@ class RedlockBackend(RedisBaseBackend):
             try:
                 released |= yield from force_release(name, keys, digest, index)
             except LockUnavailable as error:
-                errors[node.label] = error
+                errors[node.label] = _cause(error)
         if len(errors) > len(self.nodes) - votes_needed(len(self.nodes)):
-            raise LockUnavailable(name, f"no majority of the {len(self.nodes)} nodes is available", errors)
+            raise unavailable_error(name, f"no majority of the {len(self.nodes)} nodes is available", errors)
         return released
 
     def _health(self) -> Flow[list[dict[str, Any]]]:
@@ -106,3 +107,8 @@ class RedlockBackend(RedisBaseBackend):
             elif run_id:
                 seen[run_id] = row["node"]
         return rows
+
+
+def _cause(error: LockUnavailable) -> Any:
+    """Return the error of the node that made ``error``, which names that node itself."""
+    return next(iter(error.errors.values()), error)

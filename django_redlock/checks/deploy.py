@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from ..backend_registry import locks
+from ..backend_registry import is_redis_cache, locks
 from ..backends.base import Backend
 from ..backends.dummy import DummyBackend
 from ..backends.locmem import LocMemBackend
@@ -97,6 +97,26 @@ def _forgetful(backend: Backend, rows: HealthRows) -> Iterator[str]:
         yield from (row["node"] for row in rows if row.get("persistence") == "off")
 
 
+def _flushed(backend: Backend, _rows: HealthRows) -> Iterator[str]:
+    """Yield the caches on a database with locks of ``backend``. Yields none for a store with a quarantine."""
+    if not getattr(backend, "quarantine", False):
+        places = _databases(backend.location)
+        for alias, cache in getattr(settings, "CACHES", {}).items():
+            if is_redis_cache(cache) and places & _databases(cache.get("LOCATION")):
+                yield alias
+
+
+def _databases(location: Any) -> set[tuple[str | None, int, str]]:
+    """Return host, port and number of the databases in a LOCATION. Databases behind Sentinels are left out."""
+    found = set()
+    for url in _urls(location):
+        scheme, netloc, path = split_url(canonical_url(url))
+        if scheme in ("redis", "rediss"):
+            place = urlsplit(f"//{netloc}")
+            found.add((place.hostname, place.port or 6379, path.partition("?")[0] or "0"))
+    return found
+
+
 def _even(backend: Backend, _rows: HealthRows) -> list[int]:
     nodes = len(backend.nodes) if isinstance(backend, RedlockBackend) else 1
     return _when(nodes % 2 == 0, nodes)
@@ -140,6 +160,13 @@ RULES = (
         _even,
         "has {} nodes: an even number tolerates no more failures than one node less.",
         "Use an odd number.",
+    ),
+    DeployRule(
+        "W011",
+        _flushed,
+        "is on the Redis database of CACHES[{!r}]: clear() of that cache removes the locks that are held.",
+        "Caches on Redis flush the whole database. Give the locks a database of their own, or silence this check if "
+        "nothing calls clear().",
     ),
 )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from hashlib import sha256
 from typing import NamedTuple
 
 MAX_NAME_BYTES = 512
@@ -50,6 +51,15 @@ def check_name(name: str) -> bytes:
     if encoded[0] == 0x7D:
         raise ValueError(f"a lock's name can't begin with '}}': {name!r}")
     return encoded
+
+
+def shorten_name(name: str, most: int = MAX_NAME_BYTES) -> str:
+    """Return ``name``; if it is longer than ``most`` bytes in UTF-8, its beginning and a hash. Escapes surrogates."""
+    if not name.isascii():  # JSON can carry a lone surrogate, which UTF-8 can't encode
+        name = name.encode(errors="backslashreplace").decode()
+    if 4 * len(name) > most and len(encoded := name.encode()) > most:
+        name = encoded[: most - 40].decode(errors="ignore") + "~" + sha256(encoded).hexdigest()[:32]
+    return name
 
 
 def check_prefix(prefix: str) -> str:

@@ -9,7 +9,8 @@ from functools import wraps
 from inspect import isawaitable
 from typing import Any, NamedTuple, TypeVar, Unpack, cast
 
-from django.core.exceptions import BadRequest
+from asgiref.sync import sync_to_async
+from django.core.exceptions import BadRequest, SynchronousOnlyOperation
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
@@ -150,6 +151,16 @@ class ViewLock(NamedTuple):
             return backend.lock(name, **self.options)
         return backend.striped(name, self.stripes, **cast("CommonOptions", self.options))
 
+    async def alock_for(self, *args: Any) -> Lock:
+        """`lock_for` for an async view. Calls it in a thread if the name reads the database, as ``request.user`` does.
+
+        Other names don't, so they cost no thread.
+        """
+        try:
+            return self.lock_for(*args)
+        except SynchronousOnlyOperation:
+            return await sync_to_async(self.lock_for)(*args)
+
     def is_missed(self, held: Lock | None, error: LockNotAcquired | LockUnavailable) -> bool:
         """Return whether ``error`` is about the view's own lock, and not about another lock that the view uses.
 
@@ -208,7 +219,7 @@ def _wrap(view: Callable[..., Any], guard: ViewLock) -> Callable[..., Any]:
             nonlocal held
             async with AsyncExitStack() as stack:
                 late = stack.enter_context(LateErrors())
-                lock = guard.lock_for(request, args, kwargs, set(opted_out))
+                lock = await guard.alock_for(request, args, kwargs, set(opted_out))
 
                 async def work() -> HttpResponseBase:
                     response: HttpResponseBase = await view(request, *args, **kwargs)

@@ -17,7 +17,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from ..backend_registry import WHAT_TO_WRITE, locks
 from ..core.lock_info import LockInfo
 from .pipes import unread
-from .tables import Cell, lock_table, printable
+from .tables import Cell, columns_of, lock_table, printable
 
 MISUSED, INTERRUPTED = 2, 130  # argparse's exit code; 128 + SIGINT, as a shell reports it
 
@@ -125,9 +125,11 @@ class StoreCommand(LockCommand):
 
     def print_lines(self, head: Sequence[Cell], rows: Iterable[Sequence[Cell]]) -> None:
         lines = [head, *rows]
-        widths = [max(len(cell.text) for cell in column) for column in zip(*lines, strict=True)]
+        widths = [max(columns_of(cell.text) for cell in column) for column in zip(*lines, strict=True)]
         for number, line in enumerate(lines):
-            padded = (cell.text.ljust(width) for cell, width in zip(line, widths, strict=True))
+            padded = (
+                cell.text + " " * (width - columns_of(cell.text)) for cell, width in zip(line, widths, strict=True)
+            )
             if number == 0:
                 self.stdout.write(self.style.MIGRATE_HEADING("  ".join(padded).rstrip()))
             else:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from hashlib import sha256
 from string import Formatter
 from typing import Any
 
-from ..core.keys import check_name
+from ..core.keys import check_name, shorten_name
 
 MAX_CALL_NAME_BYTES = 200  # a longer name is cut, and a hash is appended
 SCALARS = (str, int, float, bool, type(None))
@@ -74,7 +73,9 @@ class CallNamer:
             else:
                 chosen = {name: arguments[name] for name in (arguments if self._unique_on is None else self._unique_on)}
                 name = f"{task}({','.join(self._argument_text(*each, text_of) for each in chosen.items())})"
-        return _shortened(name)
+        name = shorten_name(name, MAX_CALL_NAME_BYTES)
+        check_name(name)
+        return name
 
     def _argument_text(self, name: str, value: Any, text_of: TextOf) -> str:
         try:
@@ -116,13 +117,3 @@ def mapping_text(value: dict[Any, Any], text_of: TextOf) -> str:
     """Return a dict as a text that does not depend on the order of the keys. ``text_of``: as for `canonical`."""
     pairs = sorted(f"{canonical(key, text_of)}:{canonical(each, text_of)}" for key, each in value.items())
     return f"{{{','.join(pairs)}}}"
-
-
-def _shortened(name: str) -> str:
-    if not name.isascii():  # JSON can carry a lone surrogate, which UTF-8 can't encode
-        name = name.encode(errors="backslashreplace").decode()
-    if 4 * len(name) > MAX_CALL_NAME_BYTES and len(encoded := name.encode()) > MAX_CALL_NAME_BYTES:
-        digest = sha256(encoded).hexdigest()[:32]
-        name = encoded[: MAX_CALL_NAME_BYTES - 40].decode(errors="ignore") + "~" + digest
-    check_name(name)
-    return name

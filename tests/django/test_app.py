@@ -1,11 +1,14 @@
 """`django_redlock` in INSTALLED_APPS: the start of real processes."""
 
+import io
+import json
 import os
 import subprocess
 import sys
 import threading
 
 import pytest
+from django.core.management import call_command
 
 from django_redlock.apps import is_command, prepare
 from django_redlock.backends.dummy import DummyBackend
@@ -53,6 +56,15 @@ def loaded(server):
 def test_commands(argv, command):
     """Commands of manage.py are told apart from servers and workers."""
     assert is_command(argv) == command
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("every_row", [False, True])
+def test_dumpdata(every_row):
+    """``dumpdata`` does not look for a table of live locks."""
+    output = io.StringIO()
+    call_command("dumpdata", "django_redlock", "auth.group", use_base_manager=every_row, stdout=output)
+    assert json.loads(output.getvalue()) == []
 
 
 def test_server_loads_the_scripts(own_redis, run):

@@ -181,7 +181,7 @@ def test_plain_text(location, hosts, settings):
     """`check --deploy` names each remote host without TLS, and shows no password."""
     limits = {"SOCKET_CONNECT_TIMEOUT": 0.2, "SOCKET_TIMEOUT": 0.2}
     settings.CACHES = {"default": {}, "remote": django_redis("redis://:secret@cached.example:1/0", **limits)}
-    said = [each.sentence for each in cautions(RedisBackend(location), [])]
+    said = [each.sentence for each in cautions(RedisBackend(location), []) if each.id == "redlock.W007"]
     assert said == [f"speaks to {host} without TLS." for host in hosts]
 
 
@@ -220,6 +220,25 @@ def test_even_number_of_nodes(nodes, expected):
     """A quorum with an even number of nodes is reported."""
     backend = RedlockBackend([f"redis://127.0.0.1:{port}/0" for port in range(1, nodes + 1)])
     assert [each.id for each in cautions(backend, [])] == expected
+
+
+@pytest.mark.parametrize(
+    ("location", "warned"),
+    [
+        ("cache:redis", True),
+        ("redis://127.0.0.1:1", True),
+        ("redis://u:p@127.0.0.1:1/0?max_connections=9", True),
+        (DOWN[:-1] + "9", False),
+    ],
+)
+def test_cache_on_the_same_database(settings, location, warned):
+    """A cache whose clear() would remove the locks is named, unless the store has a quarantine."""
+    settings.CACHES = {"redis": django_redis(DOWN), "other": django_redis("redis://127.0.0.1:2/0")}
+    for quarantine in False, True:
+        backend = build("a", {"BACKEND": REDIS, "LOCATION": location, "OPTIONS": {"quarantine": quarantine}})
+        told = [each for each in cautions(backend, []) if each.id == "redlock.W011"]
+        assert bool(told) == (warned and not quarantine)
+        assert all("of CACHES['redis']: clear()" in each.sentence for each in told)
 
 
 def test_store_of_ones_own():

@@ -327,6 +327,14 @@ def test_killed_process(cache):
     assert get_or_compute(cache, "key", Compute(), 60, blocking_timeout=30) == "value"
 
 
+@pytest.mark.filterwarnings("ignore::django.core.cache.CacheKeyWarning")  # django-redis gives no warning
+def test_long_keys(cache):
+    """A key may be longer than the name of a lock, if the cache accepts it. Each key has its own value."""
+    keys = [f"page:{'x' * 600}{number}" for number in range(2)]
+    for key in keys * 2:
+        assert get_or_compute(cache, key, Compute(key[-1]), 60) == key[-1]
+
+
 @pytest.mark.parametrize("timeout", [timedelta(seconds=30), 30.5, None])
 def test_timeouts(cache, timeout):
     compute = Compute()

@@ -95,7 +95,7 @@ class Command(StoreCommand):
                     rows.append(_row(alias, what, durations))
         if options["format"] == "json":
             self.print_json(rows)
-        else:
+        elif rows:
             cells = (
                 (r["alias"], r["what"], r["rounds"], *(f"{r[p] * 1000:.3f} ms" for p in ("p50", "p99"))) for r in rows
             )

@@ -69,7 +69,7 @@ class Command(StoreCommand):
         found = self._find(aliases, options)
         results = [(each, "") for each in found]
         if options["format"] == "table" and found:
-            self.print_locks(found)
+            self.print_locks(found, wide=True)  # a shortened name might hide which lock it is
         if found and not options["dry_run"]:
             if not options["yes"] and not self.confirmed(f"Release {_number(found)} by force?"):
                 raise CommandError("nothing was released")

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from django_redlock import locks
+from django_redlock.errors import LockUnavailable
 from tests.support.service import poll
 
 LIST = "/admin/django_redlock/heldlock/"
@@ -79,6 +80,21 @@ def test_one_node_down(client, nodes, operator):
     health = client.get(f"{LIST}health/").content.decode()
     assert health.count("redlock-bad") == 1
     assert re.search(rf"✗</span>.*Problem:</span> 127.0.0.1:{nodes[1].port}", health)
+
+
+def test_majority_down(client, nodes, operator, caplog):
+    """Without a majority, list, page and forced release name the error of each node, and log no traceback."""
+    for server in nodes[:2]:
+        server.kill()
+    with pytest.raises(LockUnavailable) as caught:
+        locks["default"].force_release("stock")
+    for text in (
+        str(caught.value),
+        *(client.get(f"{LIST}{path}").content.decode() for path in ("", "default_3Astock/change/")),
+    ):
+        assert "no majority of the 3 nodes is available" in text
+        assert all(f"127.0.0.1:{server.port}: " in text for server in nodes[:2])
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_force_release_on_all_nodes(client, nodes, operator):

@@ -1,6 +1,7 @@
 """`@locked_view`: names from the request, and views in Django's clients."""
 
 import pytest
+from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.test import RequestFactory
 from django.urls import path as route
@@ -48,6 +49,20 @@ def test_async_view_in_the_client(client, settings):
     """An async view works under WSGI."""
     settings.ROOT_URLCONF = "tests.django.decorators.sale"
     assert client.get("/async/pear/").json() == {"lock": "stock:pear", "held": True}
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_name_from_the_database_in_an_async_view(async_client, settings):
+    """The name of an async view may contain the user, whom Django reads from the database at first use."""
+
+    @locked_view("cart:{request.user.username}")
+    async def view(request):
+        return HttpResponse(request.lock.name)
+
+    settings.ROOT_URLCONF = type("urls", (), {"urlpatterns": [route("", view)]})
+    await async_client.aforce_login(await User.objects.acreate(username="ada"))
+    assert (await async_client.get("/")).content == b"cart:ada"
+    await locks["default"].aclose()
 
 
 def test_name_that_cannot_be_one(client, settings):

@@ -200,3 +200,4 @@ def test_bench_with_a_store_down(one_down):
     assert done.code == 1
     assert "Connection refused" in done.err
     assert {row["alias"] for row in done.json} == {"memory"}
+    assert Done("redlock_bench", "--using", "broken").out == ""  # no table without rows

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import socket
 import time
 from contextlib import ExitStack
 
@@ -119,6 +120,37 @@ def test_list_fits_the_terminal(stores, monkeypatch):
             assert any(re.search(r"order:0+…0+:17", line) for line in lines)
         assert name in on_a_terminal(monkeypatch, 80, "redlock_list", "--wide")
         assert name in Done("redlock_list").out  # a pipe has no width
+
+
+@pytest.mark.parametrize(("width", "left_out"), [(130, []), (95, ["KIND"]), (80, ["KIND", "WAITING FOR"])])
+def test_list_leaves_out_columns_on_a_narrow_terminal(trouble, monkeypatch, width, left_out):
+    """Columns are left out where shorter names alone don't make the table fit, unless --wide is given."""
+    with trouble.lock("nightly", every=86400):
+        pass
+    with trouble.rwlock("customers:4711").read:
+        lines = re.sub(r"\x1b\[[\d;]*m", "", on_a_terminal(monkeypatch, width, "redlock_list")).splitlines()
+        assert max(map(len, lines)) <= width
+        columns = ["STORE", "NAME", "KIND", "STATE", "HOLDER", "HELD FOR", "LEFT", "WAITERS", "WAITING FOR"]
+        assert re.split(" {2,}", lines[0]) == [each for each in columns if each not in left_out]
+        assert "WAITING FOR" in on_a_terminal(monkeypatch, width, "redlock_list", "--wide")
+
+
+def test_list_aligns_wide_characters(stores):
+    """Chinese and Japanese characters take two columns of a terminal, and marks above a letter take none."""
+    with stores["default"].lock("在庫:17"), stores["default"].lock("cafe\u0301:17"), stores["default"].lock("stock:17"):
+        lines = Done("redlock_list", "--sort", "name").out.splitlines()[1:]
+    holders = {line.split()[1]: line.index(socket.gethostname()) for line in lines}
+    assert holders == {
+        "stock:17": (straight := holders["stock:17"]),
+        "cafe\u0301:17": straight + 1,  # one character more than columns
+        "在庫:17": straight - 2,  # two characters fewer than columns
+    }
+
+
+def test_list_shows_the_fields_of_the_owner(stores):
+    """The holder has the label and the fields that the option owner has added."""
+    with stores["default"].lock("stock", owner={"label": "checkout", "user": "ada"}):
+        assert "checkout user=ada" in Done("redlock_list").out
 
 
 def test_list_colours_trouble(trouble, monkeypatch):

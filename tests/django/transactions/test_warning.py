@@ -78,6 +78,17 @@ def test_no_warning_within_another_transaction(file, tmp_path, caplog, using):
         assert "released within an open transaction" in warnings(caplog)[0]
 
 
+def test_transaction_of_another_database(file, caplog, using):
+    """``release_on_commit=True`` keeps no lock until the commit on another database than the default."""
+    with transaction.atomic(file), lock("stock", using, release_on_commit=True) as held:
+        pass
+    with transaction.atomic(file), lock("stock", using, release_on_commit="default"):
+        pass  # this one names its database
+    assert not held.locked()
+    [warning] = warnings(caplog)
+    assert warning.endswith("use lock(..., release_on_commit='file'): True refers to 'default'")
+
+
 @pytest.mark.django_db
 def test_no_warning_for_the_transaction_of_a_test(caplog):
     """The transaction that TestCase puts around a test gives no warning."""
