@@ -194,9 +194,15 @@ class SingleInstanceMixin(_Submitting):
         return request_of(self, super().Request)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Celery calls `run` unless a base defines `__call__`. The body must see the worker's request in both cases.
         inherited: Any = super().__call__
-        return self.run_body(self.run if inherited == MethodType(Task.__call__, self) else inherited, args, kwargs)
+        if inherited != MethodType(Task.__call__, self):  # that of a base of the task
+            return self.run_body(inherited, args, kwargs)
+        request: Any = self.request
+        if request.called_directly or request._protected:
+            return inherited(*args, **kwargs)  # a direct call, for which Celery pushes another request
+        # Celery calls `run` unless a class defines `__call__`, so that the body sees the worker's request.
+        request._protected = 1  # Celery's mark of a request whose body has begun
+        return self.run_body(self.run, args, kwargs)
 
     def run_body(self, body: Any, args: Any, kwargs: Any) -> Any:
         """Run the callable ``body`` and return its value. In a worker, the lock is held meanwhile.

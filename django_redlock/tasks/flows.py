@@ -133,6 +133,8 @@ def body_flow(lock: DjangoTaskLock, name: str, task_id: str, body: Step) -> Flow
             yield from _cancel_flow(lock, call, same_delivery=False)
         return unprotected.unwrap()
     if isinstance(outcome, Refusal):
+        if call.mode.at_submit:  # the call was queued, but a task of another mode with the same key runs
+            yield from _cancel_flow(lock, call, same_delivery=False)
         conflict = _conflict(call, "start", outcome)
         on_conflict = lock.options.at_start
         action = "raise" if on_conflict == "wait" else decide(on_conflict, conflict, DECIDED)

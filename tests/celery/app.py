@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import django
-from celery import Celery, Task, group
+from celery import Celery, Task, current_task, group
 from celery.contrib.django.task import DjangoTask
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 
@@ -308,6 +308,16 @@ def itself(self: Any, name: str, depth: int = 1) -> Any:
 
 both("nested", itself)
 both("running_nested", itself, mode="while_executing")
+
+
+def calling_itself(self: Any, name: str, depth: int = 1) -> Any:
+    """Call itself directly, and return what the requests of both calls say."""
+    request, current = self.request, current_task.name if current_task else None
+    found = {"current": current, "args": list(request.args or ()), "id": request.id}
+    return found | {"inner": self(name, depth - 1) if depth else None}
+
+
+both("recursive", calling_itself)
 
 
 def values(self: Any, value: Any) -> str:

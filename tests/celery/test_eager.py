@@ -105,6 +105,24 @@ def test_direct_call_takes_no_lock(tasks, seen, store):
     assert tasks.nested(seen.name, 0) == {"depth": 0, "inner": None}
 
 
+def test_direct_call_has_a_request_of_its_own(tasks, seen, store):
+    """A direct call has its own arguments in its request, as in Celery, also when a body of the same task makes it."""
+    inner = {"current": tasks.recursive.name, "args": [seen.name, 0], "id": None, "inner": None}
+    assert tasks.recursive(seen.name, 0) == inner
+    own = f"id-{seen.name}"
+    outer = tasks.recursive.apply((seen.name,), task_id=own).get()
+    assert outer == {"current": tasks.recursive.name, "args": [seen.name], "id": own, "inner": inner | {"id": own}}
+
+
+@pytest.mark.parametrize("kind", ["recursive", "recursive_plain"])
+def test_direct_call_from_a_body_in_a_worker(tasks, workers, seen, kind):
+    """A protected task that calls itself directly gets the same requests as a plain task."""
+    task = getattr(tasks, kind)
+    result = task.apply_async((seen.name,), queue=workers("prefork"))
+    outer = {"current": task.name, "args": [seen.name], "id": result.id}
+    assert result.get(timeout=60) == outer | {"inner": outer | {"args": [seen.name, 0], "inner": None}}
+
+
 def test_apply_locks_and_releases(tasks, seen, store):
     """apply() acquires and releases, so that several calls run one after another."""
     results = [tasks.executed.apply((seen.name,)) for _ in range(3)]

@@ -52,6 +52,12 @@ def executing(name, waits=False):
     return body(name, waits)
 
 
+@single_instance_task(key="until:{name}", mode="while_executing")
+@task
+def beside_until(name, waits=False):
+    return body(name, waits)
+
+
 @single_instance_task(key="waiting:{name}", mode="while_executing", on_conflict="wait", conflict_timeout=60)
 @task
 def waiting(name, waits=False):

@@ -78,6 +78,21 @@ def test_two_workers(start_worker, app, unique, events, task):
         assert skipped[0].return_value["holder"] == other.id
 
 
+def test_queued_call_beside_a_task_with_the_same_key(start_worker, app, unique, held, events):
+    """A queued call that finds the body of another mode's task is a duplicate at start, and leaves no record."""
+    queued = app.until.enqueue(unique)
+    other = app.beside_until.using(priority=50).enqueue(unique, waits=True)  # a worker takes it first
+    with start_worker(), start_worker():
+        events("start", 1)
+        finished(queued)
+        assert is_duplicate(queued.return_value)
+        assert held(f"until:{unique}") == ("running", other.id)
+        events.go()
+        finished(other)
+        assert held(f"until:{unique}") is None
+    assert len(events("start")) == 1
+
+
 def test_failing_task(start_worker, app, unique, held):
     """The lock is free at the end."""
     with start_worker():

@@ -229,14 +229,16 @@ def _blocker(entries: Entries, now: int, task: bytes, token: bytes, states: byte
     """Return the record that refuses the start of the task ``task``; ``None`` if the task may start.
 
     This is the task's own record if its body runs with another ``token``. Otherwise it is the first of the other
-    records in ``states``, if there are at least ``limit``. If ``states`` include "queued", these records don't refuse
-    a task that is queued itself.
+    records in ``states``, if there are at least ``limit``. If the task is queued and ``states`` include "queued", the
+    task has its place among the queued, and only running bodies count, which are those of tasks of other modes.
     """
     mine = entries.get(task)
     if mine and mine.state == b"running":
         return mine if mine.token != token else None
     rivals = [entry for other, entry in entries.items() if other != task and entry.counts(states, now)]
-    return rivals[0] if len(rivals) >= int(limit) and not (mine and b"queued" in states) else None
+    if mine and b"queued" in states:
+        rivals = [entry for entry in rivals if entry.state == b"running" and b"running" in states]
+    return rivals[0] if len(rivals) >= int(limit) else None
 
 
 def _put_off(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> int:

@@ -57,22 +57,25 @@ local function replaced_key(delivery)
 end
 
 -- Returns the entry that refuses the start of a task (nil: none), the entry of the task, and the end of the last other.
+-- A task that is queued itself has its place among the queued, so only bodies refuse it, which tasks of other modes run.
 local function find_blocker(task, token, states, limit)
-  local mine, rivals, rival, last = nil, 0, nil, 0
+  local mine, rivals, rival, bodies, body, last = nil, 0, nil, 0, nil, 0
   for _, entry in ipairs(read_all()) do
     if entry.task == task then
       mine = entry
     else
       last = math.max(last, entry.due, entry.next_due)
       if counts(entry, states) then
-        rivals = rivals + 1
-        rival = rival or entry
+        rivals, rival = rivals + 1, rival or entry
+        if string.find(states, 'running', 1, true) and entry.state == 'running' then
+          bodies, body = bodies + 1, body or entry
+        end
       end
     end
   end
   if mine and mine.state == 'running' then return mine.token ~= token and mine or nil, mine, last end
-  local queued = mine and string.find(states, 'queued', 1, true)
-  return rivals >= tonumber(limit) and not queued and rival or nil, mine, last
+  if mine and string.find(states, 'queued', 1, true) then rivals, rival = bodies, body end
+  return rivals >= tonumber(limit) and rival or nil, mine, last
 end
 
 -- Returns the key of a hash: delivery id -> message of a call that was put off. With ':order' a list of delivery ids,
