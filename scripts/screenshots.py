@@ -21,7 +21,7 @@ from django_redlock.history.minute_stats import MinuteCounter  # noqa: E402
 from django_redlock.history.store import add  # noqa: E402
 from testproject.demo.servers import LOGIN, running  # noqa: E402
 from testproject.demo.showcase import keep_serving  # noqa: E402
-from tests.browser.chromium import DESKTOP, PHONE, Browser  # noqa: E402
+from tests.browser.chromium import DESKTOP, PHONE, Browser, Chromium  # noqa: E402
 
 PICTURES = ROOT / "docs" / "images"
 LIST = "/admin/django_redlock/heldlock/"
@@ -121,7 +121,8 @@ def main() -> None:
     with (
         running() as address,
         busy(os.environ["TESTPROJECT_REDIS"]),
-        Browser("http://{}:{}".format(*address)) as browser,
+        Chromium() as chromium,
+        Browser(chromium, "http://{}:{}".format(*address)) as browser,
     ):
         threading.Thread(target=keep_serving, args=(address,), daemon=True).start()
         take(browser)
