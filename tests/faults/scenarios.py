@@ -57,6 +57,21 @@ SCENARIOS: dict[str, Scenario] = {
             faults.everything,
         )
     },
+    # Without quarantine no script acquires a free lock, and no data may be lost.
+    **{
+        f"unguarded-{fault.__name__}": Scenario(Alone, fault, {"quarantine": False})
+        for fault in (
+            faults.pause_servers,
+            faults.flush_scripts,
+            faults.pause_clients,
+            faults.kill_clients,
+            faults.let_fork,
+            faults.lose_replies,
+            faults.cut_connections,
+            faults.swallow,
+            faults.deliver_late,
+        )
+    },
     "redlock-restart_majority_empty": Scenario(Five, faults.restart_majority_empty),
     "redlock-restart_in_turn": Scenario(Five, faults.restart_in_turn),
     # Long timeouts: a server that waits for a processor on a busy machine has not failed.
