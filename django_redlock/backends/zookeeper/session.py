@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from ...core.fork import on_fork
+from ...core.thread_mutex import new_mutex
 
 READS = {"get", "get_children", "exists"}  # requests that may be repeated
 CONTAINER = 4  # the flag of a znode that the servers remove when its last child has gone (ZooKeeper 3.5.1)
@@ -62,6 +63,13 @@ def _errors() -> dict[type[Exception], type[Exception]]:
     }
 
 
+class _ResultMutex(type(new_mutex())):  # type: ignore[misc]
+    """The mutex of a result of kazoo. `Pending` wakes the waiter by itself."""
+
+    def notify_all(self) -> None:
+        pass
+
+
 class Session:
     """A session with a ZooKeeper ensemble. All times are seconds of ``clock``.
 
@@ -96,22 +104,44 @@ class Session:
         self._finalizer = _stopped_with(owner, self)
 
     def _adjust(self, client: Any) -> None:
-        """Patch kazoo's ``client`` in three places for which kazoo has no option.
+        """Patch kazoo's ``client`` in four places for which kazoo has no option.
 
         - The session's ``timeout`` is set to the timeout that the server grants, which may be shorter than requested.
         - The wait for a server that accepts a connection and does not reply, for example while it starts, ends after
           the answer timeout. kazoo would wait for the session timeout.
         - A ``KeyboardInterrupt`` while kazoo wakes its thread is raised. kazoo would take it for a closed connection.
+        - A ``KeyboardInterrupt`` in the wait for a reply leaves no mutex locked. kazoo waits on a condition, which is
+          Python code, and its thread would then block forever in setting the result.
         """
         from kazoo.handlers.threading import AsyncResult
         from kazoo.protocol.serialization import Connect
 
         class Pending(AsyncResult):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__(client.handler)
+                self._condition = _ResultMutex()
+                self._over = threading.Lock()
+                self._over.acquire()
+
+            def set(self, value: Any = None) -> None:
+                super().set(value)
+                self._end()
+
             def set_exception(self, exception: BaseException) -> None:
                 raised = sys.exception()
                 if raised is not None and not isinstance(raised, Exception):
                     raise raised
                 super().set_exception(exception)
+                self._end()
+
+            def wait(self, timeout: float | None = None) -> bool:
+                if not self.ready() and self._over.acquire(timeout=-1 if timeout is None else timeout):
+                    self._end()  # for other threads that wait
+                return bool(self.ready())
+
+            def _end(self) -> None:
+                with contextlib.suppress(RuntimeError):  # a result may be set twice
+                    self._over.release()
 
         handler, connection = client.handler, client._connection
         invoke, create_connection = connection._invoke, handler.create_connection
@@ -128,7 +158,7 @@ class Session:
             return create_connection(*args, timeout=min(timeout, self._answer_timeout), **options)
 
         connection._invoke, handler.create_connection = greet, connect
-        handler.async_result = lambda: Pending(handler)
+        handler.async_result = Pending
 
     @property
     def connected(self) -> bool:
