@@ -123,10 +123,15 @@ def test_names_that_are_never_looked_up_cost_few_threads(name_server, own_redis)
     """Attempts with names that are never resolved start only a few threads."""
     before = set(threading.enumerate())
     with closing(RedisBackend(own_redis().url.replace("127.0.0.1", "redis.example"), node_timeout=0.01)) as backend:
+        under_way = backend.nodes[0].find_pool(None)._calls._limits
+
+        def connecting():
+            return sum(thread.name == "redlock-connect" for thread in set(threading.enumerate()) - before)
+
         for _ in range(20):
             assert refused_after(backend) < WAIT / 4
-        started = set(threading.enumerate()) - before
-        assert 1 <= sum(thread.name == "redlock-connect" for thread in started) <= 8
+            poll(lambda: len(under_way) == connecting(), timeout=WAIT, what="threads that run")
+        assert 1 <= connecting() <= 8
 
 
 @pytest.fixture(params=[1, 2])

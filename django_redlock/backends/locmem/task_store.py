@@ -54,8 +54,6 @@ class MemoryStore:
                 return [self.perform(each) for each in request.script_calls]
             case BlockThenEval():
                 return self._run_when_changed(request)
-            case CallFunction():
-                return request.function(*request.args)
             case AwaitTurn():
                 return request.event.wait(request.seconds)
             case _:
