@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.celery.test_records import LocMemBackend, MemoryStore, Player, RedisBackend
+from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.backends.locmem.task_store import MemoryStore
+from tests.single_instance.player import Player
 
 
 @pytest.fixture(params=["redis", "memory"])
-def players(request, redis_server):
+def players(request):
     """A task with ``until_executed`` and a task with ``while_executing``, which have the same key."""
-    if request.param == "redis":
-        store = RedisBackend(redis_server.unix_url, node_timeout=5)
-    else:
-        store = MemoryStore(LocMemBackend("shared keys"))
+    redis = request.param == "redis"
+    store = request.getfixturevalue("redis_store") if redis else MemoryStore(LocMemBackend("shared keys"))
     queued, started = Player(store, "until_executed"), Player(store, "while_executing")
     started.name, started.keys = queued.name, queued.keys
     return queued, started
