@@ -16,7 +16,7 @@ if queues == 0 then
   redis.call('DEL', KEYS[1])
   return 1
 end
--- Usually there are no waiters. To define these functions takes 0.7 of the 3.4 µs of a release.
+-- Defined only here, because most locks have no waiters: it takes 0.7 of the 3.4 µs of a release.
 -- USES fair_queue
 free_mutex(KEYS[1], queues)
 return 1
