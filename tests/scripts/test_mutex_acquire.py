@@ -85,6 +85,18 @@ def test_newcomers_yield(redis, acquire, keys):
     assert 0 < redis.pttl(keys.lock) <= 10_000
 
 
+def test_a_dead_waiter_reserves_no_lock_for_ever(redis, acquire, keys, call):
+    """A newcomer to a reserved lock removes expired entries. Otherwise each release would reserve the lock again."""
+    redis.set(keys.lock, RESERVED, px=60_000)
+    redis.zadd(keys.waiters, {b"lapsed": micros(redis) // 1000 - 1})
+    assert acquire(wait=6_000)[0] == 0
+    assert redis.zrange(keys.waiters, 0, -1) == [WAITER]
+    again = TOKEN[:-1] + b"1"
+    assert acquire(again, wait=-6_000) > 0
+    assert call("mutex_release", (keys.lock,), again, 0) == 1
+    assert not redis.exists(keys.lock)
+
+
 def test_newcomers_do_not_yield(redis, acquire, keys):
     """A newcomer takes a reserved lock if it can't wait, and any other free lock, even if there are waiters."""
     redis.set(keys.lock, RESERVED, px=60_000)

@@ -22,9 +22,9 @@ if held and string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then
   wait = math.abs(wait)
   if wait > 1 then
     local millis = math.floor(micros / 1000)
-    -- Not at the first try, which is part of most hand-overs. A wake-up that a dead waiter did not receive makes the
-    -- next waiter try twice.
-    if queued then redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', millis) end
+    -- Not at the first try for a held lock, which is part of most hand-overs. A wake-up that a dead waiter did not
+    -- receive makes the next waiter try twice. Each release reserves the lock for a dead waiter that is still listed.
+    if queued or held == 'reserved' then redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', millis) end
     if type(redis.pcall('ZADD', KEYS[2], millis + wait, waiter())) ~= 'number' then
       redis.call('ZREM', KEYS[2], waiter()) -- first: a full server refuses a script whose first write needs memory
       redis.call('ZADD', KEYS[2], millis + wait, waiter())
