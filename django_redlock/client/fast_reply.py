@@ -46,7 +46,7 @@ def read_set_result(sock: socket.socket, count: int) -> list[Any] | None:
     """
     data = _peek(sock, MAX_REPLY_BYTES * count, _PEEK)
     lines = data.split(b"\r\n")
-    if len(lines) != 11 or not data.startswith(_QUEUED) or lines[4] not in _SET_RESULTS:
+    if len(lines) != 11 or lines[-1] or not data.startswith(_QUEUED) or lines[4] not in _SET_RESULTS:
         return None
     sock.recv(len(data))
     return [b"OK", b"QUEUED", b"QUEUED", [_SET_RESULTS[lines[4]], [lines[7], lines[9]]]]

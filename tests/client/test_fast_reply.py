@@ -80,6 +80,7 @@ def test_result_of_a_transaction(ends, result, expected):
         (QUEUED + b"+OK\r\n" + TIME)[:-1],
         (QUEUED + b"+OK\r\n" + TIME)[:-4],
         QUEUED + b"+OK\r\n" + TIME + b":1\r\n",
+        QUEUED + b"+OK\r\n" + TIME + b":1",
         QUEUED + b"-OOM command not allowed\r\n" + TIME,
         b"-NOPERM\r\n+OK\r\n" + TIME + b"-ERR EXEC without MULTI\r\n",
         b"+OK\r\n-MOVED 1 there:1\r\n+QUEUED\r\n-EXECABORT\r\n",
