@@ -93,8 +93,11 @@ class Executor:
         return await adrive(PLANS[type(request)](self.nodes, request), self._asend)
 
     def _set_result(self, request: SetIfAbsent, replies: list[Any] | Fault) -> int | Fault | None:
-        """Return the result of ``request``. If the server refuses MULTI, its node gets no further `SetIfAbsent`."""
-        if type(replies) is list and isinstance(replies[0], Exception):
+        """Return the result of ``request``. If the server refuses MULTI or EXEC, its node gets no further `SetIfAbsent`.
+
+        Any other error of EXEC may be due to one of the other commands or to the state of the server, and may end.
+        """
+        if type(replies) is list and (isinstance(replies[0], Exception) or _is_denied(replies[-1])):
             self._without_multi.add(request.node)
         return read_set_replies(replies)
 
@@ -125,3 +128,8 @@ class Executor:
             return await self.nodes[node].apools()
         except (RedisError, OSError) as error:
             return fault_of(self.nodes[node], without_context(error, handled))
+
+
+def _is_denied(reply: Any) -> bool:
+    """Return whether ``reply``, the reply to EXEC, says that the user may not run EXEC."""
+    return isinstance(reply, Exception) and "NOPERM" in str(reply)
