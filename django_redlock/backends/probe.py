@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ..client.discovery import ClusterNode
 from ..client.node_protocol import Node
 from ..client.pool import ServerPool
-from ..core.algorithms.single_node import run_idempotent
+from ..core.algorithms.retries import run_idempotent
 from ..core.flow.replies import read_outcome
 from ..core.flow.requests import Fault, Flow
 from ..core.keys import Keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.algorithms.quarantine import ENDLESS_MS
-from ..core.algorithms.single_node import run_idempotent
+from ..core.algorithms.retries import run_idempotent
 from ..core.flow.replies import parse_reply
 from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script

@@ -13,7 +13,8 @@ from ..client.urls import node_for
 from ..core.algorithms.quarantine import Quarantine, in_service, standalone_quarantine
 from ..core.algorithms.redlock import Redlock
 from ..core.algorithms.replicated import Replicated
-from ..core.algorithms.single_node import SingleNode, run_idempotent
+from ..core.algorithms.retries import run_idempotent
+from ..core.algorithms.single_node import SingleNode
 from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script
 from ..core.primitives.base import KINDS, Primitive

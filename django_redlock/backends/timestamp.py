@@ -11,7 +11,8 @@ from functools import partial
 from string import Formatter
 from typing import Any
 
-from ..core.algorithms.single_node import SingleNode, run_idempotent
+from ..core.algorithms.retries import run_idempotent
+from ..core.algorithms.single_node import SingleNode
 from ..core.flow.replies import fault_error, parse_reply
 from ..core.flow.requests import Batch, EvalScript, Fault, Flow
 from ..core.flow.scripts import script

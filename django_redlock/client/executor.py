@@ -93,7 +93,7 @@ class Executor:
         return await adrive(PLANS[type(request)](self.nodes, request), self._asend)
 
     def _set_result(self, request: SetIfAbsent, replies: list[Any] | Fault) -> int | Fault | None:
-        """Return the result of ``request``. If the server refuses MULTI or EXEC, its node gets no further `SetIfAbsent`.
+        """Return the result of ``request``. A node that refuses MULTI or EXEC gets no further `SetIfAbsent`.
 
         Any other error of EXEC may be due to one of the other commands or to the state of the server, and may end.
         """

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ..core.algorithms.single_node import RETRY_SECONDS, run_idempotent
+from ..core.algorithms.retries import RETRY_SECONDS, run_idempotent
 from ..core.flow.drivers import adrive
 from ..core.flow.replies import waited
 from ..core.flow.requests import Block, BlockThenEval, EvalScript, Fault

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
-from ..core.algorithms.single_node import run_idempotent
+from ..core.algorithms.retries import run_idempotent
 from ..core.flow.replies import fault_error, parse_reply
 from ..core.flow.requests import Batch, EvalScript, Fault, Flow
 from ..core.flow.scripts import script

@@ -6,7 +6,8 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from ..core.algorithms.quarantine import unwrap_reply
-from ..core.algorithms.single_node import SingleNode, run_idempotent
+from ..core.algorithms.retries import run_idempotent
+from ..core.algorithms.single_node import SingleNode
 from ..core.contract import Store
 from ..core.flow.replies import fault_error, parse_reply, read_outcome
 from ..core.flow.requests import EvalScript, Fault, Flow

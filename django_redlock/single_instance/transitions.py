@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from ..core.algorithms.replicated import Replicated
-from ..core.algorithms.single_node import SingleNode, run_idempotent, run_in_order
+from ..core.algorithms.retries import run_idempotent, run_in_order
+from ..core.algorithms.single_node import SingleNode
 from ..core.flow.replies import fault_error, read_outcome
 from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script

@@ -2,8 +2,9 @@
 
 import pytest
 
+from django_redlock.core.algorithms.lease_requests import restore_request
 from django_redlock.core.algorithms.redlock import Redlock
-from django_redlock.core.algorithms.single_node import SingleNode, restore_request
+from django_redlock.core.algorithms.single_node import SingleNode
 from django_redlock.core.flow.requests import Block, EvalScript, Fault, SendToAll, Sleep
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MAX_BLOCK, MAX_BLOCK_IN_QUEUE, SEMAPHORE

@@ -11,7 +11,7 @@ from itertools import product
 from typing import NamedTuple, NoReturn, cast
 from unittest import mock
 
-from django_redlock.core.algorithms import single_node
+from django_redlock.core.algorithms import retries
 from django_redlock.core.algorithms.cluster import Cluster
 from django_redlock.core.algorithms.quarantine import standalone_quarantine
 from django_redlock.core.algorithms.redlock import Redlock
@@ -322,7 +322,7 @@ class Scenario(RoleChecks):
 def play(seed: int, setting: Setting) -> Outcome:
     """Run one seed. Returns the outcome. Raises `Violation` with the timeline."""
     scenario = Scenario(seed, setting)
-    pauses = mock.patch.object(single_node, "random", random.Random(seed))  # it draws random numbers itself
+    pauses = mock.patch.object(retries, "random", random.Random(seed))  # it draws random numbers itself
     with ExitStack() as patches:
         patches.enter_context(pauses)
         if setting.handles:

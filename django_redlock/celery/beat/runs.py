@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
 from ...backends.base import Backend
-from ...core.algorithms.single_node import run_idempotent
+from ...core.algorithms.retries import run_idempotent
 from ...core.election.leader import Leader
 from ...core.flow.replies import fault_error
 from ...core.flow.requests import EvalScript, Fault, Flow

@@ -16,17 +16,10 @@ from ..flow.requests import Batch, Block, Fault, Flow
 from ..keys import Keys, hash_tag
 from ..primitives.base import Primitive
 from ..values import Claim, Lease, Refusal
+from .lease_requests import extend_request
 from .quarantine import unwrap_reply
-from .single_node import (
-    LAST_TRY,
-    SingleNode,
-    block,
-    extend_request,
-    is_listed,
-    must_requeue,
-    retry_until_served,
-    run_idempotent,
-)
+from .retries import retry_until_served, run_idempotent
+from .single_node import LAST_TRY, SingleNode, block, is_listed, must_requeue
 
 
 def by_slot(claim: Claim) -> list[Claim]:

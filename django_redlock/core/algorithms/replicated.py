@@ -16,18 +16,10 @@ from ..keys import Keys
 from ..lock_info import LockInfo
 from ..primitives.base import Primitive
 from ..values import Claim, Lease, Refusal
+from .lease_requests import is_confirmed, quarantine_restore_request
 from .quarantine import Quarantine, replica_quarantine, required_replicas, unwrap_reply
-from .single_node import (
-    LAST_TRY,
-    SingleNode,
-    block,
-    is_confirmed,
-    is_listed,
-    must_requeue,
-    quarantine_restore_request,
-    retry_until_served,
-    run_idempotent,
-)
+from .retries import retry_until_served, run_idempotent
+from .single_node import LAST_TRY, SingleNode, block, is_listed, must_requeue
 
 _ADJUSTMENTS = 3  # requests in one attempt, while the primary reports another number of replicas
 

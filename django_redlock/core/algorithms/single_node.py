@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from ..flow.replies import fault_error, is_grant, parse_reply, read_outcome, server_time
-from ..flow.requests import Batch, Block, BlockThenEval, EvalAndWait, EvalScript, Fault, Flow, Sleep
+from ..flow.requests import Batch, Block, BlockThenEval, EvalScript, Fault, Flow, Sleep
 from ..flow.scripts import Script, script
 from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
 from ..primitives.base import Primitive
-from ..values import DRIFT, Claim, Lease, Refusal, millis, waited_before
-from .extensions import run_extensions
+from ..values import DRIFT, Claim, Lease, Refusal, millis
+from .batched_extensions import run_extensions
+from .lease_requests import cancel_requests, extend_request, extension, is_confirmed, quarantine_restore_request
 from .quarantine import Quarantine, unwrap_reply
+from .retries import RETRY_SECONDS, retry_until_served, run_idempotent, run_in_order
 
 LAST_TRY = -1  # the argument `wait` of the last try, after which a refused client is not listed as a waiter
 MIN_WAIT_SECONDS = 0.05  # with less time left, a refused client does not queue again
-FAILOVER_SECONDS = 30.0  # how long a waiter retries a store that does not reply, since it may fail over
-RETRY_SECONDS = 0.05, 0.2  # pause between two such tries, drawn at random
 MOST_REFUSED = 1000  # locks of which an algorithm remembers that they were refused
 _DESCRIBE = script("describe")
-
-
-def run_idempotent(run: EvalScript | EvalAndWait) -> Flow[Any]:
-    """Run a script. If the pooled connection was closed, run the script again: scripts are idempotent."""
-    reply = yield run
-    if isinstance(reply, Fault) and reply.stale:
-        reply = yield run
-    return reply
-
-
-def run_in_order(runs: Iterable[EvalScript]) -> Flow[Any]:
-    """Run scripts one after another. Returns the reply to the last script, or the first `Fault`, which ends the run."""
-    reply = None
-    for run in runs:
-        reply = yield from run_idempotent(run)
-        if isinstance(reply, Fault):
-            break
-    return reply
 
 
 def _granted_after(refusal: Refusal, server_us: int, asked: float, now: float) -> float:
@@ -83,80 +64,6 @@ def is_listed(wait: int) -> bool:
     ``wait``: the argument of the refused request, see `Primitive.acquire_request`.
     """
     return wait not in (0, LAST_TRY)
-
-
-def cancel_requests(primitive: Primitive, claim: Claim) -> list[EvalScript]:
-    """Return the requests that remove ``claim`` from the waiters, and release the lock if any attempt was granted."""
-    return [primitive.dequeue_request(claim), primitive.release_request(claim.all_attempts())]
-
-
-def quarantine_restore_request(
-    primitive: Primitive, claim: Claim, ttl: float, guard: Quarantine, node: int = 0
-) -> EvalScript:
-    """Return the request that restores a lock on a server that has forgotten it and is in quarantine.
-
-    The caller must send `Quarantine.noop_request` first, which starts a quarantine that is due. The caller must ignore
-    a reply that arrives after the end of the old lease: the server may have granted the lock to another client by then,
-    and have forgotten that grant, too.
-    """
-    return guard.wrap(restore_request(primitive, claim, ttl, node), "quarantine_restore")
-
-
-def restore_request(primitive: Primitive, claim: Claim, ttl: float, node: int) -> EvalScript:
-    """Return the request by which a holder acquires its lock on a node that does not have it.
-
-    The request ignores the fair queue. It has no compensation: after a timeout the lock is not released.
-    """
-    return (
-        primitive._replace(queue_order=0).acquire_request(claim._replace(ttl=ttl), 0, node)._replace(compensation=None)
-    )
-
-
-def extend_request(primitive: Primitive, lease: Lease, ttl: float) -> EvalScript:
-    """Return the request that extends ``lease`` to ``ttl`` seconds.
-
-    After a local hand-over, it also writes the new owner.
-    """
-    claim = lease.claim
-    if lease.new_claim is None or lease.new_claim.owner == claim.owner:
-        return primitive.extend_request(claim, ttl)
-    args = claim.token, millis(ttl), lease.new_claim.owner_since(lease.since - waited_before(claim.token))
-    return EvalScript(script("mutex_set_owner"), (claim.keys.lock,), args)
-
-
-def extension(lease: Lease, ttl: float, reply: Any, start: float) -> Lease | Fault | None:
-    """Return the outcome of an extension to ``ttl`` seconds, sent at ``start`` (monotonic seconds), from its reply.
-
-    The outcome is the extended lease, ``None`` for a lost lease, or the `Fault`.
-    """
-    if isinstance(reply, Fault):
-        return reply
-    return lease.extended(start, ttl) if is_confirmed(reply) else None
-
-
-def is_confirmed(reply: Any) -> bool:
-    """Return whether ``reply`` confirms an extension, or grants the lock to a restore request or a hand-over."""
-    return reply == 1 or (isinstance(reply, list) and reply[:1] == [1]) or (isinstance(reply, int) and reply > 1)
-
-
-def retry_until_served(
-    clock: Callable[[], float], deadline: float, reply: Any, again: Callable[[], Flow[Any]]
-) -> Flow[Any]:
-    """Repeat a request while its reply is a transient `Fault` (failover, quarantine), and return the last reply.
-
-    ``reply``: the first reply. ``again``: returns a flow that sends the request once more and returns the reply. Stops
-    at ``deadline`` (monotonic seconds), or after `FAILOVER_SECONDS` if that is earlier. Waits longer for the end of a
-    quarantine, but stops at once if the quarantine ends after ``deadline``.
-    """
-    until = clock() + FAILOVER_SECONDS
-    while isinstance(reply, Fault) and reply.transient:
-        until = max(until, clock() + reply.retry_after + RETRY_SECONDS[1]) if reply.retry_after else until
-        left = min(deadline, until) - clock()
-        if left <= reply.retry_after:
-            break
-        yield Sleep(min(left, max(reply.retry_after, random.uniform(*RETRY_SECONDS))))
-        reply = yield from again()
-    return reply
 
 
 class SingleNode:

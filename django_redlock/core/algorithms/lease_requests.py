@@ -1,0 +1,65 @@
+"""The requests that extend, restore and cancel a lease on one node, and what their replies mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..flow.requests import EvalScript, Fault
+from ..flow.scripts import script
+from ..primitives.base import Primitive
+from ..values import Claim, Lease, millis, waited_before
+from .quarantine import Quarantine
+
+
+def cancel_requests(primitive: Primitive, claim: Claim) -> list[EvalScript]:
+    """Return the requests that remove ``claim`` from the waiters, and release the lock if any attempt was granted."""
+    return [primitive.dequeue_request(claim), primitive.release_request(claim.all_attempts())]
+
+
+def quarantine_restore_request(
+    primitive: Primitive, claim: Claim, ttl: float, guard: Quarantine, node: int = 0
+) -> EvalScript:
+    """Return the request that restores a lock on a server that has forgotten it and is in quarantine.
+
+    The caller must send `Quarantine.noop_request` first, which starts a quarantine that is due. The caller must ignore
+    a reply that arrives after the end of the old lease: the server may have granted the lock to another client by then,
+    and have forgotten that grant, too.
+    """
+    return guard.wrap(restore_request(primitive, claim, ttl, node), "quarantine_restore")
+
+
+def restore_request(primitive: Primitive, claim: Claim, ttl: float, node: int) -> EvalScript:
+    """Return the request by which a holder acquires its lock on a node that does not have it.
+
+    The request ignores the fair queue. It has no compensation: after a timeout the lock is not released.
+    """
+    return (
+        primitive._replace(queue_order=0).acquire_request(claim._replace(ttl=ttl), 0, node)._replace(compensation=None)
+    )
+
+
+def extend_request(primitive: Primitive, lease: Lease, ttl: float) -> EvalScript:
+    """Return the request that extends ``lease`` to ``ttl`` seconds.
+
+    After a local hand-over, it also writes the new owner.
+    """
+    claim = lease.claim
+    if lease.new_claim is None or lease.new_claim.owner == claim.owner:
+        return primitive.extend_request(claim, ttl)
+    args = claim.token, millis(ttl), lease.new_claim.owner_since(lease.since - waited_before(claim.token))
+    return EvalScript(script("mutex_set_owner"), (claim.keys.lock,), args)
+
+
+def extension(lease: Lease, ttl: float, reply: Any, start: float) -> Lease | Fault | None:
+    """Return the outcome of an extension to ``ttl`` seconds, sent at ``start`` (monotonic seconds), from its reply.
+
+    The outcome is the extended lease, ``None`` for a lost lease, or the `Fault`.
+    """
+    if isinstance(reply, Fault):
+        return reply
+    return lease.extended(start, ttl) if is_confirmed(reply) else None
+
+
+def is_confirmed(reply: Any) -> bool:
+    """Return whether ``reply`` confirms an extension, or grants the lock to a restore request or a hand-over."""
+    return reply == 1 or (isinstance(reply, list) and reply[:1] == [1]) or (isinstance(reply, int) and reply > 1)
