@@ -22,8 +22,8 @@ from ..core.values import Seconds
 from ..signals import task_duplicate
 from ..single_instance.call_names import CallNamer
 from ..single_instance.conflicts import Conflict, OnConflict, is_duplicate
+from ..single_instance.declared_tasks import declared
 from ..single_instance.modes import ModeName, options
-from ..single_instance.support import declared
 from . import patching
 
 __all__ = ["Conflict", "is_duplicate", "single_instance_task", "task_duplicate"]

@@ -8,7 +8,7 @@ from celery import Celery
 from celery.bootsteps import Step
 
 from ..errors import LockNotSupported
-from ..single_instance.support import refusals
+from ..single_instance.declared_tasks import refusals
 
 
 class CheckTasks(Step):

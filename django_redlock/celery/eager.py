@@ -18,7 +18,7 @@ from ..core.flow.drivers import drive
 from ..core.values import Refusal
 from ..errors import LockUnavailable
 from ..single_instance.conflicts import conflict_of, decide, duplicate_result, flag_result, notify_duplicate
-from ..single_instance.ended import new_delivery_id
+from ..single_instance.ended_deliveries import new_delivery_id
 from ..single_instance.ending import end_flow
 from .messages import Message
 from .protected_task import ProtectedTask

@@ -20,7 +20,7 @@ from ..core.values import Lease
 from ..errors import LockUnavailable
 from ..single_instance.call import TaskCall
 from ..single_instance.conflicts import AT_SUBMIT, Conflict, conflict_of, decide, flag_result, notify_duplicate
-from ..single_instance.ended import new_delivery_id
+from ..single_instance.ended_deliveries import new_delivery_id
 from ..single_instance.transitions import submit
 from . import eager, execution
 from .cleanup import request_of

@@ -15,8 +15,8 @@ from ..errors import LockUnavailable
 from ..single_instance.call import TaskCall
 from ..single_instance.modes import TaskOptions
 from ..single_instance.task_lock import TaskLock
+from .argument_text import text_for
 from .messages import HEADER, Message
-from .received import text_for
 
 # Default visibility timeout of kombu's Redis transport, in seconds. A copy of a message may wait this long for its ETA
 # even if a shorter timeout is set.

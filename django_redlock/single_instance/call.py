@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from ..core.keys import Keys
-from .ended import EndedMark, ended_mark
+from .ended_deliveries import EndedMark, ended_mark
 from .modes import Mode
 
 # The effect of a body's end on its record. "ended": remember the delivery as ended. "requeued": queue the call again,

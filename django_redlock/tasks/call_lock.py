@@ -12,7 +12,7 @@ from ..core.algorithms.cluster import Cluster
 from ..core.keys import keys_for
 from ..single_instance.call import TaskCall
 from ..single_instance.call_names import canonical
-from ..single_instance.ended import new_delivery_id
+from ..single_instance.ended_deliveries import new_delivery_id
 from ..single_instance.modes import TaskOptions
 from ..single_instance.task_lock import TaskLock
 from .framework import base_module

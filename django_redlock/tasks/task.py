@@ -14,8 +14,8 @@ from django.utils.module_loading import import_string
 
 from ..core.flow.steps import Step
 from ..decorators.uncancelled import run_to_end
+from ..single_instance.declared_tasks import declared
 from ..single_instance.modes import TaskOptions
-from ..single_instance.support import declared
 from .call_lock import DjangoTaskLock
 from .flows import arun, body_flow, enqueue_flow, run
 from .framework import signals_of

@@ -14,7 +14,7 @@ from django_redlock.backends.locmem.task_store import MemoryStore
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.celery import single_instance_task
 from django_redlock.celery.messages import Message
-from django_redlock.single_instance.ended import ended_mark, new_delivery_id
+from django_redlock.single_instance.ended_deliveries import ended_mark, new_delivery_id
 from tests.single_instance.player import Player
 
 DELIVERIES = 300
@@ -67,7 +67,7 @@ def test_on_a_cluster_the_set_is_in_the_slot_of_the_lock(name):
 
 def test_every_slot_of_a_cluster_has_a_tag():
     """Every slot of a Cluster has a hash tag."""
-    from django_redlock.single_instance.ended import _tag_of_slot
+    from django_redlock.single_instance.ended_deliveries import _tag_of_slot
 
     assert all(key_slot(b"{%b}" % _tag_of_slot(slot)) == slot for slot in range(0, 16384, 7))
 

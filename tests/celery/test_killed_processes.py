@@ -17,7 +17,7 @@ from billiard.exceptions import WorkerLostError
 from django_redlock.celery.cleanup import _gone, _wait_for_exit
 from django_redlock.celery.messages import Message
 from django_redlock.core.flow.drivers import drive
-from django_redlock.single_instance.ended import new_delivery_id
+from django_redlock.single_instance.ended_deliveries import new_delivery_id
 from django_redlock.single_instance.ending import end_flow
 from testproject.redis_server import RedisServer
 from tests.support.service import poll

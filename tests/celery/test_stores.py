@@ -13,7 +13,7 @@ from django_redlock.celery.messages import Message
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.values import Lease, Refusal
 from django_redlock.errors import LockUnavailable
-from django_redlock.single_instance.ended import new_delivery_id
+from django_redlock.single_instance.ended_deliveries import new_delivery_id
 from django_redlock.single_instance.ending import end_flow
 from testproject.redis_server import RedisServer
 from tests.celery.test_killed_processes import deliver_again
