@@ -124,6 +124,36 @@ class TestReentrantRedis(lock_tests.RLockTests):
         backend.close()
 
 
+def new_writer(backend):
+    """The side of a new lock that writes."""
+    return backend.rwlock(f"standard:{secrets.token_hex(6)}").write
+
+
+class Writers(lock_tests.RLockTests):
+    """CPython's tests of reentrant locks. The side that writes is a reentrant lock for each thread."""
+
+    test_recursion_count = None  # of a private method
+
+
+class TestWriterLocMem(Writers):
+    """Their tests of reentrant locks on the side of a lock in memory that writes."""
+
+    @pytest.fixture(autouse=True)
+    def backend(self, unique):
+        self.locktype = functools.partial(new_writer, started(LocMemBackend(unique)))
+
+
+class TestWriterRedis(Writers):
+    """Their tests of reentrant locks on the side of a lock in a Redis that writes."""
+
+    @pytest.fixture(autouse=True)
+    def backend(self, redis_url):
+        backend = started(RedisBackend(redis_url, node_timeout=10))
+        self.locktype = functools.partial(new_writer, backend)
+        yield
+        backend.close()
+
+
 class TestConditionLocMem(lock_tests.ConditionTests):
     """Their tests of conditions on locks in memory."""
 
@@ -168,11 +198,7 @@ class TestConditionOfAWriter(lock_tests.ConditionTests):
     @pytest.fixture(autouse=True)
     def backend(self, unique):
         backend = started(LocMemBackend(unique))
-
-        def new_writer():
-            return backend.rwlock(secrets.token_hex(6)).write
-
-        self.condtype = lambda lock=None: threading.Condition(new_writer() if lock is None else lock)
+        self.condtype = lambda lock=None: threading.Condition(new_writer(backend) if lock is None else lock)
 
 
 class TestSemaphoreLocMem(Semaphores):
@@ -205,4 +231,4 @@ class TestSemaphoreRedlock(Semaphores):
         self.semtype = functools.partial(new_semaphore, redlock)
 
 
-del Semaphores  # pytest would collect it, too
+del Semaphores, Writers  # pytest would collect them, too
