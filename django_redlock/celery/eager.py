@@ -75,14 +75,17 @@ def apply(task: ProtectedTask, run: Callable[..., Any], args: Any, kwargs: Any, 
     try:
         lock = task.redlock.body_lock(call)
         outcome = drive(lock.acquire_flow(wait), lock.store.perform)
+        if isinstance(outcome, Refusal):
+            conflict = conflict_of(task.name, task_id, call.name, "submit", outcome)
+            action = decide(declared.at_submit, conflict, _ACTIONS)
+            if action == "wait" and callable(declared.at_submit):
+                outcome = drive(lock.acquire_flow(declared.wait), lock.store.perform)
     except LockUnavailable as error:
         if not declared.run_unprotected:
             raise
         logger.warning("task %s[%s] runs unprotected: %s", task.name, task_id, error)
         return run(args, kwargs, **options)
     if isinstance(outcome, Refusal):
-        conflict = conflict_of(task.name, task_id, call.name, "submit", outcome)
-        action = decide(declared.at_submit, conflict, _ACTIONS)
         notify_duplicate(conflict, action == "log")
         if action in ("raise", "wait"):
             raise conflict.error()

@@ -19,7 +19,15 @@ from ..core.locks.lock import Lock
 from ..core.values import Lease, Refusal
 from ..errors import LockUnavailable
 from ..single_instance.call import Ending, TaskCall
-from ..single_instance.conflicts import AT_START, Conflict, conflict_of, decide, duplicate_result, notify_duplicate
+from ..single_instance.conflicts import (
+    AT_START,
+    Conflict,
+    OnConflict,
+    conflict_of,
+    decide,
+    duplicate_result,
+    notify_duplicate,
+)
 from ..single_instance.ending import end_flow
 from .messages import Message
 from .protected_task import ProtectedTask
@@ -31,21 +39,23 @@ RETRY_OVERLAP_SECONDS = 0.5  # longest wait of a retry or redelivery for the end
 _last_delivery_id: ContextVar[str] = ContextVar("redlock_last_delivery", default="")
 
 
-def run(task: ProtectedTask, request: Any, body: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def run(task: ProtectedTask, request: Any, body: Callable[..., Any], args: Any, kwargs: Any, decided: str = "") -> Any:
     """Run ``body`` with the lock held and return its value. A refused call gets the action of ``on_conflict``.
 
+    ``decided``: the action that the callable ``on_conflict`` has returned, ``"wait"``; ``""`` if it was not called.
     A duplicate that is skipped returns `duplicate_result`. Raises Celery's ``Ignore`` for a call that is sent again or
     has run before, ``LockNotAcquired`` for a duplicate that must fail, ``LockUnavailable`` when the store is
     unavailable. With ``on_store_error="run"``, the body runs without a lock instead.
     """
     vars(request)[ENTERED] = True
     options = task.redlock.options
+    on_conflict: OnConflict = "wait" if decided else options.at_start
     message = task.redlock.message(task, request)
     _last_delivery_id.set(message.delivery_id)
     call = task.redlock.new_call(task, request.id, message)
     try:
         lock = task.redlock.body_lock(call)
-        outcome = _acquire(task, request, lock, call, options.wait if options.at_start == "wait" else 0.0)
+        outcome = _acquire(task, request, lock, call, options.wait if on_conflict == "wait" else 0.0)
     except LockUnavailable as error:
         if message.prompt:
             logger.info("task %s[%s] is tried again at its ETA only: %s", task.name, request.id, error)
@@ -58,7 +68,8 @@ def run(task: ProtectedTask, request: Any, body: Callable[..., Any], args: Any, 
         _cancel(task, call)
         raise
     if isinstance(outcome, Refusal):
-        return _refused(task, request, call, message, outcome)
+        wait = partial(run, task, request, body, args, kwargs, "wait")
+        return _refused(task, request, call, message, outcome, on_conflict, wait)
     if message.tries and not task.acks_late:
         # Without acks_late, the broker doesn't deliver this copy again if the process dies. The other copy of the
         # message must not run then, either.
@@ -157,7 +168,19 @@ def _will_be_redelivered(task: ProtectedTask, error: BaseException) -> bool:
     return bool(requeued and options.acks_late)
 
 
-def _refused(task: ProtectedTask, request: Any, call: TaskCall, message: Message, refusal: Refusal) -> Any:
+def _refused(
+    task: ProtectedTask,
+    request: Any,
+    call: TaskCall,
+    message: Message,
+    refusal: Refusal,
+    on_conflict: OnConflict,
+    wait: Callable[[], Any],
+) -> Any:
+    """Handle a refused call as ``on_conflict`` says, and return the value of the call.
+
+    ``wait``: runs the call with the action "wait". It is called if the callable ``on_conflict`` returns this action.
+    """
     options = task.redlock.options
     conflict = conflict_of(task.name, request.id, call.name, "start", refusal)
     if conflict.state == "ended":
@@ -173,14 +196,17 @@ def _refused(task: ProtectedTask, request: Any, call: TaskCall, message: Message
         return _ignored(task, call, partial(task.resend, pause, message))
     if message.prompt:
         return _ignored(task, call, partial(put_off, task, call, message, conflict))
-    notify_duplicate(conflict, options.at_start == "log")
     if conflict.state == "replaced":
+        notify_duplicate(conflict, on_conflict == "log")
         return duplicate_result(conflict)
     failure: Exception = conflict.error()
     try:
-        action = decide(options.at_start, conflict, AT_START)
+        action = decide(on_conflict, conflict, AT_START)
     except Exception as error:  # noqa: BLE001  (the task fails with whatever the callable raised)
         action, failure = "raise", error
+    if action == "wait" and callable(on_conflict):
+        return wait()
+    notify_duplicate(conflict, action == "log")
     left = options.retries is None or message.tries < options.retries or time.time() < message.until
     if action == "retry" and left:
         return _ignored(task, call, partial(put_off, task, call, message, conflict))

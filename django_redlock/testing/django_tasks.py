@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..tasks.framework import base_module
+
 
 def assert_results(number: int, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """Fail unless ``number`` calls of ``task`` were enqueued, and return their ``TaskResult`` objects.
@@ -26,5 +28,7 @@ def assert_results(number: int, task: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _identity(task: Any, args: Any, kwargs: Any) -> Any:
-    """Return what distinguishes a call: the name of its lock; its arguments if ``task`` has no lock."""
-    return task.redlock.name(args, kwargs) if hasattr(task, "redlock") else (tuple(args), dict(kwargs))
+    """Return what distinguishes a call: the name of its lock; its arguments as JSON if ``task`` has no lock."""
+    if hasattr(task, "redlock"):
+        return task.redlock.name(args, kwargs)
+    return base_module(task).normalize_json([args, kwargs])  # the dummy backend keeps the arguments in this form

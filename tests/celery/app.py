@@ -115,6 +115,16 @@ def gated(self: Any, name: str, seconds: float = 0.0) -> str:
 
 
 both("next_one", gated, mode="until_and_while_executing", ttl=60)
+
+
+def let_go(conflict: Any) -> str:
+    """Let the body in the way end, and wait for its end."""
+    (RECORDS / f"{conflict.key.partition(':')[2]}.go").touch()
+    return "wait"
+
+
+both("told_to_wait", gated, mode="while_executing", on_conflict=let_go, conflict_timeout=60, ttl=60)
+both("told_to_log", gated, mode="while_executing", on_conflict=lambda _conflict: "log", ttl=60)
 both("next_replacing", gated, mode="until_and_while_executing", on_conflict="replace", ttl=60)
 both("next_after", gated, mode="until_and_while_executing", ttl=6)
 both("next_retry", gated, mode="while_executing", on_conflict="retry", ttl=60)

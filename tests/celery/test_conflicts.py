@@ -104,6 +104,28 @@ def test_wait_at_start(tasks, workers, seen):
     assert seen.overlap() == []
 
 
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_callable_decides_to_wait_at_start(tasks, workers, seen, pool):
+    """A callable that returns "wait" in the worker makes the call wait, and it runs when the holder has ended."""
+    queue = workers(pool)
+    first = tasks.told_to_wait.apply_async((seen.name,), queue=queue)
+    seen.wait("start")
+    second = tasks.told_to_wait.apply_async((seen.name,), queue=queue)
+    assert [each.get(timeout=60) for each in (first, second)] == [seen.name] * 2
+    assert seen.overlap() == []
+
+
+def test_a_callable_decides_to_log_at_start(tasks, workers, seen, go):
+    """A callable that returns "log" in the worker makes it log the duplicate as a warning."""
+    queue = workers("prefork")
+    tasks.told_to_log.apply_async((seen.name,), queue=queue)
+    seen.wait("start")
+    second = tasks.told_to_log.apply_async((seen.name,), queue=queue)
+    assert is_duplicate(second.get(timeout=60))
+    lines = [line for line in workers.running["prefork"].log(100_000).splitlines() if f"[{second.id}] is a dup" in line]
+    assert ["WARNING/" in line for line in lines] == [True]
+
+
 def test_retry_at_start(tasks, workers, seen):
     """on_conflict="retry" postpones the duplicate until it runs, and does not use up its own retries."""
     queue = workers("prefork")

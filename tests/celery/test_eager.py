@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
 import pytest
 from celery import Celery, chain, chord, group
 from celery.result import allow_join_result
@@ -166,6 +169,30 @@ def test_eager_duplicate_of_a_queued_one(tasks, seen, monkeypatch):
     tasks.raising.apply_async((seen.name,), queue="nobody")
     with pytest.raises(LockNotAcquired):
         tasks.raising.apply((seen.name,))
+
+
+def test_a_callable_decides_to_wait(tasks, unique, store):
+    """A callable that returns "wait" makes apply() wait for the end of the body in the way."""
+    began, ended = Event(), Event()
+
+    def let_go(conflict):
+        ended.set()
+        return "wait"
+
+    @tasks.app.task(name=unique)
+    @single_instance_task(key=unique, on_conflict=let_go, conflict_timeout=60)
+    def work():
+        began.set()
+        return ended.wait(60)
+
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(lambda: work.apply().get())
+        assert began.wait(60)
+        try:
+            assert work.apply().get()
+        finally:
+            ended.set()
+        assert first.result()
 
 
 def test_eager_retry(tasks, seen, store, eager):

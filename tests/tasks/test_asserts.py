@@ -18,6 +18,13 @@ def test_without_a_lock(dummy, app):
     assert assert_enqueued_once(app.without_a_lock, 1).id == first.id
 
 
+def test_arguments_in_the_form_of_json(dummy, app):
+    """A call of a task without a lock matches if its arguments are the same after a round trip through JSON."""
+    first = app.without_a_lock.enqueue((1, {"of": (2, b"3")}))
+    assert assert_enqueued_once(app.without_a_lock, (1, {"of": (2, b"3")})).id == first.id
+    assert_not_enqueued(app.without_a_lock, (1, {"of": (2, b"4")}))
+
+
 def test_enqueued_once(dummy, app, unique):
     """However the call is spelled; a duplicate doesn't count, and neither does another task."""
     first = app.until.enqueue(unique)
