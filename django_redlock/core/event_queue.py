@@ -46,7 +46,6 @@ class EventRecord(NamedTuple):
     context: Any = None
 
 
-_new = tuple.__new__  # saves one Python call
 Work = Callable[[], None]
 Listener = Callable[[Sequence[EventRecord]], Work | None]
 
@@ -92,7 +91,7 @@ class EventQueue:
         """
         if self.listeners:
             context = self.context() if self.context else None
-            self.record(_new(EventRecord, (time.time(), event[0], *event[2:], backend, context)))
+            self.record(EventRecord(time.time(), event.kind, *event[2:], backend, context))
 
     def record(self, record: EventRecord) -> None:
         """Append ``record``, if there is a listener. Counts the record as dropped if the queue is full.

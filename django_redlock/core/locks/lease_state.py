@@ -21,8 +21,6 @@ from ..waiting.pending_extension import Extension
 from . import state_mutex
 from .with_blocks import WithBlocks
 
-_new = tuple.__new__  # saves one Python call
-
 
 class EndedLease(NamedTuple):
     """A lease that a handle has stopped holding.
@@ -250,4 +248,4 @@ class LeaseState:
         if store.hook is not None:
             holder = holder or owner.decode(errors="replace")
             name, alias, primitive = self.name, store.alias, self.primitive.kind
-            report(store.hook, _new(Event, (kind, self, name, alias, waited, held, reason, holder, primitive)))
+            report(store.hook, Event(kind, self, name, alias, waited, held, reason, holder, primitive))
