@@ -13,19 +13,27 @@ from django_redlock.backends.redis import RedisBackend
 LIMIT = 2  # connections; two that are not given back would be all
 
 
-def closed_at(step, function, close):
-    """Call ``function()``, and ``close()`` at the ``step``-th begin or end of a function of the client or of redis-py.
+def closed_at(step, function, pool):
+    """Call ``function()``, and close ``pool`` at the ``step``-th begin or end of a function of the client or redis-py.
 
-    Returns the result of ``function()``, and whether ``close()`` was called.
+    Returns the result of ``function()``, and whether the pool was closed. Steps in which this thread has the pool's
+    mutex don't count: another thread would wait, and the mutex of redis-py 5.2 is not reentrant.
     """
     steps, called = itertools.count(), []
 
+    def is_free():
+        free = pool._lock.acquire(blocking=False)
+        if free:
+            pool._lock.release()
+        return free
+
     def strike(frame, _event, _):
         frame.f_trace_lines = False
-        if re.search("django_redlock.client|redis.connection", frame.f_code.co_filename) and next(steps) == step:
+        ours = re.search("django_redlock.client|redis.connection", frame.f_code.co_filename)
+        if ours and is_free() and next(steps) == step:
             called.append(step)
             sys.settrace(None)
-            close()
+            pool.disconnect()
         return strike
 
     before = sys.gettrace()
@@ -53,7 +61,7 @@ def test_closed_anywhere(backend, unique, operation):
         lock = backend.lock(f"{unique}:{step}")
         if operation != "acquire":
             lock.acquire()
-        result, struck = closed_at(step, getattr(lock, operation), pool.disconnect)
+        result, struck = closed_at(step, getattr(lock, operation), pool)
         assert result is not False
         if lock.token is not None:
             lock.release()
