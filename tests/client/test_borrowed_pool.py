@@ -49,8 +49,10 @@ def closed_at(step, function, pool):
 @pytest.fixture
 def backend(redis_url):
     """A backend on a pool of `LIMIT` connections."""
-    with contextlib.closing(RedisBackend(f"{redis_url}?max_connections={LIMIT}", node_timeout=10)) as backend:
+    url = f"{redis_url}?max_connections={LIMIT}"
+    with contextlib.closing(RedisBackend(url, node_timeout=10, history=False)) as backend:
         yield backend
+        backend.nodes[0].find_pool(None)._borrowed.disconnect()  # close() leaves open what the test has interrupted
 
 
 @pytest.mark.parametrize("operation", ["acquire", "extend", "locked", "release"])
