@@ -1,13 +1,12 @@
 """Resets state in the child of a fork: counts forks, and calls what was registered with `on_fork`.
 
-uWSGI forks in C, where Python runs no handlers of `os.register_at_fork`. Without the handlers, workers that are forked
-after the application was loaded would share connections and have no renewal thread. With ``--py-call-osafterfork``
-uWSGI runs the handlers. Otherwise the post-fork hook below runs them.
+uWSGI forks in C, where Python runs no handlers of `os.register_at_fork`. Without the callbacks, workers that are forked
+after the application was loaded would share connections and have no renewal thread. With ``--py-call-osafterfork`` or
+``--py-call-uwsgi-fork-hooks`` uWSGI runs the handlers. Otherwise the post-fork hook below calls the callbacks.
 """
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import inspect
 import logging
@@ -20,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 Callback = TypeVar("Callback", bound=Callable[[], object])
 
+_pid = os.getpid()  # the process in which the callbacks have run
 generation = 0  # the number of forks that led to this process; a lease with a lower number belongs to an ancestor
 
 _functions: list[Callable[[], object]] = []
@@ -40,8 +40,9 @@ def on_fork(callback: Callback) -> Callback:
 
 
 def _in_child() -> None:
-    global generation  # noqa: PLW0603  (changes only between processes)
+    global generation, _pid  # noqa: PLW0603  (change only between processes)
     generation += 1
+    _pid = os.getpid()
     callbacks: list[Callable[[], object]] = [*_functions]
     callbacks += [partial(method, each) for each, method in list(_methods.items())]
     for callback in callbacks:
@@ -57,21 +58,14 @@ if hasattr(os, "register_at_fork"):
 
 # ── uWSGI ────────────────────────────────────────────────────────────────────────────────────────
 
-_pid = os.getpid()  # the process in which the handlers have run
-
-
-def _store_pid() -> None:
-    global _pid  # noqa: PLW0603  (only between processes)
-    _pid = os.getpid()
-
 
 def _after_fork() -> None:
     if os.getpid() != _pid:
-        ctypes.pythonapi.PyOS_AfterFork_Child()
+        _in_child()
 
 
 def _hook(uwsgi: Any) -> None:
-    """Make uWSGI run the fork handlers in each worker, before the post-fork functions of the application."""
+    """Make uWSGI call the callbacks in each worker, before the post-fork functions of the application."""
     decorators = sys.modules.get("uwsgidecorators")
     if decorators is not None:
         decorators.postfork_chain.insert(0, _after_fork)
@@ -91,5 +85,4 @@ try:
 except ImportError:
     pass
 else:
-    os.register_at_fork(after_in_child=_store_pid)
     _hook(_uwsgi)

@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
+from . import fork
 from .thread_mutex import new_mutex
 
 FORK_TIMEOUT = 0.5  # seconds
@@ -88,8 +89,5 @@ def run(work: Callable[..., object], *args: object, caller: int = 0) -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=postponed.before,
-        after_in_parent=postponed.after,
-        after_in_child=postponed.__init__,  # type: ignore[misc]  # the child has none of the threads inside
-    )
+    os.register_at_fork(before=postponed.before, after_in_parent=postponed.after)
+fork.on_fork(postponed.__init__)  # type: ignore[misc]  # the child has none of the threads inside

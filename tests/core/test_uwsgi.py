@@ -22,7 +22,19 @@ def answers(port):
 
 
 @pytest.mark.skipif(UWSGI is None, reason="uWSGI is not installed (pip install pyuwsgi)")
-@pytest.mark.parametrize("options", [[], ["--enable-threads"], ["--enable-threads", "--py-call-osafterfork"]], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--enable-threads"],
+        pytest.param(
+            ["--enable-threads", "--py-call-osafterfork"],
+            marks=pytest.mark.skipif(sys.version_info >= (3, 13), reason="uWSGI itself aborts (unbit/uwsgi#2710)"),
+        ),
+        ["--enable-threads", "--py-call-uwsgi-fork-hooks"],
+    ],
+    ids=str,
+)
 def test_workers_renew_their_locks(request, redis_url, tmp_path, options):
     """A worker that uWSGI forks from a process that has used locks renews its lock."""
     port = free_port(request)
