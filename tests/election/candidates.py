@@ -13,14 +13,17 @@ from django_redlock.backends.redis import RedisBackend
 class Candidate:
     """A candidate in a separate thread: blocking, or with ``asynchronous`` on an event loop of that thread.
 
-    ``expect("elected")`` and ``expect("lost")`` wait for the calls of its callbacks. ``work`` is called by
-    on_elected.
+    ``expect("elected")`` and ``expect("lost")`` wait for the calls of its callbacks, which then call ``on_elected`` and
+    ``on_lost``.
     """
 
-    def __init__(self, backend: Any, name: str, *, asynchronous: bool = False, **options: Any) -> None:
+    def __init__(
+        self, backend: Any, name: str, *, asynchronous: bool = False, on_elected: Any = None, **options: Any
+    ) -> None:
         self._told: Queue[str] = Queue()
         self._ending = threading.Event()
-        self.on_elected = self.on_lost = lambda _leader: None
+        self.on_elected = on_elected or (lambda _leader: None)
+        self.on_lost = lambda _leader: None
         callbacks = (self._aelected, self._alost) if asynchronous else (self._elected, self._lost)
         self.leader = backend.leader(name, *callbacks, **options)
         self._thread = threading.Thread(target=self._arun if asynchronous else self._run, daemon=True)

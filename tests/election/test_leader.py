@@ -101,10 +101,8 @@ def test_late_renewal(candidate, unique):
 
 def test_on_elected_that_raises(candidate, backend, unique):
     """An exception in ``on_elected`` ends the lead, and another candidate leads."""
-    first = candidate(backend, unique)
-    first.on_elected = int  # raises TypeError for a leader
-    second = candidate(backend, unique)
-    second.on_elected = int
+    first = candidate(backend, unique, on_elected=int)  # raises TypeError for a leader
+    second = candidate(backend, unique, on_elected=int)
     for each in (first, second):
         each.expect("elected")
         each.expect("lost")
