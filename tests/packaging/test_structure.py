@@ -1,10 +1,10 @@
-"""The layout of the package: unique names, no import cycles, small folders, nothing private across folders."""
+"""The layout of the package and of its tests: unique names, no import cycles, small folders, no private imports."""
 
 from __future__ import annotations
 
 import ast
 import functools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 import django_redlock
 
 ROOT = Path(django_redlock.__file__).parent
+TESTS = Path(__file__).parents[1]
 MODULES_IN_FOLDER = 14
 MODULES_IN_CHAIN = 20  # modules that import each other one after another; this number only shrinks
 # Django looks for these by name, one in each app or command.
@@ -182,6 +183,12 @@ def test_small_folders():
     counts = defaultdict(int)
     for path, _ in trees().values():
         counts[str(path.parent.relative_to(ROOT))] += path.name != "__init__.py"
+    assert {folder: count for folder, count in counts.items() if count > MODULES_IN_FOLDER} == {}
+
+
+def test_small_folders_of_tests():
+    """No folder of tests has more modules with tests than fit on a screen."""
+    counts = Counter(str(path.parent.relative_to(TESTS)) for path in TESTS.rglob("test_*.py"))
     assert {folder: count for folder, count in counts.items() if count > MODULES_IN_FOLDER} == {}
 
 

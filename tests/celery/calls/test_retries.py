@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_redlock.errors import LockNotAcquired
-from tests.celery.test_killed_processes import deliver_again
+from tests.celery.workers.test_killed_processes import deliver_again
 from tests.support.service import poll
 
 

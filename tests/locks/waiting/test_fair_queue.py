@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from testproject.redis_server import RedisServer
-from tests.locks import fair_queue_workers
+from tests.locks.waiting import fair_queue_workers
 from tests.support.group import Group
 from tests.support.processes import ForkedWorker
 from tests.support.service import poll

@@ -31,11 +31,11 @@ def test_workers_renew_their_locks(request, redis_url, tmp_path, options):
         "--http-socket",
         f"127.0.0.1:{port}",
         "--module",
-        "tests.core.uwsgi_app",
+        "tests.core.processes.uwsgi_app",
         "--master",
         "--need-app",
     ]
-    command += ["-H", sys.prefix, "--processes", "2", "--pythonpath", str(Path(__file__).parents[2]), *options]
+    command += ["-H", sys.prefix, "--processes", "2", "--pythonpath", str(Path(__file__).parents[3]), *options]
     child = Child(command, output=tmp_path / "log", env={"REDLOCK_URL": redis_url})
     try:
         wait_until(lambda: answers(port), child=child, timeout=60, what="uWSGI")

@@ -10,7 +10,7 @@ from django_redlock.backend_registry import build
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.errors import LockUnavailable
-from tests.conformance.broken_servers import OwnRedis
+from tests.backends.failures.broken_servers import OwnRedis
 
 LOCATIONS = ["redis://127.0.0.1:1/0", "rediss://127.0.0.1:1/0"]
 

@@ -9,7 +9,7 @@ import signal
 import celery
 import pytest
 
-from tests.celery.test_killed_processes import deliver_again
+from tests.celery.workers.test_killed_processes import deliver_again
 from tests.support.service import poll
 
 

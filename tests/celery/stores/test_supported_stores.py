@@ -16,7 +16,7 @@ from django_redlock.errors import LockUnavailable
 from django_redlock.single_instance.ended_deliveries import new_delivery_id
 from django_redlock.single_instance.ending import end_flow
 from testproject.redis_server import RedisServer
-from tests.celery.test_killed_processes import deliver_again
+from tests.celery.workers.test_killed_processes import deliver_again
 from tests.support.group import Group
 from tests.support.replicas import Replicated
 from tests.support.service import poll

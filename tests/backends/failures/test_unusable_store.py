@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 from django_redlock.errors import LockError, LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.harness.fixtures import eventually, until_someone_waits
-from tests.conformance.broken_servers import SOON, OwnRedis, is_free, served
+from tests.backends.failures.broken_servers import SOON, OwnRedis, is_free, served
 
 
 @contextlib.contextmanager

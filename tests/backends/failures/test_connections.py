@@ -10,7 +10,7 @@ from django_redlock.testing.conformance.exclusion import WAKE, Counter
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.harness.fixtures import eventually, until_someone_waits
 from django_redlock.testing.conformance.leases import holds_renewed, is_renewed
-from tests.conformance.broken_servers import OwnRedis
+from tests.backends.failures.broken_servers import OwnRedis
 
 
 def in_parallel(spawn, users, work):

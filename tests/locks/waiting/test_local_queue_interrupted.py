@@ -17,7 +17,7 @@ from django_redlock.testing.conformance.exclusion import Counter
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.harness.fixtures import eventually
 from testproject.redis_server import RedisServer
-from tests.core.test_interrupts import interrupted
+from tests.core.processes.test_interrupts import interrupted
 from tests.support.cluster import Cluster
 
 pytestmark = pytest.mark.usefixtures("woken_only")

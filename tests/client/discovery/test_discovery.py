@@ -12,7 +12,7 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
-from tests.conformance.test_unreadable_replies import talk
+from tests.backends.failures.test_unreadable_replies import talk
 
 STRANGE = [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"+OK\r\n", b"$-1\r\n", b":1\r\n", b"*1\r\n:1\r\n", b"*1\r\n*0\r\n"]
 STRANGE += [b"-NOPERM this user has no permissions to run the 'sentinel' command\r\n", b"-ERR unknown command\r\n"]

@@ -6,7 +6,7 @@ from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.harness.fixtures import eventually
-from tests.conformance.broken_servers import OwnRedis, is_free, served
+from tests.backends.failures.broken_servers import OwnRedis, is_free, served
 
 
 class TestHungNeighbour(OwnRedis):

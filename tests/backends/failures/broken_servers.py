@@ -1,4 +1,4 @@
-"""Broken Redis servers for the tests of this folder."""
+"""Redis servers that a test may stop or break."""
 
 import contextlib
 import functools
