@@ -192,6 +192,19 @@ def test_small_folders_of_tests():
     assert {folder: count for folder, count in counts.items() if count > MODULES_IN_FOLDER} == {}
 
 
+def test_conformance_cases_have_unique_names():
+    """No two cases of the conformance suite share a name, because the suite would run only one of them."""
+    classes = defaultdict(list)
+    for module, (_, tree) in trees().items():
+        for node in ast.walk(tree):
+            if module.startswith("django_redlock.testing.conformance.") and isinstance(node, ast.ClassDef):
+                for case in node.body:
+                    if isinstance(case, ast.FunctionDef) and case.name.startswith("test_"):
+                        classes[case.name].append(node.name)
+    assert len(classes) > 150
+    assert {name: found for name, found in classes.items() if len(found) > 1} == {}
+
+
 def test_private_names_are_not_imported():
     """Names with an underscore are not imported from other folders."""
     crossing = [
