@@ -30,14 +30,14 @@ LOCATIONS += ["user:secret@h:6379", "redis://h:port/0?password=secret&db=1", ["r
 
 
 @pytest.mark.parametrize("location", LOCATIONS, ids=repr)
-def test_location(location):
+def test_invalid_location(location):
     """An invalid LOCATION raises ValueError at construction, without its password."""
     with pytest.raises(ValueError, match="LOCATION") as caught:
         RedisBackend(location)
     assert "secret" not in str(caught.value)
 
 
-def test_location_of_several():
+def test_one_url_for_several_nodes():
     """The error about a single URL for several nodes does not show its password."""
     with pytest.raises(ValueError, match="must be a list of URLs, one for each node, not 'redis://…@h'"):
         RedlockBackend("redis://user:secret@h")
@@ -45,7 +45,7 @@ def test_location_of_several():
 
 @pytest.mark.parametrize("option", ["ttl", "max_ttl", "node_timeout"])
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf")])
-def test_times(option, value):
+def test_invalid_times(option, value):
     """Times of the backend must be positive and finite."""
     make = functools.partial(RedisBackend, "redis://127.0.0.1:1/0", **{option: value})
     with pytest.raises(ValueError, match=option):

@@ -7,7 +7,7 @@ from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.locmem import backend as locmem
 
 
-def test_first_use_by_two(monkeypatch, unique):
+def test_first_use_by_two_threads(monkeypatch, unique):
     """Two threads that use a location for the first time at once share one lock table."""
     together, got = threading.Barrier(2), []
 
@@ -26,7 +26,7 @@ def test_first_use_by_two(monkeypatch, unique):
     assert sorted(got) == [False, True]
 
 
-def test_locations_are_apart(unique):
+def test_locations_are_independent(unique):
     """Backends of one location share their locks, and backends of different locations don't."""
     first, same, another = LocMemBackend(unique), LocMemBackend(unique), LocMemBackend(unique + "x")
     with first.lock("stock"):

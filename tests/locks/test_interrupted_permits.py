@@ -39,7 +39,7 @@ def assert_released(handle, other):
     other.release(2)
 
 
-def test_ctrl_c(new_handle, monkeypatch):
+def test_keyboard_interrupt_of_a_release(new_handle, monkeypatch):
     """KeyboardInterrupt while the first of two permits is released."""
     handle, other = new_handle(), new_handle()
     assert all(handle.acquire(timeout=TEST_TIMEOUT) for _ in range(3))
@@ -54,7 +54,7 @@ def test_ctrl_c(new_handle, monkeypatch):
     assert_released(handle, other)
 
 
-def test_cancelled(new_handle, monkeypatch):
+def test_cancelled_release(new_handle, monkeypatch):
     """A task that is cancelled while the first of two permits is released."""
     handle, other = new_handle(), new_handle()
     assert all(handle.acquire(timeout=TEST_TIMEOUT) for _ in range(3))
@@ -89,7 +89,7 @@ OPERATIONS = {"acquire": lambda handle: handle.acquire(), "release": lambda hand
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("operation", [*OPERATIONS, "with"])
-def test_anywhere(unique, kind, operation):
+def test_interrupted_anywhere(unique, kind, operation):
     """After an interrupt anywhere, the handle lists the permits that it holds, and all others are free soon."""
     backend = LocMemBackend(unique)
     for step in itertools.count():

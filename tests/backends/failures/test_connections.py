@@ -144,7 +144,7 @@ class TestForgetsScripts(OwnRedis):
             assert (method == "release") is (lock.token is None)
             assert admin.info("stats")["total_error_replies"] > 0  # NOSCRIPT
 
-    def test_onlookers(self, server, client, name):
+    def test_inspection(self, server, client, name):
         """Inspection sends its scripts again if the server has lost them."""
         with server.client() as admin:
             client.lock(name).acquire()

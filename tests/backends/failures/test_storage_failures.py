@@ -63,7 +63,7 @@ def test_lost_and_down(backend):
         lock.release()
 
 
-def test_an_attempt_without_an_answer(backend):
+def test_a_grant_whose_reply_is_lost(backend):
     """A grant whose reply was lost is released."""
     backend.down = {"attempt"}
     with pytest.raises(LockUnavailable):
@@ -71,7 +71,7 @@ def test_an_attempt_without_an_answer(backend):
     poll(lambda: backend.describe("a") is None, timeout=20, what="a free lock")
 
 
-def test_a_loop_has_ended_meanwhile(unique):
+def test_a_release_after_the_loop_of_a_waiter_has_ended(unique):
     """A release passes over an asyncio waiter whose event loop was closed."""
     backend = LocMemBackend(unique)
     held = backend.lock(unique)

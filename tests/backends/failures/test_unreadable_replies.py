@@ -73,7 +73,7 @@ BACKENDS = {
 
 @pytest.mark.parametrize("make", BACKENDS.values(), ids=BACKENDS)
 @pytest.mark.parametrize("face", [SyncClient, AsyncClient], ids=["sync", "async"])
-def test_nonsense(url, make, face):
+def test_an_unreadable_reply_grants_nothing(url, make, face):
     """A nonsensical reply grants nothing and raises LockUnavailable with its cause."""
     client = face(make(url))
     locks = [client.lock("x"), client.lock("x", fencing=True), client.semaphore("x", limit=2)]

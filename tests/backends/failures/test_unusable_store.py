@@ -116,7 +116,7 @@ class TestCutOff(OwnRedis):
         assert is_free(other.lock(name))
 
     @pytest.mark.parametrize("connected", [False, True], ids=["new-connection", "old-connection"])
-    def test_grant_that_nobody_heard_of(self, proxy, client, other, name, connected):
+    def test_grant_without_a_reply_is_released(self, proxy, client, other, name, connected):
         """A grant whose reply comes too late or never is released."""
         if connected:
             served(client.lock(name).locked)
@@ -140,7 +140,7 @@ class TestCutOff(OwnRedis):
         proxy.restore()
         assert is_free(other.lock(name)), "a lock that nobody owns"
 
-    def test_far_away(self, proxy, new_client, name):
+    def test_each_reply_has_its_node_timeout(self, proxy, new_client, name):
         """Each reply on a new connection has its own node timeout."""
         client = new_client(node_timeout=6)
         proxy.delay(1.6)
@@ -374,7 +374,7 @@ class TestNobodyKnows(OwnRedis):
     def url(self, request):
         return request.param
 
-    def test_whatever_is_asked(self, client, name):
+    def test_every_operation(self, client, name):
         """Every operation raises LockUnavailable."""
         lock = client.lock(name)
         for ask in (lambda: lock.acquire(False), lock.locked, client.held, lambda: client.force_release(name)):

@@ -130,7 +130,7 @@ class TestSentinel:
             waiting()
         assert time.monotonic() - began >= 4.9
 
-    def test_who_does_not_wait_yet(self, group, users, unique):
+    def test_first_attempt_without_a_master(self, group, users, unique):
         """Without a master, a first attempt raises LockUnavailable at once."""
         for server in group.servers:
             server.kill()
@@ -182,7 +182,7 @@ class TestCluster:
         assert users[0].force_release(unique)
         assert users[1].lock(unique).acquire(timeout=WAKE)
 
-    def test_while_it_moves(self, cluster, held):
+    def test_while_the_keys_migrate(self, cluster, held):
         """A waiter goes on waiting while the keys migrate."""
         holder, waiting, key, to = held
         with cluster.migrating(key, to):

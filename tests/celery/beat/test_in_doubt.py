@@ -18,7 +18,7 @@ NO_BROKER = "redis://127.0.0.1:1/0"
         ("memory://", "file:///no/such/folder", "the result store or the broker is unavailable for task an-id"),
     ],
 )
-def test_not_known(caplog, transport, results, logged):
+def test_an_unknown_run_counts_as_not_sent(caplog, transport, results, logged):
     """The run counts as not sent, so that the leader sends it again under the same id, and the reason is logged."""
     app = Celery("in-doubt", broker=transport, backend=results, set_as_current=False)
     assert was_sent(app, "an-id") is False

@@ -15,7 +15,7 @@ from tests.support.service import poll
 
 
 @pytest.mark.parametrize("kind", ["executed", "running", "running_plain"])
-def test_every_second_with_a_body_of_three(tasks, start_worker, records, seen, kind):
+def test_a_body_longer_than_the_interval(tasks, start_worker, records, seen, kind):
     """With a body longer than the interval beat logs no error and runs don't overlap; without the decorator they do."""
     queue, log = f"q-{seen.name}", records / f"{seen.name}.log"
     tick = {"task": getattr(tasks, kind).name, "schedule": 1.0, "args": [seen.name, 3], "options": {"queue": queue}}

@@ -164,7 +164,7 @@ json = st.recursive(
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # it is the machine that is
 @given(json)
-def test_the_worker_reckons_the_same_key(value):
+def test_the_worker_computes_the_same_key(value):
     """The worker computes the same key from the received arguments as the sender."""
     import json as library
 

@@ -51,7 +51,7 @@ def end(player, task):
 
 
 @pytest.mark.parametrize("state", ["ended", "replaced"])
-def test_it_does_not_begin_to_wait(store, state):
+def test_an_ended_or_replaced_call_does_not_wait(store, state):
     """A call that has ended or was replaced before is refused at once."""
     player = Player(store, "until_and_while_executing")
     player.play("submit", "a", "1")
@@ -63,7 +63,7 @@ def test_it_does_not_begin_to_wait(store, state):
     assert wait(player, "a", lambda: None) == (state, 0)
 
 
-def test_it_is_replaced_while_it_waits(store):
+def test_a_call_that_is_replaced_while_it_waits(store):
     """A call that is replaced while it waits is refused when it is woken."""
     player = Player(store, "until_and_while_executing")
     player.play("submit", "a", "1")
@@ -86,7 +86,7 @@ def test_a_second_copy_waits_for_the_end_of_the_first(store):
 
 
 @pytest.mark.parametrize("listed_ms", [-LISTED_MS, -1], ids=["again", "last"])
-def test_its_wake_up_goes_to_the_next_waiter(redis_server, listed_ms):
+def test_the_wake_up_goes_to_the_next_waiter(redis_server, listed_ms):
     """A call that is woken and never starts is no longer listed, and wakes the next waiter."""
     player = Player(RedisBackend(redis_server.unix_url, node_timeout=5), "while_executing")
     player.play("start", "a", "1")

@@ -39,7 +39,7 @@ def test_a_callable_that_raises_in_the_worker(tasks, workers, seen, free, go):
     free(name)
 
 
-def test_skip_tells_who_is_in_the_way(tasks, seen, told, caplog):
+def test_skip_is_logged_and_signalled(tasks, seen, told, caplog):
     """A skipped duplicate is logged with both ids and the remaining time, and the signal is sent."""
     first = tasks.executed.apply_async((seen.name,), queue="nobody")
     with caplog.at_level(logging.INFO, "django_redlock"):
@@ -135,7 +135,7 @@ def test_retry_at_start(tasks, workers, seen):
     assert {event["retries"] for event in seen.events("start")} == {0}
 
 
-def test_replace_makes_the_queued_one_give_way(tasks, start_worker, seen, free):
+def test_replace_runs_the_last_queued_call(tasks, start_worker, seen, free):
     """on_conflict="replace" runs the last of several queued calls, and discards the replaced ones."""
     queue = f"q-{seen.name}"
     results = [tasks.replacing.apply_async((seen.name, 0.5), queue=queue) for _ in range(3)]
@@ -212,7 +212,7 @@ def test_wait_at_submit_ends(tasks, seen):
         ({"conflict_retries": 0}, "conflict_retries"),
     ],
 )
-def test_what_makes_no_sense_is_refused_when_it_is_declared(options, what):
+def test_invalid_options_are_refused_at_declaration(options, what):
     """Invalid options are refused when the task is declared, with the reason."""
 
     def function(a): ...

@@ -78,7 +78,7 @@ def by_a_default(app):
         (by_a_namespace, False),
     ],
 )
-def test_whoever_switches_it_on(declare, read):
+def test_eager_mode_is_recognised_however_it_is_set(declare, read):
     """Eager mode is recognised however it was set, before and after Celery has read its settings."""
     app = Celery("settings", set_as_current=False)
     if read:
@@ -90,7 +90,7 @@ def test_whoever_switches_it_on(declare, read):
     assert is_always_eager(app.conf)
 
 
-def test_it_is_switched_in_the_settings_object():
+def test_eager_mode_is_read_from_the_settings_object():
     """Eager mode is read from the settings object each time, as Celery does."""
     settings = type("Settings", (), {"CELERY_TASK_SERIALIZER": "json"})
     app = Celery("settings", set_as_current=False)
@@ -226,7 +226,7 @@ def test_eager_in_other_modes(tasks, seen, store, mode):
     assert is_duplicate(task.apply().get()) == (mode == "until_expired")
 
 
-def test_dummy_backend_lets_everything_through(tasks, seen, settings):
+def test_no_duplicates_with_the_dummy_backend(tasks, seen, settings):
     """With the dummy backend no call is a duplicate."""
     settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.dummy.DummyBackend"}}
     results = [tasks.executed.apply_async((seen.name,), queue="nobody") for _ in range(2)]

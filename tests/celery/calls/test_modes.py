@@ -145,7 +145,7 @@ def test_gevent(tasks, start_worker, seen, free, records, go):
         free(f"renewed:{seen.name}")
 
 
-def test_the_record_says_who(tasks, workers, seen, held, go):
+def test_the_record_shows_task_state_and_process(tasks, workers, seen, held, go):
     """The owner of a queued and of a running task shows task, id, state and process."""
     queue = workers("prefork")
     waiting = tasks.executed.apply_async((f"{seen.name}-queued",), queue="nobody")
@@ -163,7 +163,7 @@ def test_the_record_says_who(tasks, workers, seen, held, go):
 
 
 @pytest.mark.parametrize("store", ["redis", "locmem"])
-def test_one_id_sent_again(tasks, seen, settings, store):
+def test_a_second_call_with_the_same_id(tasks, seen, settings, store):
     """A call with the id of a queued one is a duplicate, whatever the limit."""
     if store == "locmem":
         settings.REDLOCK = {

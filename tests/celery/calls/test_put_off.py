@@ -46,7 +46,7 @@ def kept(records):
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 @pytest.mark.parametrize("kind", NEXT)
-def test_it_starts_when_the_body_ends(tasks, workers, seen, kept, go, long_eta, kind, pool):
+def test_a_postponed_call_starts_when_the_body_ends(tasks, workers, seen, kept, go, long_eta, kind, pool):
     """A postponed call starts when the body ends, not at its ETA half a minute later."""
     task, queue, name = getattr(tasks, kind), workers(pool), f"{kind}:{seen.name}"
     first = task.apply_async((seen.name,), queue=queue)
@@ -146,7 +146,7 @@ def test_a_call_that_failed_in_its_body_does_not_start_again(tasks, start_worker
     assert (seen.count("start"), second.state) == (starts, "FAILURE")
 
 
-def test_it_is_sent_again_with_the_serializer_of_its_call(tasks, start_worker, seen, kept, go):
+def test_the_prompt_copy_has_the_serializer_of_its_call(tasks, start_worker, seen, kept, go):
     """The prompt copy is sent with the serializer of its call."""
     queue, accept = f"q-{seen.name}", json.dumps({"accept_content": ["json", "pickle"]})
     with start_worker("prefork", queue, CELERY_CONF=accept, C_FORCE_ROOT="1"):

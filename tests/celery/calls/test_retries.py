@@ -10,7 +10,7 @@ from tests.support.service import poll
 
 
 @pytest.mark.parametrize("kind", ["retries", "autoretries"])
-def test_retry_passes_and_nobody_comes_between(tasks, workers, seen, free, held, kind):
+def test_no_other_submit_is_granted_between_retries(tasks, workers, seen, free, held, kind):
     """From submit to the end of the last retry every other submit is a duplicate."""
     queue = workers("prefork")
     task = getattr(tasks, kind)
@@ -81,7 +81,7 @@ def test_free_after_the_last_retry(tasks, workers, seen, free):
     assert seen.count("start") == 2
 
 
-def test_autoretry_for_an_error_of_the_fence(tasks, workers, seen, free, go):
+def test_autoretry_for_lock_not_acquired(tasks, workers, seen, free, go):
     """autoretry_for LockNotAcquired retries a duplicate until the lock is free."""
     queue = workers("prefork")
     first = tasks.patient_running.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
@@ -96,7 +96,7 @@ def test_autoretry_for_an_error_of_the_fence(tasks, workers, seen, free, go):
     free(f"patient_running:{seen.name}")
 
 
-def test_autoretry_for_an_error_of_the_fence_ends(tasks, workers, seen, go):
+def test_autoretry_for_lock_not_acquired_ends(tasks, workers, seen, go):
     """autoretry_for LockNotAcquired fails with that error after the last retry."""
     queue = workers("prefork")
     tasks.impatient.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)

@@ -60,7 +60,7 @@ def by_class(app, function):
 
 
 @pytest.mark.parametrize("make", [plain, shared, after_finalize, not_lazy, by_class])
-def test_every_way_to_make_a_task_is_caught(tasks, seen, make):
+def test_every_way_to_make_a_task_protects_it(tasks, seen, make):
     """Every way to make a task from a protected function protects it."""
 
     def function(a): ...
@@ -177,7 +177,7 @@ BASES = [Tenants, type("Derived", (Tenants,), {}), type("Mixed", (type("Mixin", 
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_what_a_base_makes_of_a_call_is_what_counts(tasks, seen, held, base):
+def test_arguments_that_a_base_class_adds(tasks, seen, held, base):
     """Arguments that the apply_async() of a base class adds are part of the key."""
 
     @tasks.app.task(name=f"tenants-{seen.name}", base=base)
@@ -343,7 +343,7 @@ def test_copied_headers(tasks, workers, seen, free, to):
 
 
 @pytest.mark.parametrize("header", [5, "abc", [], ["a"], {"a": 1}, ["a", "b", "c", "d"], [None, None, None, None]])
-def test_a_header_of_that_name(tasks, workers, seen, header):
+def test_a_foreign_header_with_our_name(tasks, workers, seen, header):
     """A foreign header with the name of ours has no effect."""
     name = tasks.executed.name
     result = tasks.app.send_task(name, (seen.name,), headers={"redlock": header}, queue=workers("prefork"))

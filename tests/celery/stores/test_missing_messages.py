@@ -45,7 +45,7 @@ def test_purged_queue(tasks, seen, broker, lost):
     assert tasks.long.apply_async((seen.name + "b",), queue=f"b-{seen.name}").id == kept.id
 
 
-def test_pages(tasks, seen, lost, monkeypatch):
+def test_a_queue_is_read_page_by_page(tasks, seen, lost, monkeypatch):
     """A long queue is read page by page."""
     monkeypatch.setattr(module, "_PAGE", 2)
     for number in range(5):

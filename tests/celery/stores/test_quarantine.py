@@ -42,7 +42,7 @@ def begun(tasks, store):
     return begin
 
 
-def test_bodies_that_run_are_put_back(tasks, begun, store, seen, held):
+def test_running_bodies_are_restored(tasks, begun, store, seen, held):
     """Running bodies are restored after a loss of data, each with its own task, and they end normally."""
     bodies = [begun(tasks.long, seen.name + suffix) for suffix in ("-a", "-b")]
     with store.client() as client:
@@ -70,7 +70,7 @@ def test_nothing_is_submitted(tasks, begun, store, seen, held):
     assert held(body.name).owner.extra["state"] == "running"
 
 
-def test_what_an_old_server_knows_is_no_rival(tasks, begun, store, seen, held):
+def test_a_queued_record_in_old_data_blocks_no_restore(tasks, begun, store, seen, held):
     """A queued record in old data does not block the restoration of the running task."""
     old = tasks.long.apply_async((seen.name,), queue="nobody")
     with store.client() as client:

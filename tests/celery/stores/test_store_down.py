@@ -188,7 +188,7 @@ def test_control_a_plain_task_needs_no_store(tasks, seen, store, worker):
     assert tasks.running_plain.apply_async((seen.name,), queue=worker).get(timeout=60) == seen.name
 
 
-def test_force_release_of_a_running_task_is_said_loudly(tasks, start_worker, seen, store, go):
+def test_force_release_of_a_running_task_is_logged(tasks, start_worker, seen, store, go):
     """After a forced release the running body goes on, a warning is logged, and the lock of the next call stays."""
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url) as worker:

@@ -127,7 +127,7 @@ def test_terminated_after_it_was_redelivered(tasks, start_worker, seen, free, go
     assert (seen.count("start"), seen.count("end"), result.state) == (1, 0, "REVOKED")
 
 
-def test_a_copy_of_what_is_killed(tasks, start_worker, seen, free, go):
+def test_a_redelivered_copy_of_a_killed_body_runs_once(tasks, start_worker, seen, free, go):
     """A message that was redelivered while it ran, and whose body is then killed, runs once more.
 
     By then the broker has one message, the copy that was postponed for a second.
@@ -146,7 +146,7 @@ def test_a_copy_of_what_is_killed(tasks, start_worker, seen, free, go):
     assert seen.count("end") == 1
 
 
-def test_a_copy_of_what_has_failed(tasks, start_worker, seen, free):
+def test_a_redelivered_copy_of_a_failed_body_does_not_run(tasks, start_worker, seen, free):
     """A message that was redelivered while it ran, and whose body is then killed and counts as failed, does not run
     again.
     """
@@ -215,7 +215,7 @@ def test_reject_with_requeue_keeps_the_lock_for_the_owner(tasks, workers, seen, 
 
 
 @pytest.mark.parametrize("kind", ["late", "late_running"])
-def test_what_comes_back_is_kept_only_where_tasks_are_queued(tasks, seen, held, kind):
+def test_requeued_records_are_kept_only_where_tasks_are_queued(tasks, seen, held, kind):
     """The record of a requeued message is kept only in modes that lock queued tasks, because else nothing would
     remove it.
     """

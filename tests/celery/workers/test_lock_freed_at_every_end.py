@@ -61,7 +61,7 @@ def test_result_store_down_at_start(tasks, start_worker, own_redis, seen, free, 
     assert seen.count("start") == 0
 
 
-def test_lease_that_the_backend_does_not_give(tasks, seen, held):
+def test_ttl_above_max_ttl_is_refused_at_submit(tasks, seen, held):
     """A ttl above the backend's max_ttl is refused at submit, and nothing is sent."""
     with pytest.raises(ValueError, match="at most 300 s"):
         tasks.too_long.apply_async((seen.name,), queue="nobody")
@@ -157,7 +157,7 @@ def test_revoked_while_its_rate_limit_holds_it_back(tasks, start_worker, seen, f
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
-def test_revoking_what_runs_ends_no_period(tasks, workers, seen, go, pool):
+def test_revoking_a_running_call_ends_no_period(tasks, workers, seen, go, pool):
     """until_expired: revoking a call whose body runs stops nothing, so its period goes on."""
     queue, call = workers(pool), (seen.name, tasks.UNTIL_GO)
     result = tasks.once_an_hour.apply_async(call, queue=queue)

@@ -53,7 +53,7 @@ def test_cold_shutdown(tasks, start_worker, seen, free, grace):
 
 
 @pytest.mark.parametrize("grace", [0, 1])
-def test_cold_shutdown_of_what_comes_back(tasks, start_worker, seen, free, go, grace):
+def test_cold_shutdown_with_redelivery(tasks, start_worker, seen, free, go, grace):
     """On SIGQUIT with acks_late the message comes back to its owner and runs in the next worker."""
     queue, conf = f"q-{seen.name}", json.dumps({"worker_soft_shutdown_timeout": grace})
     with start_worker("prefork", queue, CELERY_CONF=conf, CELERY_VISIBILITY="1") as worker:

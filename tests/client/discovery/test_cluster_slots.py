@@ -61,7 +61,7 @@ def test_all_nodes_hang(cluster, start, unique):
 
 
 @pytest.mark.parametrize("args", [(), OPTIONS], ids=["plain", "alone"])
-def test_a_node_that_belongs_to_none(cluster, start, unique, args):
+def test_a_node_outside_the_cluster(cluster, start, unique, args):
     """A node outside the cluster is skipped, and named in the error if there is no other."""
     stranger = start(RedisServer(*args))
     outside = start(contextlib.closing(RedisBackend(f"redis+cluster://127.0.0.1:{stranger.port}", node_timeout=5)))

@@ -37,7 +37,7 @@ def refused(client):
     return sum(row["rejected_calls"] for row in client.info("commandstats").values())
 
 
-def test_bounded(missing):
+def test_kept_for_a_limited_time_and_number(missing):
     """Of many releases the last are kept for a limited time, and the retrying thread ends with them."""
     runs = [MUTEX.release_request(claim()) for _ in range(MAX_RELEASES + 5)]
     for run in runs:
@@ -46,7 +46,7 @@ def test_bounded(missing):
     poll(lambda: not missing._missed, timeout=60, what="nothing remembered")
 
 
-def test_what_was_never_asked(missing):
+def test_a_node_that_was_sent_no_request(missing):
     """A node that was sent neither the acquire nor the release is sent no release later."""
     one, other = claim(), claim()
     missing.not_sent(one.acquisition_id, [MUTEX.acquire_request(one)], 0)
@@ -76,7 +76,7 @@ def test_only_releases(missing):
     assert not missing._missed
 
 
-def test_an_error_is_no_answer(own_redis):
+def test_a_refused_release_is_repeated(own_redis):
     """A release that a node refuses with an error is repeated until it succeeds."""
     server = own_redis()
     held = claim()

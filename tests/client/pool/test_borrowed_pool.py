@@ -56,7 +56,7 @@ def backend(redis_url):
 
 
 @pytest.mark.parametrize("operation", ["acquire", "extend", "locked", "release"])
-def test_closed_anywhere(backend, unique, operation):
+def test_connections_closed_by_the_pools_owner(backend, unique, operation):
     """The request is repeated on another connection, and every connection is given back."""
     pool = backend.nodes[0].find_pool(None)._borrowed
     for step in itertools.count():

@@ -139,7 +139,7 @@ def test_dialling_fails(proxies):
     all_closed(proxies)
 
 
-def test_dropped(redis_url, monkeypatch):
+def test_collected_without_close(redis_url, monkeypatch):
     """A backend that is garbage-collected without close() closes its connections, without a ResourceWarning."""
     complaints = []
     gc.collect()  # what tests before have left
@@ -164,7 +164,7 @@ def connections_to(sentinel):
     return sum(not client["name"].startswith("sentinel-") for client in clients)
 
 
-def test_sentinels_are_asked_and_left(sentinel, start, unique):
+def test_connections_to_sentinels_are_closed(sentinel, start, unique):
     """Connections to Sentinels are closed after the look-up."""
     before = connections_to(sentinel)
     backend = start(contextlib.closing(RedisBackend(sentinel.url, node_timeout=10)))
@@ -172,7 +172,7 @@ def test_sentinels_are_asked_and_left(sentinel, start, unique):
         poll(lambda: connections_to(sentinel) <= before, timeout=20, what="the end of the connections to Sentinels")
 
 
-def test_sentinels_that_know_no_such_master_are_left(sentinel, start, unique):
+def test_connections_to_sentinels_without_the_master_are_closed(sentinel, start, unique):
     """Connections to Sentinels that don't know the master are closed after each look-up."""
     before = connections_to(sentinel)
     backend = start(contextlib.closing(RedisBackend(sentinel.url.replace("/locks/", "/stocks/"), node_timeout=10)))
@@ -182,7 +182,7 @@ def test_sentinels_that_know_no_such_master_are_left(sentinel, start, unique):
     poll(lambda: connections_to(sentinel) <= before, timeout=20, what="the end of the connections to Sentinels")
 
 
-async def test_of_no_event_loop(proxies, backend):
+async def test_aclose_closes_connections_to_nodes(proxies, backend):
     """aclose() closes the connections to the nodes, which all event loops and threads share."""
     async with backend.lock("stock"):
         pass

@@ -54,7 +54,7 @@ async def begin(names, count):
     return tasks
 
 
-def test_one_for_many_tasks(names):
+def test_tasks_share_a_look_up(names):
     """Many tasks wait for one look-up. A task that is cancelled meanwhile ends it for none of the others."""
 
     async def scenario():
@@ -68,7 +68,7 @@ def test_one_for_many_tasks(names):
     asyncio.run(asyncio.wait_for(scenario(), TEST_TIMEOUT))
 
 
-def test_one_that_hangs(names, monkeypatch):
+def test_a_look_up_that_hangs(names, monkeypatch):
     """A task starts a look-up of its own if the last one has taken too long."""
     monkeypatch.setattr(host_names, "SHARED_SECONDS", 0)
 

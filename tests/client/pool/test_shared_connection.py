@@ -289,7 +289,7 @@ def test_decode_error_reply():
 
 
 @pytest.mark.parametrize("encoded", [b"HTTP/1.1\r\n", b":one\r\n", b"$x\r\n"])
-def test_decode_garbage(encoded):
+def test_decode_invalid_reply(encoded):
     """Data that is no reply raises an error."""
     with pytest.raises(ValueError, match=r"begins with|invalid literal"):
         decode_reply(encoded, 0, ResponseError)

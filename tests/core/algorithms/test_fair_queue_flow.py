@@ -46,7 +46,7 @@ def test_blocks_on_its_own_list(claim, primitive):
 
 
 @pytest.mark.parametrize(("primitive", "arg"), [(FAIR, 5), (READ, 5), (WRITE, 5)])
-def test_put_back_past_the_line(claim, primitive, arg):
+def test_a_restored_lease_does_not_queue(claim, primitive, arg):
     """A holder that restores its lease on a server that has lost its data does not queue."""
     assert primitive.acquire_request(claim).args[arg] == b"2"
     assert restore_request(primitive, claim, 10.0, 0).args[arg] == b"0"

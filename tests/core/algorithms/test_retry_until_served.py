@@ -91,14 +91,14 @@ def quarantined(seconds):
 
 
 @pytest.mark.parametrize("reply", [GONE, quarantined(5)], ids=["gone", "quarantine"])
-def test_first(begin, reply):
+def test_first_attempt_is_not_retried(begin, reply):
     """A first attempt that a server can't serve raises LockUnavailable at once."""
     with pytest.raises(LockUnavailable):
         begin(60).reply(reply)
 
 
 @pytest.mark.parametrize("reply", [GONE, MOVING], ids=["gone", "moving"])
-def test_who_waits(begin, reply):
+def test_waiter_retries(begin, reply):
     """A waiter repeats its request, each time with a new token, until a server replies."""
     waiter, tokens = begin(60).refused(), set()
     woken(waiter, reply)
@@ -126,7 +126,7 @@ def test_deadline(begin, wait, ends):
     assert waiter.now == pytest.approx(100 + ends, abs=1e-6)
 
 
-def test_slot_on_its_way(begin):
+def test_migrating_slot(begin):
     """A slot that is migrating is retried, even on the first attempt, if there is time to wait."""
     with pytest.raises(LockUnavailable):
         begin(0).reply(MOVING)

@@ -100,7 +100,7 @@ def test_fencing_needs_a_script(fed):
     assert isinstance(fed.ask(0).request, EvalScript)
 
 
-def test_refused_lately(fed):
+def test_refused_lock_takes_the_script(fed):
     """A lock that was refused takes the script at once, until the script grants it."""
     fed.acquire(0).reply(fed.refusal(7))
     assert isinstance(fed.ask(0).request, EvalScript)
@@ -135,7 +135,7 @@ def test_granted_with_fencing(fed):
     assert fed.result.fencing_token == 77
 
 
-def test_undone_if_nobody_reads_it(fed):
+def test_attempt_has_a_compensation(fed):
     """Each attempt carries its compensation, which the driver sends when it gives up on the reply."""
     for request in (fed.ask(0).request, fed.acquire(0).request):
         compensation = request.compensation()
@@ -166,7 +166,7 @@ def test_refused_without_an_end(fed):
         (0, 3, 0.001),
     ],
 )
-def test_blocks(fed, left, wait, pause):
+def test_longest_block(fed, left, wait, pause):
     """A waiter blocks until the holder's lease ends, its own deadline comes, or MAX_BLOCK has passed."""
     fed.acquire(wait)
     assert wait_argument(fed.request) > MAX_BLOCK * 1000  # in the queue until it has surely looked again
@@ -180,7 +180,7 @@ def wait_argument_of_first(fed):
     return round(MAX_BLOCK * 1000) + 1000
 
 
-def test_timeout_to_the_digit(fed):
+def test_exact_timeout(fed):
     """However often a waiter is woken in vain, it gives up exactly at its deadline."""
     fed.acquire(12.5).reply(fed.refusal(TTL), after=0.25)
     pauses = []
@@ -226,7 +226,7 @@ def test_hand_over_while_the_clock_jumps(fed, jump):
 # ── faults ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_closed_meanwhile_without_a_script(fed):
+def test_closed_connection_without_a_script(fed):
     """After a closed connection the script is sent with the same token, which SET may have written."""
     fed.ask(0).reply(STALE)
     assert isinstance(fed.request, EvalScript)
@@ -242,7 +242,7 @@ def test_no_reply_without_a_script(fed):
         fed.reply(BROKEN)
 
 
-def test_closed_meanwhile(fed):
+def test_closed_connection(fed):
     """After a closed connection the same request is sent once more, with the same token."""
     fed.acquire(0)
     first = fed.request
@@ -281,7 +281,7 @@ def test_unavailable_while_waiting(fed):
         fed.reply(BROKEN)
 
 
-def test_closed_while_waiting(fed):
+def test_closed_connection_while_waiting(fed):
     """If a connection is closed while the waiter is blocked, the waiter reconnects and goes on."""
     fed.acquire(60).reply(fed.refusal(TTL)).reply(STALE, after=1)
     assert isinstance(fed.request, EvalScript)

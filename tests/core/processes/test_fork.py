@@ -75,7 +75,7 @@ def test_at_fork_reinit_in_a_child(unique):
     lock.release()
 
 
-def test_at_fork_reinit_of_its_own(unique):
+def test_at_fork_reinit_in_the_holder(unique):
     """In the process that holds the lock, `_at_fork_reinit` releases it."""
     lock = LocMemBackend(unique).lock(unique)
     lock.acquire()

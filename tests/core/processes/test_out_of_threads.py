@@ -15,7 +15,7 @@ def refuse(_thread):
     raise RuntimeError("can't start new thread")
 
 
-def test_a_loss_is_told_all_the_same(unique, monkeypatch):
+def test_a_loss_is_reported(unique, monkeypatch):
     """Without new threads, the renewal thread calls on_lost itself and goes on renewing other locks."""
     backend, told = LocMemBackend(unique), threading.Event()
     lost = backend.lock("lost", on_lost=lambda _: told.set())
@@ -26,7 +26,7 @@ def test_a_loss_is_told_all_the_same(unique, monkeypatch):
     assert lost.lost
 
 
-def test_nodes_can_not_be_dialled(monkeypatch):
+def test_nodes_can_not_be_connected(monkeypatch):
     """Without new threads to connect to the nodes, acquire() raises LockUnavailable with the reason."""
     backend = RedlockBackend([f"redis://127.0.0.1:{port}/0" for port in (1, 2, 3)])
     monkeypatch.setattr(threading.Thread, "start", refuse)

@@ -53,7 +53,7 @@ def left(redis_server, unique):
         yield lambda: direct.pttl(f"redlock:{{{unique}}}") / 1000
 
 
-def test_given_up(backend, left, unique):
+def test_late_renewal_does_not_shorten_the_lease(backend, left, unique):
     """A renewal that was given up and arrives later does not end the lease before the holder expects it."""
     fault = Fault(TimeoutError("no reply in time"))
     backend.answered = lambda request: (
@@ -70,7 +70,7 @@ def test_given_up(backend, left, unique):
         assert 0 < lock.remaining <= TTL  # there may be more of them
 
 
-def test_one_at_a_time(backend, left, unique):
+def test_extend_waits_for_a_renewal(backend, left, unique):
     """extend() waits for a renewal that is under way, and then the lease has the requested length."""
     send = threading.Event()
     backend.answered = lambda _: send.wait(TEST_TIMEOUT) and backend.caught[0]()
@@ -85,7 +85,7 @@ def test_one_at_a_time(backend, left, unique):
         assert TTL < lock.remaining <= kept
 
 
-def test_not_renewed_meanwhile(backend, left, unique):
+def test_no_renewal_during_an_extension(backend, left, unique):
     """A lock is not renewed while it is extended, because two requests might arrive in any order."""
     send = threading.Event()
     backend.answered = lambda _: send.wait(TEST_TIMEOUT) and backend.caught[0]()
@@ -100,7 +100,7 @@ def test_not_renewed_meanwhile(backend, left, unique):
         lock.on_extended(renewing, Fault(TimeoutError()))
 
 
-def test_extension_that_is_never_answered(backend, unique):
+def test_extend_waits_no_longer_than_the_lease(backend, unique):
     """extend() waits for a renewal no longer than the lease lasts."""
     send = threading.Event()
     backend.answered = lambda _: send.wait(TEST_TIMEOUT) and backend.caught[0]()

@@ -39,7 +39,7 @@ def place(request, start):
     return servers, make
 
 
-def test_not_extended(place, client_of):
+def test_expired_lease_is_not_extended(place, client_of):
     """An expired lease is not extended, because servers with old data would grant it."""
     (servers, make), clock = place, AdvancedClock()
     client = client_of(make(clock=clock))
@@ -58,7 +58,7 @@ def test_not_extended(place, client_of):
         client.close()
 
 
-def test_not_waited_out(place, client_of, monkeypatch):
+def test_waiter_gets_the_lock_at_the_end_of_the_lease(place, client_of, monkeypatch):
     """A waiter gets the lock when the lease of a dead holder ends."""
     monkeypatch.setattr(base, "MAX_BLOCK", 60.0)
     servers, make = place

@@ -61,7 +61,7 @@ def held_up(backend, what="_acquire"):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_on_a_few_nodes(servers, client_of, kind):
+def test_restored_vote_is_released(servers, client_of, kind):
     """A vote that an extension restores on one of three nodes after the release is released, too."""
     client = client_of(RedlockBackend([server.url for server in servers], quarantine=False, **OPTIONS))
     assert all(row["ok"] for row in client.backend.health())  # and so connected: not to a loop's own connections
@@ -82,7 +82,7 @@ def test_on_a_few_nodes(servers, client_of, kind):
     poll(lambda: not holding(servers), timeout=20, what="nodes on which nothing is left")
 
 
-def test_on_one_server(servers, client_of):
+def test_restored_lock_is_released(servers, client_of):
     """A lock that an extension restores on a server in quarantine after the release is released, too."""
     client = client_of(RedisBackend(servers[0].url, quarantine=True, **OPTIONS))
     client.backend.arm()
@@ -122,7 +122,7 @@ def test_a_lock_that_is_kept(servers, client_of):
     assert time.monotonic() - began >= 6
 
 
-def test_none_is_freed_too_soon(servers):
+def test_planned_release_is_not_too_early(servers):
     """A lock that is to be released in the background at a certain time is not released earlier with others."""
     backend = RedisBackend(servers[0].url, **OPTIONS)
     began = time.monotonic()

@@ -67,7 +67,7 @@ def test_processes_in_order(one, holds, waits):
     assert tokens == sorted(tokens)
 
 
-def test_several_in_line_have_died(one, holds, waits):
+def test_dead_waiters_in_the_queue(one, holds, waits):
     """When several waiters in a fair queue have died, the next live one gets the lock soon."""
     first = holds(one, "fair")
     first.expect("holds", PATIENCE)
@@ -79,7 +79,7 @@ def test_several_in_line_have_died(one, holds, waits):
     living.expect("holds", SOON)
 
 
-def test_one_in_line_stands_still(one, holds, waits, unique):
+def test_stopped_waiter_in_the_queue(one, holds, waits, unique):
     """A stopped waiter in a fair queue is passed over, and keeps its place before later waiters when it continues."""
     first = holds(one, "fair")
     first.expect("holds", PATIENCE)
@@ -97,7 +97,7 @@ def test_one_in_line_stands_still(one, holds, waits, unique):
 
 
 @pytest.mark.parametrize("end", ["kill", "pause"])
-def test_dead_writer_in_line(places, holds, waits, end):
+def test_dead_writer_in_the_queue(places, holds, waits, end):
     """A queued writer that has died or is stopped does not block readers."""
     reader = holds(places, "read")
     reader.expect("holds", PATIENCE)

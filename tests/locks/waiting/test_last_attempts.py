@@ -49,7 +49,7 @@ def last_attempts(client, monkeypatch):
     may_send.set()
 
 
-def test_share_the_error(client, server, unique, last_attempts):
+def test_waiters_share_the_error(client, server, unique, last_attempts):
     """Waiters whose time is up get the error of the one that asks, and don't ask one after another."""
     queues, (tokens, may_send) = client.backend._local_queue._queues, last_attempts
     assert client.lock(unique, ttl=60).acquire()

@@ -24,7 +24,7 @@ def acquired_and_released(lock):
 
 
 @pytest.mark.usefixtures("woken_only")
-class TestTurnstile(Fixtures):
+class TestLocalQueue(Fixtures):
     """Threads with a blocking client, and tasks with an asyncio client."""
 
     @pytest.fixture
@@ -97,7 +97,7 @@ class TestTurnstile(Fixtures):
         assert all(waiting.result(WAKE) for _, waiting in waiters)
         assert eventually(lambda: self.has_ended(client))
 
-    def test_time_is_up(self, admin, new_backend, name):
+    def test_timed_out_waiters_send_one_request(self, admin, new_backend, name):
         """Waiters whose time is up at the same moment send one request for all of them."""
         backend = new_backend()
         with backend.lock(name):
@@ -125,7 +125,7 @@ class TestTurnstile(Fixtures):
             await lock.__aenter__()
         return Owner.parse(caught.value.holder).label
 
-    def test_time_is_up_and_it_is_free(self, new_backend, name, spawn):
+    def test_one_of_the_timed_out_waiters_gets_a_free_lock(self, new_backend, name, spawn):
         """Of waiters whose time is up one gets a lock that has become free, and the others are refused."""
         backend = new_backend()
         with backend.lock(name, ttl=0.5, auto_renew=False, on_lost="warn"):
@@ -142,14 +142,14 @@ class TestTurnstile(Fixtures):
         assert all(each.result(TEST_TIMEOUT) for each in waiting)
 
     @pytest.mark.parametrize("cohort", [-1, 1.5, True, "16"])
-    def test_no_such_cohort(self, new_backend, cohort):
+    def test_invalid_cohort(self, new_backend, cohort):
         """A cohort that is not a number from 0 on is refused."""
         with pytest.raises(ValueError, match="cohort"):
             new_backend(cohort=cohort)
 
     @pytest.mark.parametrize("terms", [{}, {"ttl": 20}, {"fencing": True}, {"auto_renew": False}], ids=str)
     @pytest.mark.parametrize("just_asked", [True, False], ids=["without-a-request", "with-one"])
-    def test_handed_over(self, kept, client, other, name, terms, just_asked):
+    def test_lock_of_the_next_holder(self, kept, client, other, name, terms, just_asked):
         """A lock that was handed over within the process belongs to the next holder in every respect."""
         holder, waiters = kept(2, **terms)
         if just_asked:
@@ -172,7 +172,7 @@ class TestTurnstile(Fixtures):
         handle.release()
         assert eventually(lambda: any(each.token for each, _ in waiters if each is not handle))
 
-    def test_terms_of_ones_own(self, kept, client, name, spawn, queued):
+    def test_waiter_with_another_ttl(self, kept, client, name, spawn, queued):
         """A waiter with another ttl is not handed the lock, and acquires a lease of its own length."""
         holder, waiters = kept(0)
         longer = client.lock(name, ttl=100)
@@ -185,7 +185,7 @@ class TestTurnstile(Fixtures):
         longer.release()
         assert waiters[0][1].result(WAKE)
 
-    def test_after_extend(self, client, other, name, spawn, queued):
+    def test_ttl_of_the_next_holder_after_an_extension(self, client, other, name, spawn, queued):
         """After an extension the next holder has the ttl that it asked for."""
         holder, first, second = (client.lock(name) for _ in range(3))
         holder.acquire()
@@ -199,7 +199,7 @@ class TestTurnstile(Fixtures):
         assert waiting[1].result(WAKE)
         assert second.remaining > 10
 
-    def test_while_extending(self, kept):
+    def test_no_hand_over_during_an_extension(self, kept):
         """A lock that is being extended is not handed over, because its ttl in Redis is unknown."""
         holder, waiters = kept(1)
         holder.extend()
@@ -213,7 +213,7 @@ class TestTurnstile(Fixtures):
         queueing.release()
         assert eventually(lambda: first.token)
 
-    def test_commands(self, admin, client, name, spawn, queued, monkeypatch):
+    def test_commands_of_a_hand_over(self, admin, client, name, spawn, queued, monkeypatch):
         """A hand-over within a process costs Redis less than two commands."""
         monkeypatch.setattr(wait_queue, "HAND_OVER_SECONDS", 60)
         counter = Counter()
@@ -254,7 +254,7 @@ class TestTurnstile(Fixtures):
             each.result(TEST_TIMEOUT)
         assert theirs == sorted(set(theirs))
 
-    def test_so_many_times(self, new_client, name, spawn, monkeypatch):
+    def test_waiter_in_redis_follows_a_cohort(self, new_client, name, spawn, monkeypatch):
         """After a cohort of hand-overs in a row the waiter in Redis gets the lock."""
         monkeypatch.setattr(wait_queue, "HAND_OVER_SECONDS", 60)
         user, order = new_client(cohort=2), []
@@ -289,7 +289,7 @@ class TestTurnstile(Fixtures):
         assert len(tokens) == 120
         assert tokens == sorted(set(tokens))
 
-    def test_who_cannot_wait(self, kept, client, name):
+    def test_nonblocking_acquire(self, kept, client, name):
         """blocking=False is refused while the lock is held, and acquires it when it is free, whatever is queued."""
         assert kept(1)[0].token
         assert not client.lock(name).acquire(False)
@@ -319,7 +319,7 @@ class TestTurnstile(Fixtures):
         holder.release()
         assert second.result(WAKE)
 
-    def test_forced(self, kept, client, other, name):
+    def test_force_release(self, kept, client, other, name):
         """After a forced release the waiter in Redis gets the lock, and the holder hands nothing over."""
         holder, waiters = kept(2)
         assert other.force_release(name)
@@ -334,7 +334,7 @@ class TestTurnstile(Fixtures):
         for _ in queue:
             eventually(lambda: next((each for each, _ in queue if each.token), None)).release()
 
-    def test_forced_after_it_was_handed_on(self, kept, other, name):
+    def test_force_release_after_a_hand_over(self, kept, other, name):
         """A holder that got the lock by a hand-over without a request learns soon that it was released by force."""
         holder, waiters = kept(1)
         holder.extend()  # the store has just spoken
@@ -358,7 +358,7 @@ class TestTurnstile(Fixtures):
         assert not late
         assert all(isinstance(each.exception(), LockUnavailable) for each in done)
 
-    def test_vanished(self, client, name, spawn, queued, monkeypatch):
+    def test_leader_that_vanishes(self, client, name, spawn, queued, monkeypatch):
         """When the waiter in Redis ends without notice, a local waiter takes its place."""
         monkeypatch.setattr(local_queue, "LEADER_CHECK_SECONDS", 0.05)
         holder = client.lock(name)

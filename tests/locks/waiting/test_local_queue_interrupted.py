@@ -68,7 +68,7 @@ def test_cancelled(backend, unique, place, steps):
 
 
 @pytest.mark.parametrize("where", [RedisServer, Cluster])
-def test_the_store_is_told(running, unique, where, monkeypatch):
+def test_hand_over_is_written_to_redis(running, unique, where, monkeypatch):
     """A hand-over without a request is soon written to Redis, and the holder keeps the lock, on a Cluster, too."""
     monkeypatch.setattr(local_queue, "FRESH_SECONDS", WAKE)  # however slow this machine is now
     server = running(where)

@@ -54,7 +54,7 @@ class TestStripesQueue(Fixtures):
 
     @pytest.mark.parametrize("just_asked", [True, False], ids=["without-a-request", "with-one"])
     @pytest.mark.parametrize("terms", [{}, {"fencing": True}], ids=str)
-    def test_handed_over(self, client, other, name, holders, wait, terms, just_asked, monkeypatch):
+    def test_stripe_of_the_next_holder(self, client, other, name, holders, wait, terms, just_asked, monkeypatch):
         """A local waiter gets the released stripe, whichever it is, and holds it in every respect."""
         monkeypatch.setattr(local_queue, "FRESH_SECONDS", TEST_TIMEOUT if just_asked else 0)
         keeper, *queue = wait(3, **terms)
@@ -78,7 +78,7 @@ class TestStripesQueue(Fixtures):
         keeper.release()
         assert client.held(f"*{name}*") == []
 
-    def test_the_cohort(self, new_client, name, spawn, wait, holders):
+    def test_waiter_in_redis_follows_a_cohort(self, new_client, name, spawn, wait, holders):
         """After a cohort of hand-overs, of all stripes together, the next stripe goes to the waiter in Redis."""
         holders[0].store._local_queue._cohort = 1
         keeper, first, second = wait(3)
@@ -91,7 +91,7 @@ class TestStripesQueue(Fixtures):
         for handle in (first, second):
             handle.release()
 
-    def test_without(self, holders, wait):
+    def test_waiter_that_excludes_a_stripe(self, holders, wait):
         """A waiter that excludes a stripe is not handed it, and has a queue of its own."""
         holders.sort(key=lambda handle: handle.stripe)
         picky, next_one = wait(2, without={0})
