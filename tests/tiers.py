@@ -29,18 +29,19 @@ class Tier(IntEnum):
 PLACES = {
     "core/": Tier.QUICK,
     "scripts/": Tier.QUICK,
+    "backends/test_bad_settings.py": Tier.QUICK,
+    "backends/test_locmem.py": Tier.QUICK,
     "conformance/test_in_memory.py": Tier.QUICK,
-    "conformance/test_bad_settings.py": Tier.QUICK,
     "": Tier.TEST,
-    "core/test_gevent.py": Tier.TEST,  # processes
-    "core/test_interpreter_shutdown.py": Tier.TEST,  # processes
-    "core/test_uwsgi.py": Tier.TEST,  # processes
+    "core/processes/test_gevent.py": Tier.TEST,  # processes
+    "core/processes/test_interpreter_shutdown.py": Tier.TEST,  # processes
+    "core/processes/test_uwsgi.py": Tier.TEST,  # processes
+    "backends/failures/test_unreadable_replies.py": Tier.REST,
     "backends/zookeeper/": Tier.REST,
     "browser/": Tier.REST,
-    "celery/test_beat_leader.py": Tier.REST,  # processes
+    "celery/beat/test_leader.py": Tier.REST,  # processes
     "conformance/test_cache.py": Tier.REST,
     "conformance/test_cache_pools.py": Tier.REST,
-    "conformance/test_unreadable_replies.py": Tier.REST,
     "conformance/test_several_servers.py": Tier.REST,
     "conformance/test_standard_library.py": Tier.REST,
     "conformance/test_transports.py": Tier.REST,
@@ -80,7 +81,7 @@ NOT_IN_REST = (
 NEEDS = frozenset({"start", "start_worker", "own_redis", "proxy", "workers", "tlsredis"})
 NEEDS |= {"tls_redis", "sentinel", "cluster", "zookeeper", "rabbitmq", "postgres", "older-redis", "chromium"}
 # A handful of tests that run a task in a real worker: one of them, shared.
-ONE_WORKER = "celery/test_canvas.py"
+ONE_WORKER = "celery/calls/test_canvas.py"
 
 
 if gone := [name for name in (*PLACES, *NOT_IN_REST, ONE_WORKER) if not (TESTS / name).exists()]:

@@ -15,4 +15,5 @@ class TestFileBackend(LockConformance):
     def new_backend(self, tmp_path):
         return functools.partial(FileBackend, tmp_path / "locks.json")
 
-    test_uses_everything = None  # releases and asks again at once, which keeps out waiters that no store wakes
+    # Releases and asks again at once, which keeps out waiters that no store wakes.
+    test_child_uses_handle_and_backend = None

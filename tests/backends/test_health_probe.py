@@ -22,7 +22,7 @@ def as_user(server, rights):
 
 @pytest.mark.parametrize("backend", [RedisBackend, TimestampBackend])
 @pytest.mark.parametrize("rights", USERS.values(), ids=USERS)
-def test_a_user_who_may_not(own_redis, client_of, backend, rights):
+def test_a_user_without_rights(own_redis, client_of, backend, rights):
     """health() reports a user who may read the state of the server and may not acquire locks."""
     client = client_of(backend(as_user(own_redis(), rights), node_timeout=5))
     (row,) = client.health()

@@ -164,7 +164,7 @@ def test_tasks(store):
     assert (info.owner.extra["state"], info.ttl) == ("queued", None)
 
 
-def test_unknown():
+def test_locks_of_other_programs():
     """A lock without an end, or of another program, is shown without ttl and start."""
     found = [read_lock_info("x", [b"string", value, 9, 0, b"d"]) for value in (b"theirs", b"t {}")]
     found += [read_lock_info("x", [b"string", b't {"ttl":20}', -1, 0, b"d"]), LockInfo("x", "mutex", Owner(), 1.0)]

@@ -59,7 +59,7 @@ def test_no_second_holder(armed, client_of, forget):
 
 
 @pytest.mark.parametrize("saved", [False, True], ids=["empty", "old data"])
-def test_without_quarantine_there_are_two(own_redis, client_of, saved):
+def test_a_restart_without_quarantine_grants_twice(own_redis, client_of, saved):
     """Without quarantine, the default for one Redis, a restart lets two clients hold one lock."""
     server = own_redis()
     if saved:
@@ -73,7 +73,7 @@ def test_without_quarantine_there_are_two(own_redis, client_of, saved):
     assert not lock.lost
 
 
-def test_a_holder_keeps_what_the_server_forgot(armed, client_of):
+def test_an_extension_restores_a_lost_lock(armed, client_of):
     """An extension restores the holder's lock after a restart, even if no other request came before."""
     client = client_of(store(armed))
     lock = client.lock("stock", auto_renew=False)
@@ -84,7 +84,7 @@ def test_a_holder_keeps_what_the_server_forgot(armed, client_of):
     lock.release()
 
 
-def test_a_holder_is_renewed_through_a_restart(armed):
+def test_a_renewal_restores_a_lost_lock(armed):
     """The background renewal restores the lock after a restart."""
     backend = store(armed)
     with backend.lock("stock") as lock:
@@ -96,7 +96,7 @@ def test_a_holder_is_renewed_through_a_restart(armed):
     backend.close()
 
 
-def test_nobody_takes_what_was_put_back(armed, client_of):
+def test_a_restored_lock_excludes_others(armed, client_of):
     """A lock that was restored excludes other clients after the quarantine."""
     holder, other = client_of(store(armed)), client_of(store(armed))
     lock = holder.lock("stock")
@@ -109,7 +109,7 @@ def test_nobody_takes_what_was_put_back(armed, client_of):
     lock.release()
 
 
-def test_nobody_puts_back_after_the_quarantine(armed, client_of):
+def test_nothing_is_restored_without_quarantine(armed, client_of):
     """Without a quarantine an extension does not restore a deleted lock, and raises LockLost."""
     client = client_of(store(armed))
     lock = client.lock("stock", auto_renew=False)
@@ -121,7 +121,7 @@ def test_nobody_puts_back_after_the_quarantine(armed, client_of):
 
 
 @pytest.mark.parametrize("persistence", [("--appendonly", "yes", "--appendfsync", "always"), ("--save", "3600 1")])
-def test_old_data(own_redis, client_of, persistence):
+def test_a_restart_with_data_is_in_quarantine(own_redis, client_of, persistence):
     """A server that restarts with all or old data is in quarantine, because it can't know which."""
     server = own_redis(*persistence)
     store(server).arm()
@@ -144,7 +144,7 @@ def test_the_marker_outlives_script_flush(armed, client_of):
     assert granted(client)
 
 
-def test_arm_says_what_it_did(redis_server):
+def test_arm(redis_server):
     """arm() reports that a server without a marker is armed, and it grants locks at once."""
     backend = store(redis_server)
     assert backend.arm() == {redis_server.url.removeprefix("redis://").removesuffix("/0"): "armed"}
@@ -165,7 +165,7 @@ def test_arm_refuses_a_server_with_anothers_marker(own_redis):
         backend.lock("stock").acquire()
 
 
-def test_arm_after_somebody_asked(own_redis):
+def test_arm_after_another_request(own_redis):
     """arm() still refuses such a server after another request has begun the quarantine."""
     server = own_redis("--save", "3600 1")
     backend = store(server)
@@ -196,7 +196,7 @@ def test_arm_without_servers(own_redis):
         backend.arm()
 
 
-def test_another_max_ttl_is_told(armed, client_of):
+def test_another_max_ttl_is_refused(armed, client_of):
     """A client whose max_ttl differs from the server's is refused with both values."""
     with pytest.raises(LockUnavailable, match=r"its clients use max_ttl=4 s: all clients must use the same value"):
         client_of(store(armed, max_ttl=5)).lock("stock").acquire()
@@ -217,7 +217,7 @@ def test_a_failover_there_and_back(start, client_of):
         client_of(store(first, ttl=30, max_ttl=30)).lock("stock").acquire(timeout=0)
 
 
-def test_another_max_ttl_is_told_with_replicas(start):
+def test_another_max_ttl_is_refused_with_replicas(start):
     """With replicas, a client whose max_ttl differs is refused, even when a replica has just been added."""
     group = start(Replicated(1))
     options = {**SHORT, "lag": 10}
@@ -234,7 +234,7 @@ def test_refused_on_a_cluster():
         RedisBackend("redis+cluster://127.0.0.1:7000", quarantine=True)
 
 
-def test_prepare_starts_the_clock(redis_server):
+def test_prepare_starts_the_quarantine(redis_server):
     """prepare() starts the quarantine, so that it ends earlier on an idle system."""
     backend = store(redis_server)
     assert not backend.prepare()
@@ -242,7 +242,7 @@ def test_prepare_starts_the_clock(redis_server):
     assert 0 < row["quarantine"] <= SHORT["max_ttl"]
 
 
-def test_health_shows_it(redis_server, client_of):
+def test_health_shows_the_quarantine(redis_server, client_of):
     """health() shows whether a server is armed, and the remaining quarantine."""
     backend = store(redis_server)
     client = client_of(backend)
@@ -255,7 +255,7 @@ def test_health_shows_it(redis_server, client_of):
     assert (row["armed"], row["quarantine"], row["warnings"]) == (True, 0, [])
 
 
-def test_who_looks_starts_the_clock(redis_server, client_of):
+def test_health_starts_the_quarantine(redis_server, client_of):
     """health() starts the quarantine of an idle server."""
     client = client_of(store(redis_server))
     poll(lambda: client.health()[0]["armed"], timeout=20, what="the end of the quarantine")
@@ -267,7 +267,7 @@ ONE_REDIS, PRIMARY = partial(store, **LASTING), partial(store, kind=ReplicaBacke
 
 @pytest.mark.parametrize("made", [ONE_REDIS, PRIMARY], ids=["one Redis", "a primary"])
 @pytest.mark.parametrize("touch", ["renewal", "extend", "aextend", "health", "prepare"])
-def test_a_request_that_starts_the_clock(own_redis, start, made, touch):
+def test_any_request_starts_the_quarantine(own_redis, start, made, touch):
     """After a restart any request starts the quarantine, not only acquire."""
     server = own_redis("--appendonly", "yes", "--appendfsync", "always")
     backend = start(contextlib.closing(made(server)))
@@ -308,7 +308,7 @@ def test_health_shows_another_max_ttl(armed, client_of):
     assert "max_ttl" in row["problems"][0]
 
 
-def test_health_where_there_is_none(redis_server):
+def test_health_without_quarantine(redis_server):
     """health() has no quarantine fields if the quarantine is off."""
     (row,) = RedisBackend(redis_server.url, node_timeout=5).health()
     assert "quarantine" not in row

@@ -73,7 +73,7 @@ def everywhere(strike):
     assert step > 20
 
 
-def test_anywhere(backend):
+def test_a_handler_does_not_deadlock(backend):
     """A signal handler that uses locks anywhere within an acquire or release does not deadlock."""
     everywhere(lambda step: struck(partial(taken, backend, "mine"), step, partial(taken, backend, "the handler's")))
 
@@ -86,7 +86,7 @@ def interrupt():
     raise Interrupted
 
 
-def test_raises_where_late_answers_are_put_off(start):
+def test_an_exception_while_replies_are_detached(start):
     """After an exception while replies are detached, the closed connection is not expected to deliver them."""
     servers = start(Group(RedisServer() for _ in range(5))).servers
     backend = RedlockBackend([server.url for server in servers], node_timeout=5, quarantine=False)
@@ -109,7 +109,7 @@ def test_raises_where_late_answers_are_put_off(start):
 class TestInMemory:
     """In memory, the lock of a signal handler may be refused with LockUnavailable."""
 
-    def test_one_of_both(self, unique):
+    def test_handler_and_interrupted_code_exclude_each_other(self, unique):
         """Of a signal handler and the code that it interrupts one gets the lock, or the handler gets
         LockUnavailable.
         """
@@ -132,7 +132,7 @@ class TestInMemory:
         everywhere(strike)
 
     @pytest.mark.parametrize("fair", [False, True], ids=["unfair", "fair"])
-    def test_frees_what_is_waited_for(self, unique, fair):
+    def test_handler_releases_what_is_waited_for(self, unique, fair):
         """A lock that a signal handler releases is granted to the waiter that it interrupted, at any step."""
         backend = LocMemBackend(unique)
 

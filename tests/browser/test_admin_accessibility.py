@@ -37,7 +37,7 @@ def trouble(stores):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_serious(page, stores, trouble, scheme):
+def test_no_serious_violation(page, stores, trouble, scheme):
     """No page has a serious violation of WCAG in either theme."""
     user = User.objects.get()
     LogEntry.objects.log_actions(user.pk, [HeldLock(id="default:stock:42", name="stock:42")], DELETION, "Released")

@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items):
     # Celery opens a connection to its result store for each thread that sends, and leaves closing it to the collector.
     ignore = pytest.mark.filterwarnings("ignore:.*(unclosed|<socket):pytest.PytestUnraisableExceptionWarning")
     for item in items:
-        if item.path.parent == Path(__file__).parent:
+        if Path(__file__).parent in item.path.parents:
             item.add_marker(ignore)
 
 

@@ -31,7 +31,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
         (WOKEN + b":9\r\n", 1, WOKEN, [9]),
     ],
 )
-def test_numbers_are_taken(ends, text, count, prelude, expected):
+def test_integer_reply_is_read(ends, text, count, prelude, expected):
     """An expected integer reply is read and removed from the socket."""
     near, far = ends
     far.sendall(text)
@@ -54,7 +54,7 @@ def test_numbers_are_taken(ends, text, count, prelude, expected):
         (WOKEN + b"*2\r\n:0\r\n:1\r\n", 1, WOKEN),
     ],
 )
-def test_anything_else_is_left(ends, text, count, prelude):
+def test_other_replies_are_left_to_the_parser(ends, text, count, prelude):
     """An unexpected, incomplete or longer reply stays in the socket for the parser."""
     near, far = ends
     far.sendall(text)
@@ -86,7 +86,7 @@ def test_result_of_a_transaction(ends, result, expected):
         b"+OK\r\n-MOVED 1 there:1\r\n+QUEUED\r\n-EXECABORT\r\n",
     ],
 )
-def test_any_other_transaction_is_left(ends, text):
+def test_other_transactions_are_left_to_the_parser(ends, text):
     """An unexpected or incomplete reply to a transaction stays in the socket for the parser."""
     near, far = ends
     far.sendall(text)
@@ -94,7 +94,7 @@ def test_any_other_transaction_is_left(ends, text):
     assert near.recv(200) == text
 
 
-def test_an_end_is_left(ends):
+def test_closed_connection_is_left_to_the_parser(ends):
     """A closed connection is left to the parser."""
     near, far = ends
     far.close()
@@ -102,7 +102,7 @@ def test_an_end_is_left(ends):
     assert read_set_result(near, SET_REPLIES) is None
 
 
-def test_the_limit_of_the_socket_holds(ends):
+def test_socket_timeout_applies(ends):
     """The socket's timeout ends the wait for a reply."""
     near, _ = ends
     near.settimeout(0.01)
@@ -110,7 +110,7 @@ def test_the_limit_of_the_socket_holds(ends):
         read_numbers(near, 1)
 
 
-def test_python_keeps_the_limit(ends):
+def test_wait_readable_with_a_socket_timeout(ends):
     """wait_readable() returns False for a socket with a timeout, for which a poll could not be trusted."""
     near, far = ends
     far.sendall(b":1\r\n")
@@ -119,7 +119,7 @@ def test_python_keeps_the_limit(ends):
     assert not wait_readable(near, 5)
 
 
-def test_the_last_of_two_is_waited_for():
+def test_both_parts_of_a_reply_are_waited_for():
     """With a given length, both parts of a reply are waited for."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = socket.create_connection(server.getsockname())

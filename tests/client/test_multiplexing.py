@@ -117,7 +117,7 @@ def test_a_thousand_tasks(server, admin, unique, cohort):
     assert sorted(done) == list(range(1000))
 
 
-def test_woken(server, unique):
+def test_waiter_is_woken(server, unique):
     """A waiter on a shared connection is woken by a release of its own lock, and only that waiter."""
 
     async def scenario():
@@ -131,7 +131,7 @@ def test_woken(server, unique):
     asyncio.run(scenario())
 
 
-def test_time_is_up(server, unique):
+def test_waiter_gives_up_at_its_deadline(server, unique):
     """A waiter on a shared connection gives up exactly at its deadline."""
 
     async def scenario():
@@ -146,7 +146,7 @@ def test_time_is_up(server, unique):
 
 
 @pytest.mark.parametrize("steps", [-1, *range(8)])
-def test_cancelled(server, unique, steps):
+def test_wake_up_of_a_cancelled_waiter(server, unique, steps):
     """A wake-up for a cancelled waiter goes to the next one, here or in another process."""
 
     async def scenario():
@@ -173,7 +173,7 @@ def test_cancelled(server, unique, steps):
     asyncio.run(scenario())
 
 
-def test_handed_on_in_one_request(server, admin, unique):
+def test_wake_up_is_put_back_in_one_request(server, admin, unique):
     """A wake-up for a cancelled waiter is put back with an expiry in one step."""
     key = f"redlock:{{{unique}}}:wake".encode()
 

@@ -133,7 +133,7 @@ def test_a_user_without_a_right(client_at, own_redis, unique, denied):
 
 
 @pytest.mark.parametrize("url", ["{}?protocol=3", "{}"])
-def test_protocols(client_at, redis_server, unique, url):
+def test_both_protocols(client_at, redis_server, unique, url):
     """Both protocols grant and refuse."""
     client = client_at(url.format(redis_server.url))
     lock = client.lock(unique)
@@ -142,7 +142,7 @@ def test_protocols(client_at, redis_server, unique, url):
     assert lock.owned()
 
 
-def test_another_type(client_at, redis, redis_server, unique):
+def test_a_key_of_another_type(client_at, redis, redis_server, unique):
     """A key of another type is an error, and not a lock that someone holds."""
     redis.rpush(lock_key(unique), "a")
     with pytest.raises(LockError, match="WRONGTYPE"):

@@ -69,7 +69,7 @@ class TestSentinels(OnCache, ExclusionCases):
 class InUse(Fixtures):
     """A pool of two connections, and two waiters."""
 
-    def test_holders(self, onlooker, client, name, spawn):
+    def test_waiters_leave_connections_to_holders(self, onlooker, client, name, spawn):
         """Waiters do not occupy the pool, so that holders can renew, release and hand over."""
         handles = [client.lock(f"{name}:{number}") for number in range(2)]
         for handle in handles:

@@ -59,7 +59,7 @@ class TestShelf(ExclusionCases, LeaseCases, InterruptionCases, ForkCases):
         return ShelfBackend
 
     @pytest.mark.parametrize("ask", ["held", "force_release", "describe", "locked"])
-    def test_what_it_can_not(self, client, name, ask):
+    def test_unsupported_operations(self, client, name, ask):
         """Operations that the store lacks raise LockNotSupported."""
         with pytest.raises(LockNotSupported, match="ShelfBackend"):
             client.lock(name).locked() if ask == "locked" else getattr(client, ask)(name)

@@ -49,7 +49,7 @@ class TestDummy(HandleConformance):
             with pytest.raises(LockNotHeld):
                 handle.release()
 
-    def test_stripes_of_nothing(self):
+    def test_striped_lock(self):
         """A striped lock has a stripe, can switch to others, and never gets an excluded one."""
         lock = DummyBackend().striped("x", 4, without={0})
         with lock:

@@ -22,7 +22,7 @@ class OnOldCode:
 
 
 class TestSeconds(OnOldCode, BackendConformance):
-    def test_fencing_tokens_of_many(self, client, name):
+    def test_fencing_tokens_grow_under_contention(self, client, name):
         """fencing=True is refused, because older code has no fencing tokens."""
         with pytest.raises(LockNotSupported, match="fencing"):
             client.lock(name, fencing=True)

@@ -6,7 +6,7 @@ import pytest
 class SameBytes:
     """Requests and replies are the same bytes as over TCP, where `TestRedis` has the cases of names and patterns."""
 
-    test_odd_names = test_patterns = test_patterns_that_do_not_match = None
+    test_held_lists_special_characters = test_held_pattern = test_held_pattern_that_does_not_match = None
 
 
 class OwnAuthority:

@@ -52,7 +52,7 @@ def test_pickling(error, protocol):
     assert facts(pickled(error, protocol)) == facts(error)
 
 
-def test_sentences():
+def test_text_begins_with_the_lock():
     """An error begins with the lock that it is about, if there is one."""
     assert str(LockLost("stock")) == "lock 'stock': the lease was lost"
     assert str(LockUnavailable("", "no node is available")) == "no node is available"
@@ -66,7 +66,7 @@ def test_copying(error):
 
 
 @pytest.mark.parametrize("error", [each for each in ERRORS if each.name], ids=repr)
-def test_says_which_lock(error):
+def test_name_of_the_lock(error):
     """Every error carries the name of its lock, in the attribute and in its text."""
     assert error.name == "stock"
     assert "'stock'" in str(error)
@@ -92,6 +92,6 @@ class Mine(LockNotAcquired):
 
 
 @pytest.mark.parametrize("name", ["a {b}", "{0}", "%s", "{self}", "\n", "'"])
-def test_odd_names(name):
+def test_names_with_format_characters(name):
     """A name with format characters appears unchanged in the error's text."""
     assert repr(name) in str(LockLost(name, "{reason} %d"))

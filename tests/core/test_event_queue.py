@@ -31,7 +31,7 @@ def pulse(seen):
     return pulse
 
 
-def test_hands_over(pulse, seen, monkeypatch):
+def test_events_arrive_in_order(pulse, seen, monkeypatch):
     """The background thread hands recorded events to the listener in order."""
     monkeypatch.setattr(module, "INTERVAL", 0.01)
     for name in "abc":
@@ -62,7 +62,7 @@ def test_one_thread_for_all(pulse, seen, monkeypatch):
         assert (len(started), len(seen)) == (round_, 20 * round_)
 
 
-def test_work_is_done_after_seeing(pulse, seen):
+def test_work_of_a_listener_is_done_by_flush(pulse, seen):
     """Work that a listener returns is done by flush(), and not by drain()."""
     pulse.subscribe("worker", lambda moments: lambda: seen.append(f"wrote {len(moments)}"))
     pulse.record(moment())
@@ -72,7 +72,7 @@ def test_work_is_done_after_seeing(pulse, seen):
     assert seen == ["stock", "wrote 1"]
 
 
-def test_what_another_thread_does(pulse, seen):
+def test_flush_waits_for_another_thread(pulse, seen):
     """flush() returns when the listener's work is done, even if another thread does it."""
     begun, go_on = threading.Event(), threading.Event()
 
@@ -99,7 +99,7 @@ def test_what_another_thread_does(pulse, seen):
     assert seen == ["wrote", "returned"]
 
 
-def test_watcher_that_fails(pulse, seen, caplog):
+def test_listener_that_fails(pulse, seen, caplog):
     """An error in a listener, or in the work that it returns, is logged, and the other listeners are served."""
 
     def fail(_moments=None):
@@ -113,7 +113,7 @@ def test_watcher_that_fails(pulse, seen, caplog):
     assert [record.levelname for record in logged] == ["ERROR", "ERROR"]
 
 
-def test_bounded(pulse, seen, monkeypatch):
+def test_full_queue_drops_events(pulse, seen, monkeypatch):
     """An event that is recorded while the queue is full is dropped and counted."""
     monkeypatch.setattr(pulse, "_start", lambda: None)
     for _ in range(MAX_RECORDS + 7):
@@ -123,7 +123,7 @@ def test_bounded(pulse, seen, monkeypatch):
     assert len(seen) == MAX_RECORDS
 
 
-def test_nobody_watches():
+def test_without_listeners():
     """Without a listener no event is kept and no thread runs."""
     pulse = EventQueue()
     pulse.record(moment())
@@ -131,7 +131,7 @@ def test_nobody_watches():
     assert pulse._thread is None
 
 
-def test_forgotten(pulse, seen):
+def test_unsubscribe(pulse, seen):
     """A listener gets no events after unsubscribe()."""
     pulse.unsubscribe("test")
     pulse.subscribe("other", lambda _moments: None)
@@ -170,7 +170,7 @@ def test_fork():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_fork_waits_for_watchers(monkeypatch):
+def test_fork_waits_for_listeners(monkeypatch):
     """A fork waits for a listener that is at work, because the child would inherit its locked mutexes."""
     monkeypatch.setattr(fork_guard, "FORK_TIMEOUT", 20)
     pulse, inside, go_on, mine = module.event_queue, threading.Event(), threading.Event(), threading.Lock()

@@ -14,12 +14,12 @@ however_long = settings(deadline=None, suppress_health_check=[HealthCheck.too_sl
 
 @however_long
 @given(st.text(alphabet=ODD, max_size=8), st.text(alphabet=ODD, max_size=8))
-def test_escaped(name, other):
+def test_escaped_pattern(name, other):
     """An escaped pattern matches its own text and nothing else."""
     assert glob_matcher(glob_escape(name))(other) is (name == other)
 
 
-def test_as_redis_does(redis_server):
+def test_patterns_match_as_in_redis(redis_server):
     """A pattern matches the same names as in Redis."""
     names = ["".join(each) for n in (1, 2) for each in itertools.product("ab]^-", repeat=n)]
     patterns = [
@@ -49,7 +49,7 @@ def test_as_redis_does(redis_server):
 
 @however_long
 @given(st.text(alphabet=ODD + "\0:/漢😀", min_size=1).filter(lambda name: name[0] != "}"))
-def test_names_come_back(name):
+def test_name_of_a_key(name):
     """A lock's name can be read from its key; its companion keys give none."""
     encoded = name.encode()
     lock, *companions = keys_for(b"redlock", encoded)
@@ -59,7 +59,7 @@ def test_names_come_back(name):
 
 
 @pytest.mark.parametrize("prefix", ["", "a{b", "a}", None, 17])
-def test_prefix(prefix):
+def test_invalid_prefix(prefix):
     """A key prefix with braces, which would spoil the hash tag, is refused."""
     with pytest.raises(ValueError, match="key_prefix"):
         check_prefix(prefix)

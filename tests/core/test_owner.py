@@ -34,7 +34,7 @@ def test_a_thread_is_named():
     assert told[0].thread == "night shift"
 
 
-def test_fields_of_ones_own():
+def test_fields_of_the_user():
     """Owner fields of the user are added, and replace ours if they have the same name and type."""
     owner = Owner.parse(describe_owner({"user": "ada", "pid": "7", "host": "till", "since": 1}, ttl=30))
     assert (owner.host, owner.pid, owner.since, owner.ttl, owner.extra) == ("till", 7, 1.0, 30.0, {"user": "ada"})
@@ -73,7 +73,7 @@ def test_too_long():
         describe_owner("x" * (room + 2))
 
 
-def test_what_can_not_be_encoded():
+def test_lone_surrogates():
     """In an owner a lone surrogate becomes a visible escape, and an emoji stays as it is."""
     owner = Owner.parse(describe_owner({"caf\udce9": "\udce9\0", "smile": "\U0001f600"}))
     assert owner.extra == {"caf\\udce9": "\\udce9\\x00", "smile": "\U0001f600"}

@@ -10,12 +10,12 @@ NAMES = [each.name for each in all_scripts()]
 STANDS_BEFORE_ANOTHER = {"cluster_asking", "quarantine", "quarantine_replicas", "quarantine_restore"}
 
 
-def test_all_are_found():
+def test_scripts_are_found():
     """The scripts of a mutex are found."""
     assert {"mutex_acquire", "mutex_extend", "mutex_release", "describe", "force_release"} <= set(NAMES)
 
 
-def test_unknown():
+def test_unknown_script():
     """A name without a script raises FileNotFoundError."""
     with pytest.raises(FileNotFoundError):
         script("nonsense")
@@ -32,7 +32,7 @@ def test_header(name):
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - STANDS_BEFORE_ANOTHER))
 @pytest.mark.parametrize(("word", "field"), [("KEYS", "keys"), ("ARGV", "args")])
-def test_numbers(name, word, field):
+def test_numbers_of_keys_and_arguments(name, word, field):
     """The header names as many keys and arguments as the script uses; for scripts on several locks, those of one."""
     body = script(name).source.decode()
     used = {int(number) for number in re.findall(rf"{word}\[(\d+)\]", body)}

@@ -53,7 +53,7 @@ def loaded(server):
         ([], False),
     ],
 )
-def test_commands(argv, command):
+def test_commands_are_recognised(argv, command):
     """Commands of manage.py are told apart from servers and workers."""
     assert is_command(argv) == command
 
@@ -89,7 +89,7 @@ with redis.Redis.from_url(settings.REDIS_URL) as client:
     assert all(loaded(server))
 
 
-def test_commands_ask_nobody(start, redis_url, run):
+def test_commands_connect_to_no_redis(start, redis_url, run):
     """A command of manage.py connects to no Redis."""
     proxy = start(Proxy(redis_url))
     run(proxy.url, sys.executable, "manage.py", "diffsettings")

@@ -58,7 +58,7 @@ def django_redis(url, **options):
     return {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url, "OPTIONS": options}
 
 
-def test_all_is_well(found):
+def test_no_messages(found):
     """A usual configuration gives no messages, and no server is contacted."""
     limits = {"SOCKET_CONNECT_TIMEOUT": 0.2, "SOCKET_TIMEOUT": 0.2}
     redlock = {
@@ -113,7 +113,7 @@ def test_all_is_well(found):
         ),
     ],
 )
-def test_each(found, redlock, id, message):
+def test_each_mistake(found, redlock, id, message):
     """Each mistake has an id, and its message names the alias."""
     caches = {"slow": django_redis(another()), "bad": django_redis(another(), CONNECTION_POOL_CLASS="no.Pool")}
     try:
@@ -241,7 +241,7 @@ def test_cache_on_the_same_database(settings, location, warned):
         assert all("of CACHES['redis']: clear()" in each.sentence for each in told)
 
 
-def test_store_of_ones_own():
+def test_custom_backend():
     """A custom backend whose LOCATION is not a URL gets no message about it."""
     assert [each.id for each in cautions(LocMemBackend(Path("locks.json")), [])] == ["redlock.W002"]
 

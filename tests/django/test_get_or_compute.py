@@ -70,7 +70,7 @@ def test_computed_once(cache):
     assert cache.get("key") == "value"
 
 
-def test_none_is_a_value(cache):
+def test_computed_none_is_cached(cache):
     compute = Compute(None)
     assert [get_or_compute(cache, "key", compute, 60) for _ in range(2)] == [None, None]
     assert compute.calls == 1
@@ -163,7 +163,7 @@ async def test_a_blocking_call_in_a_coroutine(cache):
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no answer"), LockUnavailable("a lock", "no answer")])
-def test_a_failure_is_its_callers_own(cache, error):
+def test_a_failure_reaches_its_caller_only(cache, error):
     """A caller whose computation fails gets the exception, and a waiter computes again."""
     failing = Compute(error)
     failing.may_end.clear()
@@ -284,7 +284,7 @@ def test_early_is_xfetch(cache, monkeypatch):
     assert 90 < computed < 135
 
 
-def test_early_disturbs_nobody(cache):
+def test_early_returns_the_old_value_to_others(cache):
     """While one caller computes early, the others get the old value."""
     get_or_compute(cache, "key", Compute("old"), 60, early=1e16)
     with ThreadPoolExecutor(1) as pool:

@@ -144,7 +144,7 @@ def test_default_ttl(make):
         make(URL, max_ttl=5, ttl=30)
 
 
-def test_what_it_builds(redlock):
+def test_backend_gets_its_settings(redlock):
     """LOCATION, KEY_PREFIX and OPTIONS are passed to the backend, which knows its alias."""
     entry = {"BACKEND": REDIS, "LOCATION": URL, "KEY_PREFIX": "shop", "OPTIONS": {"ttl": 7, "node_timeout": 0.1}}
     backend = redlock(payments=entry)["payments"]
@@ -152,7 +152,7 @@ def test_what_it_builds(redlock):
     assert (backend.alias, backend.key_prefix, backend.ttl, backend.node_timeout) == ("payments", "shop", 7, 0.1)
 
 
-def test_one_for_the_process(redlock, own_thread):
+def test_one_backend_for_the_process(redlock, own_thread):
     """Threads that ask at the same moment get the same backend."""
     redlock({"BACKEND": LOCMEM})
     together, found = threading.Barrier(8), []
@@ -246,7 +246,7 @@ def test_after_fork(redlock, redis_url):
     held.release()
 
 
-def test_backend_of_ones_own(redlock):
+def test_custom_backend(redlock):
     """A subclass of StorageBackend can be named by its dotted path."""
     redlock({"BACKEND": f"{__name__}.Own", "LOCATION": "here"})
     with lock("x"):

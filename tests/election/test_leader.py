@@ -226,7 +226,7 @@ def test_bad_input(options, error, text):
         LocMemBackend().leader("x", **options)
 
 
-async def test_wrong_colour():
+async def test_with_on_an_event_loop_is_refused():
     """``with`` on an event loop is refused, and the error names ``async with``."""
 
     async def work(_leader): ...

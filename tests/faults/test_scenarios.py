@@ -114,7 +114,7 @@ def test_overlaps_without_protection(name, fought):
     assert outcomes[-1].overlaps, f"no overlap in {len(outcomes)} fights"
 
 
-def test_hardly_any_was_fought_again(record_property):
+def test_few_fights_are_repeated(record_property):
     """Few fights are repeated.
 
     A fight without grants proves nothing, so it is repeated once. Many repetitions are an error. The end of the test

@@ -98,7 +98,7 @@ def test_replica(stocks, half_later, settings, tmp_path):
         assert Stock.objects.using(stocks.db).get(pk=later.pk).quantity == 9
 
 
-def test_rows_that_are_not_meant(stocks, half_later):
+def test_rows_that_are_not_selected(stocks, half_later):
     """A row that was written later does not matter if it is not selected."""
     assert stocks.filter(sku="a").fenced(half_later).update(quantity=0) == 1
     assert stocks.filter(shop__name="theirs").fenced(half_later).update(quantity=0) == 0
@@ -176,7 +176,7 @@ def test_creating(db, held):
     assert fenced.get(sku="a").quantity == 2
 
 
-def test_what_would_not_look(db, held):
+def test_unchecked_writes_are_refused(db, held):
     """`bulk_create(update_conflicts=True)`, which has no condition, and an explicit fence are refused."""
     fenced = Shelf.objects.using(db).fenced(held())
     with pytest.raises(TypeError, match="without looking"):

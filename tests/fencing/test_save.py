@@ -40,7 +40,7 @@ def row(obj):
     return Stock.objects.using(obj._state.db).values_list("quantity", "fence").get(pk=obj.pk)
 
 
-def test_raises_the_fence(stock, held):
+def test_save_stores_the_token(stock, held):
     """A write under a lock stores its token in the row."""
     holder = held()
     for quantity in (4, 3):
@@ -312,7 +312,7 @@ RELATIVES = {
 
 @pytest.mark.parametrize("db", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("kind", RELATIVES)
-def test_relatives(stock, backend, kind):
+def test_other_kinds(stock, backend, kind):
     """Other kinds of locks have growing tokens, too."""
     with RELATIVES[kind](backend) as first:
         stock.save(lock=first)

@@ -106,7 +106,7 @@ async def test_asyncio(backend):
     await backend.aclose()
 
 
-def test_bounded(backend):
+def test_names_beyond_the_limit(backend):
     """Names beyond the limit have no minutes of their own, and the minutes say so."""
     backend.history, now = 2, time.time()  # all in one minute
     backend.lock("stock").locked()  # a location in memory begins with its first use
@@ -129,7 +129,7 @@ def test_several_processes_add_up(backend):
 
 
 @pytest.mark.parametrize("store", [REDIS, f"{BACKENDS}.locmem.LocMemBackend"])
-def test_off(settings, own_redis, unique, store):
+def test_history_is_off(settings, own_redis, unique, store):
     """With `history=False` nothing is stored."""
     server = own_redis()
     location, options = (server.url, PATIENT) if store == REDIS else (unique, {})
@@ -148,7 +148,7 @@ def test_store_without_one(settings, store):
     assert last_hour(locks["default"]) == []
 
 
-def test_nothing_stays(settings, redis_server):
+def test_keys_expire(settings, redis_server):
     """Each key of the history has a ttl of little more than an hour."""
     settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": redis_server.url, "OPTIONS": PATIENT}}
     with locks["default"].lock("stock"):

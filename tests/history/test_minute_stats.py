@@ -51,7 +51,7 @@ def test_buckets(seconds):
     assert bucket == 0 or seconds > upper_bound(bucket - 1)
 
 
-def test_there_are_only_so_many_buckets():
+def test_last_bucket():
     """Durations beyond the last bound are in the last bucket."""
     assert bucket_of(1e9) == bucket_of(1e5)
 
@@ -101,7 +101,7 @@ def test_only_the_last_events_are_kept():
     assert [each.at for each in events] == [AT + number / 100 for number in range(50 - MAX_EVENTS, 50)]
 
 
-def test_only_so_many_names():
+def test_names_beyond_the_limit():
     """Names beyond the limit are counted together."""
     [tallies] = count_by_minute([moment(name=f"stock:{number}") for number in range(10)], {}).values()
     assert list(tallies) == [ALL_LOCKS, "stock:0", "stock:1", "stock:2", OTHER_LOCKS]
@@ -110,7 +110,7 @@ def test_only_so_many_names():
     assert read_minute(AT, [tallies[ALL_LOCKS].text()]).acquired == 10
 
 
-def test_only_so_many_names_in_a_minute():
+def test_names_beyond_the_limit_of_a_minute():
     """The first names in a minute are counted one by one to its end, and the next minute starts again."""
     recorder, place = Recorder(), Place(2)
     for at, names in ((AT, "ab"), (AT + 1, "cb"), (AT + 2, "dca"), (AT + 60, "dc")):
@@ -129,7 +129,7 @@ def test_texts_are_bounded():
     assert len(tallies["stock"].text()) < 400 * MAX_EVENTS + 100
 
 
-def test_others_are_not_counted():
+def test_events_that_are_not_counted():
     """Faults, duplicates and backends without a history are not counted."""
     silent = Place(0)
     assert count_by_minute([EventRecord(AT, "fault", "localhost:1"), moment()._replace(backend=silent)], {}) == {}

@@ -10,7 +10,7 @@ REQUESTS = 20  # `python -m tests.idempotency.killed_server` plays 200 on each s
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
-def test_charged_once(kind, request, start, redis_url, unique, tmp_path, django_db_blocker):
+def test_each_order_is_charged_once(kind, request, start, redis_url, unique, tmp_path, django_db_blocker):
     """Each order is charged once and its client gets the answer; with Redis the outcome may be unknown."""
     with django_db_blocker.unblock():
         alias = start(new_database("sqlite" if kind == "redis" else kind, request, unique, tmp_path))

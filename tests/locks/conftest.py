@@ -1,16 +1,5 @@
-"""Backends on separate nodes, as in `tests.backends`, and waiters that only a wake-up wakes."""
+"""Backends on separate nodes, as in `tests.backends`."""
 
-import pytest
-
-from django_redlock.core.primitives import base
-from django_redlock.core.waiting import local_queue
 from tests.backends.conftest import client_of, servers, two
 
-__all__ = ["client_of", "servers", "two", "woken_only"]
-
-
-@pytest.fixture
-def woken_only(monkeypatch):
-    """Waiters do not look by themselves for a minute, so that a test can allow a wake-up 20 seconds."""
-    monkeypatch.setattr(base, "MAX_BLOCK", 60.0)
-    monkeypatch.setattr(local_queue, "LEADER_CHECK_SECONDS", 60.0)
+__all__ = ["client_of", "servers", "two"]

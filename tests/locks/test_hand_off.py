@@ -114,7 +114,7 @@ def test_adopted_at_once(places, backend, unique):
 
 
 @pytest.mark.parametrize("way", ["requests", "replies"])
-def test_no_answer(proxy, redis_url, client_of, unique, way):
+def test_adopt_without_a_reply(proxy, redis_url, client_of, unique, way):
     """An adopt() without a reply raises LockUnavailable, and the lock ends by itself or is released."""
     direct = backend_on([redis_url])
     lock = direct.lock(unique)

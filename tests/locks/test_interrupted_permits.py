@@ -9,7 +9,7 @@ import pytest
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
-from tests.core.test_interrupts import interrupted
+from tests.core.processes.test_interrupts import interrupted
 
 KINDS = {
     "semaphore": lambda backend, name: backend.semaphore(name, limit=3, ttl=60),
@@ -39,7 +39,7 @@ def assert_released(handle, other):
     other.release(2)
 
 
-def test_ctrl_c(new_handle, monkeypatch):
+def test_keyboard_interrupt_of_a_release(new_handle, monkeypatch):
     """KeyboardInterrupt while the first of two permits is released."""
     handle, other = new_handle(), new_handle()
     assert all(handle.acquire(timeout=TEST_TIMEOUT) for _ in range(3))
@@ -54,7 +54,7 @@ def test_ctrl_c(new_handle, monkeypatch):
     assert_released(handle, other)
 
 
-def test_cancelled(new_handle, monkeypatch):
+def test_cancelled_release(new_handle, monkeypatch):
     """A task that is cancelled while the first of two permits is released."""
     handle, other = new_handle(), new_handle()
     assert all(handle.acquire(timeout=TEST_TIMEOUT) for _ in range(3))
@@ -89,7 +89,7 @@ OPERATIONS = {"acquire": lambda handle: handle.acquire(), "release": lambda hand
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("operation", [*OPERATIONS, "with"])
-def test_anywhere(unique, kind, operation):
+def test_interrupted_anywhere(unique, kind, operation):
     """After an interrupt anywhere, the handle lists the permits that it holds, and all others are free soon."""
     backend = LocMemBackend(unique)
     for step in itertools.count():

@@ -13,7 +13,7 @@ NAMES = [f"account:{number}" for number in range(6)]
 
 
 @pytest.mark.parametrize("kind", ["redis_server", "cluster"])
-def test_any_order(request, kind):
+def test_random_orders_of_names(request, kind):
     """Sixteen processes that acquire some of six locks in random orders neither deadlock nor overlap."""
     url = request.getfixturevalue(kind).url
     with ExitStack() as ends:

@@ -76,7 +76,7 @@ def test_promised_names(module, names):
 
 
 @pytest.mark.parametrize("module", ["django_redlock", *MODULES])
-def test_all_is_true(module):
+def test_names_in_dunder_all_exist(module):
     """Every name in a module's `__all__` exists."""
     loaded = importlib.import_module(module)
     assert [name for name in getattr(loaded, "__all__", ()) if not hasattr(loaded, name)] == []

@@ -71,7 +71,7 @@ def test_comes_back_on_the_same_port_after_kill(server):
     assert server.client().ping()
 
 
-def test_its_port_is_nobody_elses_while_it_is_down(server):
+def test_its_port_is_reserved_while_it_is_down(server):
     """The port of a killed server stays reserved for it."""
     server.kill()
     for port in (server.port, server.port + 10_000):

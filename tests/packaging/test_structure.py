@@ -1,10 +1,10 @@
-"""The layout of the package: unique names, no import cycles, small folders, nothing private across folders."""
+"""The layout of the package and of its tests: unique names, no import cycles, small folders, no private imports."""
 
 from __future__ import annotations
 
 import ast
 import functools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 import django_redlock
 
 ROOT = Path(django_redlock.__file__).parent
+TESTS = Path(__file__).parents[1]
 MODULES_IN_FOLDER = 14
 MODULES_IN_CHAIN = 20  # modules that import each other one after another; this number only shrinks
 # Django looks for these by name, one in each app or command.
@@ -183,6 +184,25 @@ def test_small_folders():
     for path, _ in trees().values():
         counts[str(path.parent.relative_to(ROOT))] += path.name != "__init__.py"
     assert {folder: count for folder, count in counts.items() if count > MODULES_IN_FOLDER} == {}
+
+
+def test_small_folders_of_tests():
+    """No folder of tests has more modules with tests than fit on a screen."""
+    counts = Counter(str(path.parent.relative_to(TESTS)) for path in TESTS.rglob("test_*.py"))
+    assert {folder: count for folder, count in counts.items() if count > MODULES_IN_FOLDER} == {}
+
+
+def test_conformance_cases_have_unique_names():
+    """No two cases of the conformance suite share a name, because the suite would run only one of them."""
+    classes = defaultdict(list)
+    for module, (_, tree) in trees().items():
+        for node in ast.walk(tree):
+            if module.startswith("django_redlock.testing.conformance.") and isinstance(node, ast.ClassDef):
+                for case in node.body:
+                    if isinstance(case, ast.FunctionDef) and case.name.startswith("test_"):
+                        classes[case.name].append(node.name)
+    assert len(classes) > 150
+    assert {name: found for name, found in classes.items() if len(found) > 1} == {}
 
 
 def test_private_names_are_not_imported():

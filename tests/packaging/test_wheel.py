@@ -54,7 +54,7 @@ def empty(tmp_path_factory):
     return str(directory / "bin" / "python")
 
 
-def test_everything_is_in_it(wheel):
+def test_wheel_has_every_file(wheel):
     """Every file of the package is in the wheel: scripts, templates, styles and the typing marker too."""
     package = ROOT / "django_redlock"
     ours = {

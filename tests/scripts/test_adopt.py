@@ -79,7 +79,7 @@ def test_fencing(adopt, redis, keys):
     assert redis.get(keys.fence) == b"9000000000000001"
 
 
-def test_stamp_adopted(adopt_stamp, redis, keys):
+def test_timestamp_adopted(adopt_stamp, redis, keys):
     """Older code sees a later end, and the successor is the holder; a repeated request is granted again."""
     redis.set(keys.lock, STAMP, px=5_000)
     redis.hset(keys.fence, mapping={"value": STAMP, "token": TOKEN, "owner": OWNER})
@@ -107,7 +107,7 @@ def test_late_repetition(adopt, adopt_stamp, redis, keys, kind):
 
 
 @pytest.mark.parametrize("value", [None, STAMP, b"2000000000000"], ids=["free", "another's", "older code's"])
-def test_stamp_not_held(adopt_stamp, redis, keys, dump, value):
+def test_timestamp_not_held(adopt_stamp, redis, keys, dump, value):
     """A lock of another holder or of older code, and a free lock, stay as they are."""
     redis.hset(keys.fence, mapping={"value": STAMP, "token": FOREIGN, "owner": OWNER})
     if value:

@@ -54,7 +54,7 @@ def test_last_events(add, read):
 
 
 @pytest.mark.parametrize("first", ["a=1 w3=1", "a=1 w3=1\n" + event(2), "a=1\n" + "\n".join(map(event, range(1, 9)))])
-def test_twin(add, read, first):
+def test_merge_without_scripts(add, read, first):
     """Stores without scripts merge texts in the same way."""
     second = "a=2 r=4 w3=1 h7=2\n" + event(3) + "\n" + event(1)
     add({"stock": first})

@@ -65,7 +65,7 @@ def test_late_repetition(redis, take, places, which, granted):
 # ── any ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_any_free(redis, take, places, dump):
+def test_striped_free(redis, take, places, dump):
     """The first free stripe is granted as a mutex, and the reply has its index."""
     granted, fence, micros, which = take("striped")
     assert (granted, which) == (1, 1)
@@ -74,7 +74,7 @@ def test_any_free(redis, take, places, dump):
     assert 3_000 < redis.pttl(places[0].lock) <= 10_000
 
 
-def test_any_other(redis, take, places):
+def test_striped_passes_over_held_stripes(redis, take, places):
     """Held stripes are passed over."""
     hold(redis, places[0])
     hold(redis, places[1])
@@ -82,7 +82,7 @@ def test_any_other(redis, take, places):
     assert redis.get(places[2].lock) == VALUE
 
 
-def test_any_again(redis, take, places, dump):
+def test_striped_repeated(redis, take, places, dump):
     """The same token gets the same stripe again, even if an earlier one is free by then."""
     hold(redis, places[0])
     assert take("striped")[3] == 2
@@ -91,7 +91,7 @@ def test_any_again(redis, take, places, dump):
     assert dump() == {places[1].lock: VALUE}
 
 
-def test_none_is_free(redis, take, places, dump):
+def test_striped_refused(redis, take, places, dump):
     """If all stripes are held, the reply has the shortest remaining lease and its owner, and nothing changes."""
     for place, ttl in zip(places, (60_000, 5_000, 90_000), strict=True):
         hold(redis, place, ttl)
@@ -102,14 +102,14 @@ def test_none_is_free(redis, take, places, dump):
     assert dump() == before
 
 
-def test_none_is_free_and_none_ends(redis, take, places):
+def test_striped_refused_without_an_end(redis, take, places):
     """If all stripes are held without an end, the remaining time is -1."""
     for place in places:
         redis.set(place.lock, THEIRS)
     assert take("striped")[:2] == [0, -1]
 
 
-def test_any_queue(redis, take, places):
+def test_striped_waiter_is_listed(redis, take, places):
     """A waiter is listed at each stripe, and at none when it is granted or gives up."""
     for place in places:
         hold(redis, place)
@@ -125,7 +125,7 @@ def test_any_queue(redis, take, places):
         assert not any(redis.exists(place.waiters) for place in places)
 
 
-def test_any_newcomer(redis, take, places):
+def test_striped_newcomer(redis, take, places):
     """A newcomer with time to wait leaves as many free stripes as there are waiters."""
     for place in places:
         redis.zadd(place.waiters, {b"waits": 9e15, b"has left": 1})
@@ -139,7 +139,7 @@ def test_any_newcomer(redis, take, places):
         redis.set(places[0].lock, RESERVED)
 
 
-def test_any_offers_the_rest(redis, take, places):
+def test_striped_wakes_a_waiter_of_another_stripe(redis, take, places):
     """A woken waiter that takes a stripe wakes a waiter of another free stripe, once."""
     for place in places:
         redis.zadd(place.waiters, {b"waits": 9e15})
@@ -152,7 +152,7 @@ def test_any_offers_the_rest(redis, take, places):
     assert redis.llen(places[2].wake) == 1
 
 
-def test_any_fencing(redis, take, places):
+def test_striped_fencing(redis, take, places):
     """The fencing token is that of the granted stripe."""
     hold(redis, places[0])
     redis.set(places[1].fence, 9 * 10**15)
@@ -162,7 +162,7 @@ def test_any_fencing(redis, take, places):
 
 
 @pytest.mark.parametrize("which", ["striped", "multi"])
-def test_another_kind(redis, take, places, which, dump):
+def test_key_of_another_type(redis, take, places, which, dump):
     """A key of another type raises an error and stays."""
     redis.hset(places[0].lock, "a", "b")
     with pytest.raises(ResponseError, match="WRONGTYPE"):
@@ -173,7 +173,7 @@ def test_another_kind(redis, take, places, which, dump):
 # ── all ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_all_free(redis, take, places, dump):
+def test_multi_free(redis, take, places, dump):
     """All locks are granted, each as a mutex, and are granted again to the same token."""
     for _ in range(2):
         assert isinstance(take("multi"), int)
@@ -181,7 +181,7 @@ def test_all_free(redis, take, places, dump):
         assert all(3_000 < redis.pttl(place.lock) <= 10_000 for place in places)
 
 
-def test_one_is_in_the_way(redis, take, places, dump):
+def test_multi_refused(redis, take, places, dump):
     """If one lock is held none is granted, and the reply has its index, remaining lease and owner."""
     hold(redis, places[1], 5_000)
     before = dump()
@@ -191,7 +191,7 @@ def test_one_is_in_the_way(redis, take, places, dump):
     assert dump() == before
 
 
-def test_all_queue(redis, take, places):
+def test_multi_waiter_is_listed(redis, take, places):
     """A waiter is listed at the lock that blocks it, then at the next, and in the end at none."""
     hold(redis, places[0])
     hold(redis, places[2])
@@ -204,7 +204,7 @@ def test_all_queue(redis, take, places):
     assert not any(redis.exists(place.waiters) for place in places)
 
 
-def test_all_newcomer(redis, take, places):
+def test_multi_newcomer(redis, take, places):
     """A newcomer with time to wait queues behind the waiters of a reserved lock. Other callers get it."""
     for wait in (-6_000, 0):
         redis.set(places[1].lock, RESERVED, px=60_000)
@@ -215,7 +215,7 @@ def test_all_newcomer(redis, take, places):
         assert redis.get(places[1].lock) == VALUE
 
 
-def test_all_passes_on(redis, take, places):
+def test_multi_passes_on_its_wake_up(redis, take, places):
     """A waiter that is woken in vain wakes the next waiter of a free lock."""
     redis.zadd(places[0].waiters, {WAITER: 9e15, b"waits": 9e15})
     hold(redis, places[1])
@@ -224,7 +224,7 @@ def test_all_passes_on(redis, take, places):
     assert redis.zrange(places[0].waiters, 0, -1) == [b"waits"]
 
 
-def test_all_fencing(redis, take, places):
+def test_multi_fencing(redis, take, places):
     """One fencing token is stored for all locks, larger than each one's last."""
     redis.set(places[1].fence, 9 * 10**15)
     assert take("multi", fencing=1)[1] == 9 * 10**15 + 1
@@ -234,7 +234,7 @@ def test_all_fencing(redis, take, places):
 # ── extend, release ──────────────────────────────────────────────────────────────────────────
 
 
-def test_extend_all(redis, take, extend, places):
+def test_multi_extend(redis, take, extend, places):
     """The leases of all are replaced."""
     take("multi")
     assert extend(20_000) == 1
@@ -242,7 +242,7 @@ def test_extend_all(redis, take, extend, places):
 
 
 @pytest.mark.parametrize(("value", "answer"), [(None, 0), (RESERVED, 0), (THEIRS, -1)])
-def test_extend_without_one(redis, take, extend, places, value, answer):
+def test_multi_extend_without_one(redis, take, extend, places, value, answer):
     """If one of the locks is free or has another holder, none is extended."""
     take("multi")
     redis.delete(places[2].lock)
@@ -252,7 +252,7 @@ def test_extend_without_one(redis, take, extend, places, value, answer):
     assert redis.pttl(places[0].lock) <= 10_000
 
 
-def test_release_all(redis, take, release, places, dump):
+def test_multi_release(redis, take, release, places, dump):
     """All locks are released, and one waiter of each is woken."""
     take("multi")
     redis.zadd(places[2].waiters, {b"waits": 9e15})
@@ -264,7 +264,7 @@ def test_release_all(redis, take, release, places, dump):
     assert release() == 0
 
 
-def test_release_wakes_the_line(redis, take, release, places):
+def test_release_wakes_the_fair_queue(redis, take, release, places):
     """A waiter in a fair queue is woken before others."""
     take("multi")
     redis.zadd(places[1].waiters, {WAITER: 9e15, b"waits": 9e15})
@@ -274,7 +274,7 @@ def test_release_wakes_the_line(redis, take, release, places):
     assert not redis.exists(places[1].wake)
 
 
-def test_leave(redis, run, places):
+def test_waiter_leaves(redis, run, places):
     """A waiter that leaves is listed nowhere, and the next waiter of a free lock is woken."""
     hold(redis, places[0])
     redis.set(places[1].lock, RESERVED)
@@ -287,7 +287,7 @@ def test_leave(redis, run, places):
     assert run("waiter_remove", keys, WAITER, b"") == 0
 
 
-def test_release_what_is_left(redis, take, release, places, dump):
+def test_multi_release_without_one(redis, take, release, places, dump):
     """If one lock was lost or has another type, the others are released and the reply is 0."""
     take("multi")
     redis.delete(places[0].lock, places[1].lock)
@@ -297,7 +297,7 @@ def test_release_what_is_left(redis, take, release, places, dump):
     assert set(dump()) == {places[0].lock, places[1].lock}
 
 
-def test_release_any(take, release, dump):
+def test_striped_release(take, release, dump):
     """The granted stripe is released, also by the acquisition id alone."""
     take("striped")
     assert release(need=1, token=TOKEN[:24]) == 1
@@ -305,7 +305,7 @@ def test_release_any(take, release, dump):
     assert release(need=1) == 0
 
 
-def test_keep_all(redis, take, release, places):
+def test_multi_keep(redis, take, release, places):
     """With `keep` all locks stay for that time."""
     take("multi")
     assert release(keep=5_000) == 1

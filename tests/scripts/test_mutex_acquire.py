@@ -31,7 +31,7 @@ def test_free(redis, acquire, keys, dump):
     assert 0 < redis.pttl(keys.lock) <= 10_000
 
 
-def test_again(redis, acquire, keys, dump):
+def test_repeated(redis, acquire, keys, dump):
     """The same token is granted again, with a new lease."""
     acquire(ttl=5_000)
     assert acquire(ttl=10_000) > 0
@@ -47,7 +47,7 @@ def test_late_repetition(redis, acquire, keys):
 
 
 @pytest.mark.parametrize("wait", [0, -1])
-def test_taken(redis, acquire, keys, dump, wait):
+def test_held(redis, acquire, keys, dump, wait):
     """A held lock is refused with its remaining lease, the time and the owner, and nothing changes."""
     redis.set(keys.lock, OTHER + b" the owner", px=9_000)
     before, at = dump(), micros(redis)
@@ -58,7 +58,7 @@ def test_taken(redis, acquire, keys, dump, wait):
     assert dump() == before
 
 
-def test_taken_by_other_software(redis, acquire, keys):
+def test_held_by_another_program(redis, acquire, keys):
     """A lock of another program is refused without an owner, because its value is its secret."""
     redis.set(keys.lock, b"0815")
     assert acquire()[:2] == [0, -1]
@@ -66,7 +66,7 @@ def test_taken_by_other_software(redis, acquire, keys):
     assert redis.get(keys.lock) == b"0815"
 
 
-def test_beginning_of_a_token(redis, acquire, keys):
+def test_value_that_begins_with_the_token(redis, acquire, keys):
     """A value that begins with a part of the token belongs to another holder."""
     redis.set(keys.lock, TOKEN[:-1] + b"1 x", px=9_000)
     assert acquire()[0] == 0

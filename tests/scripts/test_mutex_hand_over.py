@@ -28,7 +28,7 @@ def test_hands_over(hand_over, redis, keys):
     assert before[0] * 10**6 + before[1] <= answer
 
 
-def test_again(hand_over, redis, keys, dump):
+def test_repeated(hand_over, redis, keys, dump):
     """The same request is granted again."""
     redis.set(keys.lock, VALUE, px=5_000)
     assert hand_over() > 1
@@ -68,7 +68,7 @@ def test_fencing(hand_over, redis, keys):
     assert redis.get(keys.fence) == b"9000000000000001"
 
 
-def test_tells(call, redis, keys):
+def test_set_owner(call, redis, keys):
     """mutex_set_owner replaces the owner and renews the lease, and the token stays."""
     redis.set(keys.lock, VALUE, px=5_000)
     assert call("mutex_set_owner", (keys.lock,), TOKEN, b"10000", NEXT) == 1
@@ -76,7 +76,7 @@ def test_tells(call, redis, keys):
     assert 5000 < redis.pttl(keys.lock) <= 10000
 
 
-def test_tells_out_of_memory(call, redis, keys, full):
+def test_set_owner_out_of_memory(call, redis, keys, full):
     """mutex_set_owner works on a server that is out of memory."""
     redis.set(keys.lock, VALUE, px=5_000)
     with full():
@@ -89,7 +89,7 @@ def test_tells_out_of_memory(call, redis, keys, full):
     [(None, 0), (RESERVED, 0), (OTHER + b" " + OWNER, -1)],
     ids=["free", "reserved", "another's"],
 )
-def test_tells_nobody(call, redis, keys, dump, value, answer):
+def test_set_owner_of_another_holder(call, redis, keys, dump, value, answer):
     """mutex_set_owner leaves another holder's lock as it is."""
     if value:
         redis.set(keys.lock, value)

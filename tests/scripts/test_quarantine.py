@@ -38,7 +38,7 @@ def test_a_quarantine_that_is_over(redis):
     assert touch(redis, standalone_quarantine("sim", 10))[:2] == [2, 10_000]
 
 
-def test_a_marker_in_service_says_no_more_than_that(redis):
+def test_the_end_of_a_quarantine_removes_its_times(redis):
     """The end of a quarantine removes its times from the marker, so that a clock set back later begins none."""
     identity = f"master_replid:{redis.info('replication')['master_replid']}".encode()
     redis.set(MARKER, identity + b"|10000 1000|1")
@@ -47,7 +47,7 @@ def test_a_marker_in_service_says_no_more_than_that(redis):
 
 
 @pytest.mark.parametrize("marker", [b"x", b"role", ANOTHER, ANOTHER[:20] + b"|10000"])
-def test_nonsense_in_the_marker_is_another_server(redis, marker):
+def test_an_unreadable_marker_begins_a_quarantine(redis, marker):
     """A marker that can't be read counts as that of another server, and begins a quarantine."""
     redis.set(MARKER, marker)
     assert touch(redis, standalone_quarantine("sim", 10))[:2] == [2, 10_000]
@@ -108,7 +108,7 @@ def test_a_primary_in_service(primary):
 
 
 @pytest.mark.parametrize("marker", [b"x", b"role", ANOTHER, ANOTHER[:20] + b"|10000"])
-def test_nonsense_in_the_marker_of_a_primary(primary, marker):
+def test_an_unreadable_marker_of_a_primary_begins_a_quarantine(primary, marker):
     """A marker of a primary that can't be read begins a quarantine."""
     guard = replica_quarantine("sim", 10, 5, 1, "majority")
     for text in marker, f"master_replid:{primary.info('replication')['master_replid']} what":

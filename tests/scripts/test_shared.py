@@ -52,7 +52,7 @@ def test_free(redis, acquire, keys, dump):
     assert 3_000 < ends(redis, keys)["a"] <= 10_000
 
 
-def test_again(redis, acquire, keys):
+def test_repeated(redis, acquire, keys):
     """The same token is granted again as one share with a new lease."""
     acquire(ttl=5_000)
     acquire(ttl=10_000)
@@ -109,7 +109,7 @@ def test_permits(redis, acquire, keys):
     assert set(ends(redis, keys)) == {"a", "b"}
 
 
-def test_one_wakes_the_next(redis, acquire, keys):
+def test_a_grant_wakes_the_next_waiter(redis, acquire, keys):
     """A grant of one of several permits wakes another waiter if permits are left."""
     permit = {"kind": "semaphore", "limit": 2, "holder": ""}
     redis.zadd(keys.waiters, {b"waits": 9e15})
@@ -251,7 +251,7 @@ def test_newcomers_queue(redis, acquire, extend, keys):
         assert granted[1] <= 1
 
 
-def test_newcomers_have_room(redis, acquire, keys):
+def test_newcomers_with_free_permits(redis, acquire, keys):
     """With more free permits than waiters a newcomer is granted."""
     redis.zadd(keys.waiters, {b"waits": 9e15})
     assert acquire(wait=6_000, kind="semaphore", limit=2, holder="") > 0

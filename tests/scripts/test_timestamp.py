@@ -37,7 +37,7 @@ def test_all_attempts_are_one_waiter(redis, acquire, call, keys):
     assert not redis.exists(keys.waiters)
 
 
-def test_again(redis, acquire, keys):
+def test_repeated(redis, acquire, keys):
     """The holder is granted again even if others wait."""
     acquire()
     redis.zadd(keys.waiters, {b"waits": 9e15})
@@ -54,7 +54,7 @@ def test_late_repetition(redis, acquire, keys):
     assert redis.pttl(keys.fence) > 30_000
 
 
-def test_those_who_have_gone(redis, acquire, keys):
+def test_expired_waiters(redis, acquire, keys):
     """A waiter whose entry has expired does not block newcomers."""
     redis.zadd(keys.waiters, {b"waits": 1})
     assert acquire(wait=6_000) > 0

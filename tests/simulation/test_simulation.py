@@ -338,7 +338,7 @@ class ToGrantersOnly(Performer):
         super().ask(node, runs, family, note, *rest)
 
 
-def test_it_finds_orphans() -> None:
+def test_it_finds_late_grants_without_a_release() -> None:
     """A release that is sent only to the nodes that granted leaves late grants behind."""
     assert "left over" in found(Setting(calm=True, performer=ToGrantersOnly), 300)
 

@@ -39,7 +39,7 @@ moves = st.lists(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=100, deadline=None
 )
 @given(moves=moves, mode=st.sampled_from(sorted(MODES)), limit=st.sampled_from([1, 2]))
-def test_the_twins_in_memory_answer_as_the_scripts_do(redis_store, moves, mode, limit):
+def test_memory_and_scripts_give_the_same_replies(redis_store, moves, mode, limit):
     """The in-memory store gives the same replies as the scripts, for random moves."""
     here = Player(MemoryStore(LocMemBackend("twins")), mode, limit)
     there = Player(redis_store, mode, limit)
@@ -147,7 +147,7 @@ def test_a_retry_is_not_lost_with_the_lease_of_the_run_that_sent_it(store):
     assert player.play("end", "a", "1") == 0
 
 
-def test_an_onlooker_is_told_what_is_alive(redis_store):
+def test_describe_leaves_out_expired_leases(redis_store):
     """describe() leaves out expired leases, and shows a task that has sent a retry as queued."""
     player = Player(redis_store, "while_executing", limit=3, lease=0.05)
     for task in "abc":

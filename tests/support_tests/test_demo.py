@@ -13,7 +13,7 @@ VARIABLE = re.compile(r"TESTPROJECT_\w+")
 
 @pytest.mark.parametrize("option", ["--items", "--buyers", "--at-once"])
 @pytest.mark.parametrize("value", ["0", "-1", "many"])
-def test_numbers_that_make_no_sense(monkeypatch, capsys, option, value):
+def test_invalid_numbers(monkeypatch, capsys, option, value):
     """A number that makes no sense is an error that names the option, before anything is started."""
     monkeypatch.setattr("sys.argv", ["demo", option, value])
     with pytest.raises(SystemExit) as ended:

@@ -37,12 +37,12 @@ def test_decorator_of_the_other_kind_of_tasks(task):
         celery.single_instance_task(task(function))
 
 
-def test_no_task():
+def test_object_that_is_no_task():
     with pytest.raises(TypeError, match="takes a task or keyword arguments, not 'x'"):
         single_instance_task("x")
 
 
-def test_twice(app):
+def test_decorated_twice(app):
     with pytest.raises(TypeError, match=r"app.until has a single_instance_task already"):
         single_instance_task(app.until)
 

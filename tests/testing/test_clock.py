@@ -43,7 +43,7 @@ def take(backend, **options):
     return lock
 
 
-def test_goes_on(clock):
+def test_clock_goes_on(clock):
     """The clock goes on, and can be advanced."""
     before = clock()
     clock.advance(60)
@@ -59,7 +59,7 @@ def test_only_forward(clock, wrong):
         clock.advance(wrong)
 
 
-def test_who_is_told(clock, backend, elsewhere):
+def test_listeners_and_waiters(clock, backend, elsewhere):
     """Listeners are called at each step until they unsubscribe, and waiters listen while they wait."""
     steps = []
     forget = clock.on_move(lambda: steps.append(clock()))
@@ -90,7 +90,7 @@ def test_leases(clock, backend):
     assert backend.lock("x").acquire(blocking=False)
 
 
-def test_what_is_renewed(clock, backend):
+def test_renewed_lock_outlasts_small_steps(clock, backend):
     """A renewed lock outlasts any number of steps that are shorter than the lease."""
     held = take(backend, ttl=100)
     for _ in range(10):
@@ -101,7 +101,7 @@ def test_what_is_renewed(clock, backend):
     held.release()
 
 
-def test_stopped_for_too_long(clock, backend, caplog):
+def test_step_beyond_the_lease(clock, backend, caplog):
     """A step beyond the lease ends it, as for a process that was stopped, and the holder learns of it at once."""
     told = threading.Event()
     held = take(backend, on_lost=lambda _lock: told.set())

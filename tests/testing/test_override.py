@@ -177,7 +177,7 @@ class TestAsserting:
             assert_locked("x")
 
 
-class TestHappenings:
+class TestPlannedFailures:
     @pytest.fixture
     def rehearsal(self):
         with override_locks() as rehearsal:

@@ -194,7 +194,7 @@ def test_without_settings(run):
     done.assert_outcomes(passed=1)
 
 
-def test_brings_nothing_along(run):
+def test_imports_no_libraries(run):
     """A project that doesn't use the plugin gets no imports of Django or client libraries, and no warning."""
     done = run(
         """

@@ -60,7 +60,7 @@ class ArgumentCases(Fixtures):
         assert _what_happens(client.lock(name).acquire, arguments) == expected
 
     @pytest.mark.parametrize("ttl", [*NOT_POSITIVE, 300.1, timedelta(hours=1)], ids=repr)
-    def test_senseless_ttl(self, client: Client, name: str, ttl: Any) -> None:
+    def test_invalid_ttl(self, client: Client, name: str, ttl: Any) -> None:
         """A ttl that is above max_ttl or not positive raises ValueError. After such an extend() the lock stays held."""
         with pytest.raises(ValueError, match="ttl"):
             client.lock(name, ttl=ttl)
@@ -69,7 +69,7 @@ class ArgumentCases(Fixtures):
                 lock.extend(ttl)
             lock.check()
 
-    def test_no_time_to_hold(self, client: Client, name: str) -> None:
+    def test_shortest_ttl(self, client: Client, name: str) -> None:
         """A ttl or max_hold below 0.003 seconds raises ValueError. The error names the minimum."""
         for option in ("ttl", "max_hold"):
             with pytest.raises(ValueError, match=rf"{option} must be at least 0.003"):
@@ -78,7 +78,7 @@ class ArgumentCases(Fixtures):
             lock.extend(0.001)
 
     @pytest.mark.parametrize("ttl", NOT_A_TIME, ids=repr)
-    def test_ttl_that_is_no_time(self, client: Client, name: str, ttl: Any) -> None:
+    def test_ttl_of_another_type(self, client: Client, name: str, ttl: Any) -> None:
         """A ttl that is neither a number nor a timedelta raises TypeError."""
         with pytest.raises(TypeError, match="ttl"):
             client.lock(name, ttl=ttl)
@@ -86,7 +86,7 @@ class ArgumentCases(Fixtures):
             lock.extend(ttl)
 
     @pytest.mark.parametrize("option", ["max_hold", "min_hold", "every", "blocking_timeout"])
-    def test_senseless_times(self, client: Client, name: str, option: str) -> None:
+    def test_invalid_times(self, client: Client, name: str, option: str) -> None:
         """The other times raise ValueError if negative, NaN or longer than a store can keep, and TypeError if a str."""
         for value in (-1, float("nan"), 1e17, 10**400):
             with pytest.raises(ValueError, match=option):
@@ -103,9 +103,7 @@ class ArgumentCases(Fixtures):
         ],
         ids=repr,
     )
-    def test_senseless_options(
-        self, client: Client, name: str, options: dict[str, Any], error: type[Exception]
-    ) -> None:
+    def test_invalid_options(self, client: Client, name: str, options: dict[str, Any], error: type[Exception]) -> None:
         """Options that are unknown or contradict each other are refused when the lock is created."""
         with pytest.raises(error, match=next(reversed(options))):
             client.lock(name, **options)
@@ -133,13 +131,13 @@ class ArgumentCases(Fixtures):
     @pytest.mark.parametrize(
         "options", [{"ttl": 0}, {"ttl": 301}, {"ttl": 20, "max_ttl": 10}, {"key_prefix": "a{b"}], ids=repr
     )
-    def test_senseless_options_of_the_backend(self, new_backend: NewBackend, options: dict[str, Any]) -> None:
+    def test_invalid_options_of_the_backend(self, new_backend: NewBackend, options: dict[str, Any]) -> None:
         """The constructor raises ValueError for a ttl that is not positive or is above max_ttl, or for a bad prefix."""
         with pytest.raises(ValueError, match=r"ttl|key_prefix"):
             new_backend(**options)
 
     @pytest.mark.parametrize("odd", GOOD_NAMES, ids=lambda odd: ascii(odd[:12]))
-    def test_odd_names(self, client: Client, name: str, odd: str) -> None:
+    def test_special_characters_in_names(self, client: Client, name: str, odd: str) -> None:
         """A name may have spaces, newlines, glob characters, braces and any Unicode."""
         full = odd if len(odd) == 512 else odd + name
         with client.lock(full) as lock:
@@ -147,7 +145,7 @@ class ArgumentCases(Fixtures):
             assert lock.name == full
 
     @pytest.mark.parametrize("kind", sorted(MAKE))
-    def test_kinds(self, new_backend: NewBackend, name: str, kind: str) -> None:
+    def test_unsupported_kinds(self, new_backend: NewBackend, name: str, kind: str) -> None:
         """The method for a kind of lock that the store does not support raises an error that names the kind."""
         with contextlib.closing(new_backend()) as backend:
             if kind in backend.kinds or (kind == "fair" and backend.fair):
@@ -167,7 +165,7 @@ class ArgumentCases(Fixtures):
                 assert [f"{each}" for each in getattr(made, "names", ())] == [*getattr(expected, "names", ())]
 
     @pytest.mark.parametrize("bad", BAD_NAMES, ids=lambda bad: ascii(bad[:4]))
-    def test_bad_names(self, client: Client, bad: str) -> None:
+    def test_invalid_names(self, client: Client, bad: str) -> None:
         """A name that is empty, too long, not valid text or begins with '}' raises ValueError."""
         with pytest.raises(ValueError, match="lock's name"):
             client.lock(bad)

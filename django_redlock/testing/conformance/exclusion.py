@@ -66,7 +66,7 @@ def check_nested(client: Client, held: Any, again: Callable[..., Any], short: fl
 class ExclusionCases(Fixtures):
     """Cases with several clients, threads or handles of one lock."""
 
-    def test_excludes(self, client: Client, other: Client, name: str) -> None:
+    def test_second_handle_is_excluded(self, client: Client, other: Client, name: str) -> None:
         """Only one of two handles holds the lock. The second handle acquires it after the release."""
         first, second = client.lock(name), other.lock(name)
         assert first.acquire(False)
@@ -78,7 +78,7 @@ class ExclusionCases(Fixtures):
         assert not first.acquire(False)
         second.release()
 
-    def test_names_are_apart(self, client: Client, other: Client, name: str) -> None:
+    def test_names_are_independent(self, client: Client, other: Client, name: str) -> None:
         """Locks with different names are independent, even if the names are similar."""
         names = [name, name.upper(), name + " ", name + "*", name + ":waiters", name + "}", "{" + name, name + "\0"]
         held = [client.lock(each) for each in names]
@@ -87,7 +87,7 @@ class ExclusionCases(Fixtures):
         for lock in held:
             lock.release()
 
-    def test_prefixes_are_apart(self, new_client: NewClient, name: str) -> None:
+    def test_key_prefixes_are_independent(self, new_client: NewClient, name: str) -> None:
         """Backends with different key prefixes have separate locks."""
         with new_client().lock(name):
             assert new_client(key_prefix="another").lock(name).acquire(False)
@@ -116,7 +116,7 @@ class ExclusionCases(Fixtures):
         spawn(lock.release).result(TEST_TIMEOUT)
         assert other.lock(name).acquire(False)
 
-    def test_not_acquired(self, client: Client, other: Client, name: str) -> None:
+    def test_with_on_a_held_lock(self, client: Client, other: Client, name: str) -> None:
         """`with` on a held lock raises LockNotAcquired, which has the holder and the time until a retry makes sense."""
         with client.lock(name, ttl=10, owner="the first"):
             with pytest.raises(LockNotAcquired) as caught, other.lock(name, blocking=False):
@@ -150,7 +150,7 @@ class ExclusionCases(Fixtures):
             assert other.lock(name).acquire(timeout=self.short) is False
             assert time.monotonic() - start >= self.short
 
-    def test_given_up(self, client: Client, other: Client, name: str) -> None:
+    def test_timed_out_waiter_leaves_nothing(self, client: Client, other: Client, name: str) -> None:
         """A waiter whose wait times out leaves nothing behind. The lock is free as soon as its holder releases it."""
         with client.lock(name):
             assert not other.lock(name).acquire(timeout=0.01)
@@ -168,7 +168,7 @@ class ExclusionCases(Fixtures):
         assert not client.lock(name).acquire(False)
         second.release()
 
-    def test_one_who_left_is_not_woken(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
+    def test_waiter_that_left_is_not_woken(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
         """A waiter that has stopped waiting does not use up the wake-up of the next waiter."""
         lock = client.lock(name)
         lock.acquire()
@@ -209,7 +209,7 @@ class ExclusionCases(Fixtures):
             each.result(TEST_TIMEOUT)
         assert (counter.visits, counter.most) == (40, 1)
 
-    def test_fencing_tokens_of_many(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
+    def test_fencing_tokens_grow_under_contention(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
         """Fencing tokens grow in the order in which several clients and threads acquire the lock."""
         tokens: list[Any] = []
 
@@ -233,12 +233,12 @@ class ExclusionCases(Fixtures):
         assert other.lock(name).acquire(timeout=TEST_TIMEOUT)
         assert time.monotonic() - start > self.short - 0.01
 
-    def test_nested(self, client: Client, name: str) -> None:
+    def test_self_deadlock_is_refused(self, client: Client, name: str) -> None:
         """A thread or task that holds the lock gets an error if it waits for a second handle without a timeout."""
         check_nested(client, client.backend.lock(name), partial(client.backend.lock, name), self.short)
         assert client.lock(name).acquire(timeout=TEST_TIMEOUT)  # the lock is free, so acquire doesn't wait
 
-    def test_not_nested(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
+    def test_wait_without_self_deadlock(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
         """A thread may wait without a timeout for another thread's lock, and for its own lock if it is not renewed."""
         with client.lock(name):
             waiting = spawn(client.lock(name).acquire)
@@ -248,7 +248,7 @@ class ExclusionCases(Fixtures):
         assert mine.acquire()
         assert client.lock(name + ":2").acquire()
 
-    def test_one_handle_twice(
+    def test_second_acquire_of_a_held_handle_waits(
         self, new_backend: NewBackend, name: str, spawn: Spawn, caplog: pytest.LogCaptureFixture
     ) -> None:
         """A second acquire() of a held handle waits until another thread releases the lock.

@@ -18,7 +18,7 @@ class FairCases(Fixtures):
 
     features = ("fair",)
 
-    def test_fair_nested(self, client: Client, name: str) -> None:
+    def test_fair_self_deadlock_is_refused(self, client: Client, name: str) -> None:
         """acquire() without a timeout raises an error if the same thread or task already holds the lock."""
         again = partial(client.backend.lock, name, fair=True)
         check_nested(client, again(), again, self.short)
@@ -42,7 +42,7 @@ class FairCases(Fixtures):
             each.result(TEST_TIMEOUT)
         assert order == [0, 1, 2, 3, 4, 5]
 
-    def test_fair_given_up(self, client: Client, name: str, spawn: Spawn) -> None:
+    def test_fair_waiter_that_leaves(self, client: Client, name: str, spawn: Spawn) -> None:
         """A waiter that leaves the queue does not delay the waiters behind it."""
         lock = client.lock(name, fair=True)
         lock.acquire()
@@ -54,7 +54,7 @@ class FairCases(Fixtures):
         lock.release()
         assert stays.result(WAKE)
 
-    def test_fair_of_many(self, client: Client, name: str, spawn: Spawn) -> None:
+    def test_fair_exclusion_of_many_threads(self, client: Client, name: str, spawn: Spawn) -> None:
         """Many threads that acquire the lock repeatedly never hold it at the same time, and every acquire succeeds."""
         counter = Counter()
 
@@ -81,7 +81,7 @@ class FairCases(Fixtures):
         assert not lock.acquire(False)
         other.release()
 
-    def test_fair_goes_first(self, client: Client, name: str, spawn: Spawn) -> None:
+    def test_unfair_does_not_overtake_fair(self, client: Client, name: str, spawn: Spawn) -> None:
         """An unfair acquire() with a timeout does not overtake the fair waiters in the queue."""
         lock, order = client.lock(name, fair=True), []
 
@@ -100,7 +100,7 @@ class FairCases(Fixtures):
         assert order == [True, False]
 
     @pytest.mark.parametrize(("kind", "terms"), [("rlock", {}), ("semaphore", {"limit": 2})])
-    def test_fair_relatives(self, client: Client, name: str, kind: str, terms: Any) -> None:
+    def test_fair_is_refused_for_other_kinds(self, client: Client, name: str, kind: str, terms: Any) -> None:
         """rlock() and semaphore() raise LockNotSupported for fair=True."""
         if kind in client.backend.kinds:
             with pytest.raises(LockNotSupported, match="fair"):

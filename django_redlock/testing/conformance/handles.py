@@ -47,7 +47,7 @@ class HandleCases(Fixtures):
             lock.release()
         assert len(tokens) == 3
 
-    def test_with(self, client: Client, name: str) -> None:
+    def test_with_block(self, client: Client, name: str) -> None:
         """`with` yields the held lock and releases it at the end."""
         with client.lock(name) as held:
             assert held.token
@@ -76,7 +76,7 @@ class HandleCases(Fixtures):
             1 / 0  # noqa: B018
 
     @pytest.mark.parametrize("method", ["release", "extend", "check"])
-    def test_nothing_held(self, client: Client, name: str, method: str) -> None:
+    def test_use_of_a_lock_that_is_not_held(self, client: Client, name: str, method: str) -> None:
         """Releasing, extending or checking a lock that is not held raises LockNotHeld, a RuntimeError."""
         lock = client.lock(name)
         for _ in range(2):
@@ -137,12 +137,14 @@ class HandleCases(Fixtures):
         assert repr(lock).startswith("<unlocked ")
 
     @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
-    def test_copying(self, new_backend: NewBackend, name: str, duplicate: Callable[[Any], Any]) -> None:
+    def test_copy_and_pickle_are_refused(
+        self, new_backend: NewBackend, name: str, duplicate: Callable[[Any], Any]
+    ) -> None:
         """A handle can't be copied or pickled, like threading.Lock, because both copies would release the same lock."""
         with contextlib.closing(new_backend()) as backend, pytest.raises(TypeError, match="cannot"):
             duplicate(backend.lock(name))
 
-    def test_no_reference_is_kept(self, client: Client, name: str) -> None:
+    def test_handle_can_be_collected(self, client: Client, name: str) -> None:
         """The package keeps no reference to a handle, not even for renewal."""
         lock = client.lock(name)
         lock.acquire()  # a client library may create a reference cycle when it connects
@@ -170,7 +172,7 @@ class HandleCases(Fixtures):
         asyncio.run(mistake())
         backend.close()
 
-    def test_taken_again_in_the_body(self, new_backend: NewBackend, name: str) -> None:
+    def test_acquired_again_in_the_body(self, new_backend: NewBackend, name: str) -> None:
         """A lock that is released and acquired again inside `with` is released at the end, as with threading.Lock."""
         backend = new_backend()
         lock = backend.lock(name)
@@ -189,7 +191,7 @@ class HandleCases(Fixtures):
         asyncio.run(again())
         backend.close()
 
-    def test_both_colours(self, new_backend: NewBackend, name: str) -> None:
+    def test_acquire_and_release_by_sync_and_async_code(self, new_backend: NewBackend, name: str) -> None:
         """A coroutine can acquire a handle that blocking code releases, and the other way round."""
         backend = new_backend()
         lock = backend.lock(name)
@@ -200,7 +202,7 @@ class HandleCases(Fixtures):
         assert lock.token is None
         SyncClient(backend).close()
 
-    def test_left_in_another_thread(self, new_backend: NewBackend, name: str, spawn: Spawn) -> None:
+    def test_block_ends_in_another_thread(self, new_backend: NewBackend, name: str, spawn: Spawn) -> None:
         """A `with` block may be entered in one thread and left in another. The end of the block releases the lock."""
         backend = new_backend()
         lock = backend.lock(name)
@@ -212,7 +214,7 @@ class HandleCases(Fixtures):
             assert lock.token is None
         backend.close()
 
-    def test_left_in_another_task(self, new_backend: NewBackend, name: str) -> None:
+    def test_block_ends_in_another_task(self, new_backend: NewBackend, name: str) -> None:
         """An `async with` block may be entered in one task and left in another. Its end releases the lock."""
         backend = new_backend()
         lock = backend.lock(name)

@@ -90,7 +90,7 @@ class InspectionCases(Fixtures):
         assert waiting.result(TEST_TIMEOUT)
         assert eventually(lambda: (row := client.describe(name)) and row.owner.label == "waiter" and row.waiters == 0)
 
-    def test_lease(self, client: Client, other: Client, name: str) -> None:
+    def test_times_of_a_lease(self, client: Client, other: Client, name: str) -> None:
         """Other clients see ttl, remaining time and start of a lease. extend() changes only the remaining time."""
         before = time.time()
         with client.lock(name, ttl=60, auto_renew=False) as lock:
@@ -105,13 +105,13 @@ class InspectionCases(Fixtures):
         assert before - 0.001 <= (first.since or 0) <= time.time()
 
     @pytest.mark.parametrize(("pattern", "found"), PATTERNS)
-    def test_patterns(self, client: Client, name: str, pattern: str, found: str) -> None:
+    def test_held_pattern(self, client: Client, name: str, pattern: str, found: str) -> None:
         """A pattern is a glob as in Redis. A backslash escapes the next character."""
         with client.lock(f"{name}:{found}"), client.lock(f"{name} unlike"):
             assert [row.name for row in client.held(f"{name}:{pattern}")] == [f"{name}:{found}"]
 
     @pytest.mark.parametrize(("pattern", "unlike"), NO_MATCH)
-    def test_patterns_that_do_not_match(self, client: Client, name: str, pattern: str, unlike: str) -> None:
+    def test_held_pattern_that_does_not_match(self, client: Client, name: str, pattern: str, unlike: str) -> None:
         """Locks whose name does not match the glob are not listed."""
         with client.lock(f"{name}:{unlike}"):
             assert client.held(f"{name}:{pattern}") == []
@@ -119,7 +119,7 @@ class InspectionCases(Fixtures):
     @pytest.mark.parametrize(
         "odd", ["*", "?", "[ab]", "[", "]", "\\", "{x}", "a}b", "\n", "é", "🔒", " ", "^", "-", "[^a]"], ids=ascii
     )
-    def test_odd_names(self, client: Client, name: str, odd: str) -> None:
+    def test_held_lists_special_characters(self, client: Client, name: str, odd: str) -> None:
         """held() lists names with special characters unchanged. An escaped name as the pattern finds only this name."""
         names = {name + odd, name + "x", name + "a"}
         locks = [client.lock(each) for each in names]
@@ -131,7 +131,7 @@ class InspectionCases(Fixtures):
         assert client.held(glob_escape(name + odd)) == []
         assert {row.name for row in client.held(name + "*")} == names - {name + odd}
 
-    def test_limit(self, client: Client, name: str) -> None:
+    def test_held_limit(self, client: Client, name: str) -> None:
         """held(limit=n) lists at most n locks."""
         locks = [client.lock(f"{name}:{number}") for number in range(5)]
         for lock in locks:
@@ -157,7 +157,7 @@ class InspectionCases(Fixtures):
         following.check()
         assert following.owned()
 
-    def test_force_release_of_one_holding(self, client: Client, other: Client, name: str) -> None:
+    def test_force_release_by_digest(self, client: Client, other: Client, name: str) -> None:
         """force_release() with a digest releases the lock only if the digest is that of the current lease."""
         lock = client.lock(name)
         with lock:
@@ -178,7 +178,7 @@ class InspectionCases(Fixtures):
         assert client.force_release(name)
         assert waiting.result(WAKE)
 
-    def test_former_holder_learns(self, client: Client, other: Client, name: str) -> None:
+    def test_former_holder_learns_of_a_force_release(self, client: Client, other: Client, name: str) -> None:
         """After a force release, the next renewal marks the former holder's lock as lost, and calls on_lost."""
         told: list[Any] = []
         lock = client.lock(name, ttl=self.renewable, on_lost=told.append)

@@ -34,7 +34,7 @@ def _refused(method: Any) -> bool:
 class ForkCases(Fixtures):
     """Cases for a forked child, which holds no locks but can use every handle and backend."""
 
-    def test_holds_nothing(self, client: Client, other: Client, name: str) -> None:
+    def test_child_holds_nothing(self, client: Client, other: Client, name: str) -> None:
         """In the child a handle holds nothing. It can't release, extend or check the parent's lock."""
         lock = client.lock(name)
         lock.acquire()
@@ -51,7 +51,7 @@ class ForkCases(Fixtures):
         lock.release()
         assert other.lock(name).acquire(False)
 
-    def test_leaves_with(self, client: Client, other: Client, name: str) -> None:
+    def test_child_leaves_the_block(self, client: Client, other: Client, name: str) -> None:
         """A child that leaves the parent's `with` block does not release the lock."""
         with client.lock(name) as lock:
 
@@ -62,7 +62,7 @@ class ForkCases(Fixtures):
             assert in_child(child) is True
             assert not other.lock(name).acquire(False)
 
-    def test_uses_everything(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
+    def test_child_uses_handle_and_backend(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
         """After a fork by another thread, parent and child can use the same handle and backend at the same time."""
         lock = client.lock(name)
         lock.acquire()
@@ -86,7 +86,7 @@ class ForkCases(Fixtures):
         assert self.one_process or len(set(tokens)) == len(tokens)
         assert other.lock(name).acquire(False)
 
-    def test_renews_its_own(self, client: Client, name: str) -> None:
+    def test_child_renews_its_locks(self, client: Client, name: str) -> None:
         """The child renews the locks that the child acquires."""
         with client.lock(name):  # the parent's renewal thread is running
 
@@ -97,7 +97,7 @@ class ForkCases(Fixtures):
             assert in_child(child)
 
     @needs(PROCESSES)
-    def test_waits_for_its_parent(self, client: Client, name: str, spawn: Spawn) -> None:
+    def test_child_waits_for_its_parent(self, client: Client, name: str, spawn: Spawn) -> None:
         """A child that waits for its parent's lock acquires it after the release."""
         lock = client.lock(name)
         lock.acquire()
@@ -127,7 +127,9 @@ class InterruptionCases(Fixtures):
     @pytest.mark.usefixtures("interruptible")
     @LEFT_OPEN
     @pytest.mark.parametrize("moment", ["waiting", "granted"])
-    def test_ctrl_c(self, new_backend: NewBackend, name: str, spawn: Spawn, moment: str) -> None:
+    def test_keyboard_interrupt_of_a_waiter(
+        self, new_backend: NewBackend, name: str, spawn: Spawn, moment: str
+    ) -> None:
         """KeyboardInterrupt ends a waiting acquire(). A grant that arrives at that moment is released."""
         main = threading.main_thread()
         backend, there = new_backend(), new_backend()
@@ -154,7 +156,7 @@ class InterruptionCases(Fixtures):
         backend.close()
         there.close()
 
-    def test_interrupted_when_granted(self, new_backend: NewBackend, name: str) -> None:
+    def test_keyboard_interrupt_after_the_grant(self, new_backend: NewBackend, name: str) -> None:
         """KeyboardInterrupt after the grant, but before acquire() returns, releases the lock."""
         with contextlib.closing(new_backend()) as backend:
 
@@ -169,7 +171,7 @@ class InterruptionCases(Fixtures):
             assert backend.lock(name).acquire(timeout=WAKE), "a lock that nobody owns"
 
     @pytest.mark.parametrize("moment", ["at once", "waiting", "granted"])
-    def test_cancelled(self, new_backend: NewBackend, name: str, moment: str) -> None:
+    def test_cancelled_acquire(self, new_backend: NewBackend, name: str, moment: str) -> None:
         """A task that is cancelled at any point of aacquire() leaves no lock behind."""
         backend = new_backend()
 

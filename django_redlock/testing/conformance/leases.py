@@ -56,7 +56,7 @@ class LeaseCases(Fixtures):
         assert second.acquire(timeout=TEST_TIMEOUT), "the lease doesn't end"
         return first, second
 
-    def test_ends_by_itself(self, client: Client, other: Client, name: str) -> None:
+    def test_lease_ends_by_itself(self, client: Client, other: Client, name: str) -> None:
         """A lease without renewal ends. By the holder's clock it ends before another client can acquire the lock."""
         lock, _ = self.lapse(client, other, name)
         assert lock.lost is True
@@ -67,7 +67,7 @@ class LeaseCases(Fixtures):
         assert caught.value.name == name
 
     @pytest.mark.parametrize("method", ["release", "extend"])
-    def test_too_late(self, client: Client, other: Client, name: str, method: str) -> None:
+    def test_release_and_extend_after_the_end(self, client: Client, other: Client, name: str, method: str) -> None:
         """release() and extend() after the lease has expired raise LockLost. The next holder is unaffected."""
         lock, following = self.lapse(client, other, name)
         with pytest.raises(LockLost):
@@ -78,7 +78,7 @@ class LeaseCases(Fixtures):
         following.release()
 
     @pytest.mark.parametrize("method", ["release", "extend"])
-    def test_too_late_though_nobody_took_it(self, client: Client, name: str, method: str) -> None:
+    def test_release_and_extend_after_the_end_of_a_free_lock(self, client: Client, name: str, method: str) -> None:
         """release() and extend() after the lease has expired raise LockLost, even if the lock is still free."""
         lock = client.lock(name, ttl=self.short, auto_renew=False)
         lock.acquire()
@@ -87,7 +87,7 @@ class LeaseCases(Fixtures):
             getattr(lock, method)()
         assert client.lock(name).acquire(timeout=TEST_TIMEOUT)
 
-    def test_a_new_beginning(self, client: Client, other: Client, name: str) -> None:
+    def test_lost_handle_acquires_again(self, client: Client, other: Client, name: str) -> None:
         """A handle that has lost its lock can acquire the lock again, without a release() in between."""
         lock, following = client.lock(name, auto_renew=False), other.lock(name)
         assert lock.acquire(timeout=TEST_TIMEOUT)
@@ -102,20 +102,20 @@ class LeaseCases(Fixtures):
         lock.release()
         assert lock.lost is False
 
-    def test_lost_in_with(self, client: Client, other: Client, name: str) -> None:
+    def test_loss_in_a_block(self, client: Client, other: Client, name: str) -> None:
         """If a `with` block has lost its lease, its end raises LockLost. The next holder is unaffected."""
         following = other.lock(name)
         with pytest.raises(LockLost), client.lock(name, ttl=self.short, auto_renew=False):
             assert following.acquire(timeout=TEST_TIMEOUT)
         following.release()
 
-    def test_lost_and_failed(self, client: Client, other: Client, name: str) -> None:
+    def test_loss_and_error_in_a_block(self, client: Client, other: Client, name: str) -> None:
         """If a `with` block has lost its lease and then raises an error, that error is raised, not LockLost."""
         with pytest.raises(ZeroDivisionError), client.lock(name, ttl=self.short, auto_renew=False):
             assert other.lock(name).acquire(timeout=TEST_TIMEOUT)
             1 / 0  # noqa: B018
 
-    def test_warn(self, client: Client, other: Client, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    def test_on_lost_warn(self, client: Client, other: Client, name: str, caplog: pytest.LogCaptureFixture) -> None:
         """With on_lost="warn" the end of a `with` block after a loss raises nothing, and the loss is logged once."""
 
         def warnings() -> list[str]:
@@ -127,7 +127,7 @@ class LeaseCases(Fixtures):
         assert eventually(warnings)
         assert len(warnings()) == 1
 
-    def test_callable(self, client: Client, other: Client, name: str) -> None:
+    def test_on_lost_callable(self, client: Client, other: Client, name: str) -> None:
         """A callable as on_lost is called once with the handle, and the end of the `with` block raises nothing."""
         told: list[Any] = []
         with client.lock(name, ttl=self.short, auto_renew=False, on_lost=told.append) as lock:
@@ -136,7 +136,7 @@ class LeaseCases(Fixtures):
         assert told == [getattr(lock, "_lock", lock)]
         assert told[0].name == name
 
-    def test_callable_at_once(self, client: Client, name: str) -> None:
+    def test_on_lost_callable_at_once(self, client: Client, name: str) -> None:
         """on_lost is called as soon as the lease is lost, without any call by the holder."""
         told = threading.Event()
         lock = client.lock(name, ttl=self.short, auto_renew=False, on_lost=lambda _: told.set())
@@ -144,7 +144,7 @@ class LeaseCases(Fixtures):
         assert told.wait(TEST_TIMEOUT)
         assert lock.lost is True
 
-    def test_callable_that_fails(
+    def test_on_lost_callable_that_fails(
         self, client: Client, other: Client, name: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         """An error of the on_lost callable is logged and has no other effect."""
@@ -158,7 +158,7 @@ class LeaseCases(Fixtures):
         assert other.lock(name + "another").acquire(False)
 
     @pytest.mark.parametrize("where", ["lock", "backend"])
-    def test_renewed(self, client: Client, new_client: NewClient, name: str, where: str) -> None:
+    def test_auto_renew(self, client: Client, new_client: NewClient, name: str, where: str) -> None:
         """With auto_renew on the lock, or on the backend as the default, a lease is renewed while the lock is held."""
         ttl = self.renewable
         if where == "lock":
@@ -170,14 +170,14 @@ class LeaseCases(Fixtures):
         lock.release()
         assert client.lock(name).acquire(False)
 
-    def test_not_renewed(self, client: Client, new_client: NewClient, name: str) -> None:
+    def test_auto_renew_off(self, client: Client, new_client: NewClient, name: str) -> None:
         """auto_renew=False of the backend is the default of its locks."""
         lock = new_client(auto_renew=False, ttl=self.short).lock(name)
         lock.acquire()
         assert client.lock(name).acquire(timeout=TEST_TIMEOUT)
         assert lock.lost
 
-    def test_extended(self, client: Client, other: Client, name: str) -> None:
+    def test_extend_moves_the_end(self, client: Client, other: Client, name: str) -> None:
         """An extended lease outlives its original end. A shortened lease ends earlier."""
         lock, ends = client.lock(name, ttl=10 * self.short, auto_renew=False), []
 
@@ -203,7 +203,7 @@ class LeaseCases(Fixtures):
         assert other.lock(name).acquire(timeout=TEST_TIMEOUT)
         assert lock.lost is True
 
-    def test_garbage(self, client: Client, other: Client, name: str) -> None:
+    def test_collected_handle_is_not_renewed(self, client: Client, other: Client, name: str) -> None:
         """A lock is not renewed after its handle has been garbage-collected."""
         lock = client.lock(name, ttl=10 * self.short)
         lock.acquire()

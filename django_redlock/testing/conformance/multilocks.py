@@ -26,12 +26,12 @@ class MultilockCases(Fixtures):
         """Three names that no other test uses. On a Cluster they are in different slots."""
         return [f"{letter}:{name}" for letter in "abc"]
 
-    def test_multilock_nested(self, client: Client, name: str) -> None:
+    def test_multilock_self_deadlock_is_refused(self, client: Client, name: str) -> None:
         """acquire() without a timeout raises an error if the same thread or task holds one of the names already."""
         again = partial(client.backend.multilock, [name + ":2", name])
         check_nested(client, client.backend.lock(name), again, self.short)
 
-    def test_all_or_none(self, client: Client, names: list[str]) -> None:
+    def test_multilock_all_or_none(self, client: Client, names: list[str]) -> None:
         """A multilock holds all of its locks, or none if one of them is taken."""
         both = client.multilock(names)
         with client.lock(names[1]):
@@ -47,7 +47,7 @@ class MultilockCases(Fixtures):
         assert eventually(lambda: not any(client.lock(each).locked() for each in names))
         assert not both.locked()
 
-    def test_order_and_duplicates(self, client: Client, names: list[str]) -> None:
+    def test_multilock_order_and_duplicates(self, client: Client, names: list[str]) -> None:
         """The order of the names makes no difference, and a repeated name counts once."""
         first, second, _ = names
         with client.multilock([first, second, first]) as lock:
@@ -155,7 +155,7 @@ class MultilockCases(Fixtures):
         assert tokens[2] > max(tokens[:2])
         assert min(tokens[3:]) > tokens[2]
 
-    def test_multilock_of_many(self, client: Client, names: list[str], spawn: Spawn) -> None:
+    def test_multilock_exclusion_of_many_threads(self, client: Client, names: list[str], spawn: Spawn) -> None:
         """Many multilocks with overlapping names never deadlock, and no two of them hold the same name at once."""
         counters = {each: Counter() for each in names}
 
@@ -173,7 +173,7 @@ class MultilockCases(Fixtures):
     @pytest.mark.parametrize(
         ("names", "error"), [([], ValueError), ("ab", TypeError), ([1], TypeError), ([""], ValueError)]
     )
-    def test_senseless_names(self, client: Client, names: Any, error: type[Exception]) -> None:
+    def test_multilock_invalid_names(self, client: Client, names: Any, error: type[Exception]) -> None:
         """multilock() refuses an argument that is not a list of valid names."""
         with pytest.raises(error, match="name"):
             client.multilock(names)

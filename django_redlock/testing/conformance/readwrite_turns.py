@@ -56,12 +56,12 @@ class ReadWriters(Fixtures):
         everybody.close()
 
     @pytest.fixture
-    def me(self, actors: Actors) -> Actor:
+    def first(self, actors: Actors) -> Actor:
         """The first thread or task."""
         return actors()
 
     @pytest.fixture
-    def you(self, actors: Actors) -> Actor:
+    def second(self, actors: Actors) -> Actor:
         """The second thread or task."""
         return actors()
 
@@ -71,7 +71,7 @@ class ReadWriteTurnCases(ReadWriters):
 
     features = ("rwlock",)
 
-    def test_rwlock_of_many(self, actors: Actors, name: str, spawn: Spawn) -> None:
+    def test_rwlock_exclusion_of_many(self, actors: Actors, name: str, spawn: Spawn) -> None:
         """With many readers and writers, a writer is always alone inside the lock, and every acquire succeeds."""
         lock, room = actors.backend.rwlock(name), Room()
 
@@ -87,57 +87,57 @@ class ReadWriteTurnCases(ReadWriters):
             each.result(2 * TEST_TIMEOUT)
         assert (room.visits, room.wrong) == (24, [])
 
-    def test_rwlock_writer_goes_first(self, actors: Actors, me: Actor, you: Actor, name: str) -> None:
+    def test_rwlock_writer_goes_first(self, actors: Actors, first: Actor, second: Actor, name: str) -> None:
         """A waiting writer keeps new readers out. A reader that already holds the lock may acquire it again."""
         lock = actors.backend.rwlock(name)
-        me.do(lock.read, "acquire")
-        writing = you.begin(lock.write, "acquire", True, TEST_TIMEOUT)
+        first.do(lock.read, "acquire")
+        writing = second.begin(lock.write, "acquire", True, TEST_TIMEOUT)
         until_someone_waits(actors.backend, name)
         late = actors()
         assert eventually(lambda: _is_refused(late, lock.read))  # on a quorum: as soon as enough nodes list the writer
         reading = late.begin(lock.read, "acquire", True, TEST_TIMEOUT)
         until_someone_waits(actors.backend, name, 2)
-        assert me.do(actors.backend.rwlock(name).read, "acquire", False)
-        assert me.do(lock.read, "acquire", False)
-        me.do(lock.read, "release")
+        assert first.do(actors.backend.rwlock(name).read, "acquire", False)
+        assert first.do(lock.read, "acquire", False)
+        first.do(lock.read, "release")
         assert not writing.done()
         assert not reading.done()
         actors.backend.force_release(name)
         assert writing.result(WAKE)
         assert not reading.done()
-        you.do(lock.write, "release")
+        second.do(lock.write, "release")
         assert reading.result(WAKE)
 
-    def test_rwlock_wakes_readers(self, actors: Actors, me: Actor, name: str) -> None:
+    def test_rwlock_wakes_readers(self, actors: Actors, first: Actor, name: str) -> None:
         """The release of a writer admits all waiting readers. No reader waits for another reader."""
         lock = actors.backend.rwlock(name)
-        me.do(lock.write, "acquire")
+        first.do(lock.write, "acquire")
         waiting = [actors().begin(lock.read, "acquire", True, TEST_TIMEOUT) for _ in range(4)]
         until_someone_waits(actors.backend, name, 4)
-        me.do(lock.write, "release")
+        first.do(lock.write, "release")
         assert all(each.result(WAKE) for each in waiting)
 
-    def test_rwlock_wakes_writers(self, actors: Actors, me: Actor, name: str) -> None:
+    def test_rwlock_wakes_writers(self, actors: Actors, first: Actor, name: str) -> None:
         """After the last reader's release, the waiting writers acquire the lock one by one, and then a reader can."""
         lock, got = actors.backend.rwlock(name), []
-        me.do(lock.read, "acquire")
+        first.do(lock.read, "acquire")
         writers = [actors() for _ in range(3)]
         waiting = {person: person.begin(lock.write, "acquire", True, TEST_TIMEOUT) for person in writers}
         until_someone_waits(actors.backend, name, 3)
-        me.do(lock.read, "release")
+        first.do(lock.read, "release")
         while waiting:
             inside = eventually(lambda: [person for person, begun in waiting.items() if begun.done()], WAKE)
             assert len(inside) == 1
             assert waiting.pop(inside[0]).result()
             got.append(inside[0])
             inside[0].do(lock.write, "release")
-        assert me.do(lock.read, "acquire", True, WAKE)
+        assert first.do(lock.read, "acquire", True, WAKE)
 
-    def test_rwlock_writer_gives_up(self, actors: Actors, me: Actor, you: Actor, name: str) -> None:
+    def test_rwlock_writer_gives_up(self, actors: Actors, first: Actor, second: Actor, name: str) -> None:
         """A writer whose wait has timed out no longer keeps readers out."""
         lock = actors.backend.rwlock(name)
-        me.do(lock.read, "acquire")
-        writing = you.begin(lock.write, "acquire", True, 5 * self.short)
+        first.do(lock.read, "acquire")
+        writing = second.begin(lock.write, "acquire", True, 5 * self.short)
         until_someone_waits(actors.backend, name)
         assert actors().do(lock.read, "acquire", True, TEST_TIMEOUT)
         assert writing.result(TEST_TIMEOUT) is False

@@ -31,7 +31,7 @@ class ReentrantCases(Fixtures):
         backend.close()
 
     @pytest.mark.parametrize("handles", [1, 2])
-    def test_rlock_again(self, store: Backend, name: str, spawn: Spawn, handles: int) -> None:
+    def test_rlock_is_reentrant(self, store: Backend, name: str, spawn: Spawn, handles: int) -> None:
         """The holder can acquire the lock again, through the same or another handle.
 
         The lock is free when it has been released as often as it was acquired.
@@ -122,7 +122,7 @@ class ReentrantCases(Fixtures):
             assert in_child(child) == (False, False)
             lock.check()
 
-    def test_rlock_of_many(self, store: Backend, name: str, spawn: Spawn) -> None:
+    def test_rlock_exclusion_of_many_threads(self, store: Backend, name: str, spawn: Spawn) -> None:
         """Many threads with nested `with` blocks of one shared handle never hold the lock at the same time."""
         counter, shared = Counter(), store.rlock(name)
 

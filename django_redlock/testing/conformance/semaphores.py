@@ -35,7 +35,7 @@ class SemaphoreCases(Fixtures):
         assert eventually(lambda: late.acquire(False))
         assert not permits[0].acquire(False)
 
-    def test_permits_of_many(self, client: Client, name: str, spawn: Spawn) -> None:
+    def test_permits_of_many_threads(self, client: Client, name: str, spawn: Spawn) -> None:
         """With a limit of 2, at most two of many threads hold a permit at once, and every acquire succeeds."""
         counter = Counter()
 
@@ -127,7 +127,7 @@ class SemaphoreCases(Fixtures):
     @pytest.mark.parametrize(
         ("limit", "error"), [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)]
     )
-    def test_senseless_limit(self, client: Client, name: str, limit: Any, error: type[Exception]) -> None:
+    def test_invalid_limit(self, client: Client, name: str, limit: Any, error: type[Exception]) -> None:
         """A limit that is not a positive int is refused."""
         with pytest.raises(error, match="limit"):
             client.semaphore(name, limit=limit)

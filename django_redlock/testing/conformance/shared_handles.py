@@ -95,32 +95,32 @@ class SharedHandleCases(EachKind):
         assert (counter.visits, counter.most) == (24, 1)
         assert eventually(lambda: not sharers[0].do(make(), "locked"))
 
-    def test_shared_is_taken(self, make: Callable[..., Any], sharers: list[Actor]) -> None:
+    def test_shared_handle_is_held(self, make: Callable[..., Any], sharers: list[Actor]) -> None:
         """While one thread or task holds the lock, acquire() of the others returns False or waits for the release."""
-        shared, (me, you, late, *_) = make(), sharers
-        assert me.do(shared, "acquire", False)
-        token = me.see(shared, "token")
-        assert not you.do(shared, "acquire", False)
-        assert not you.do(shared, "acquire", True, self.short)
-        assert me.see(shared, "token") == token
-        assert me.do(shared, "owned")
-        waiting = late.begin(shared, "acquire", True, TEST_TIMEOUT)
-        me.do(shared, "release")
+        shared, (first, second, third, *_) = make(), sharers
+        assert first.do(shared, "acquire", False)
+        token = first.see(shared, "token")
+        assert not second.do(shared, "acquire", False)
+        assert not second.do(shared, "acquire", True, self.short)
+        assert first.see(shared, "token") == token
+        assert first.do(shared, "owned")
+        waiting = third.begin(shared, "acquire", True, TEST_TIMEOUT)
+        first.do(shared, "release")
         assert waiting.result(WAKE)
-        assert not me.do(shared, "acquire", False)
-        late.do(shared, "release")
+        assert not first.do(shared, "acquire", False)
+        third.do(shared, "release")
 
-    def test_shared_and_lost(self, make: Callable[..., Any], sharers: list[Actor]) -> None:
+    def test_shared_handle_loses_its_lock(self, make: Callable[..., Any], sharers: list[Actor]) -> None:
         """When the holder loses the lock, the next waiter acquires it."""
-        shared, (me, you, *_) = make(auto_renew=False), sharers
-        assert me.do(shared, "acquire", True, TEST_TIMEOUT)
-        token = me.see(shared, "token")
+        shared, (first, second, *_) = make(auto_renew=False), sharers
+        assert first.do(shared, "acquire", True, TEST_TIMEOUT)
+        token = first.see(shared, "token")
         with contextlib.suppress(LockLost):  # the answer may come after the end of so short a lease
-            me.do(shared, "extend", self.short)
-        assert you.begin(shared, "acquire", True, TEST_TIMEOUT).result(TEST_TIMEOUT)
-        assert you.see(shared, "token") not in (None, token)
+            first.do(shared, "extend", self.short)
+        assert second.begin(shared, "acquire", True, TEST_TIMEOUT).result(TEST_TIMEOUT)
+        assert second.see(shared, "token") not in (None, token)
 
-    def test_lost_in_a_block(self, make: Callable[..., Any], spawn: Spawn) -> None:
+    def test_shared_handle_loses_its_lock_in_a_block(self, make: Callable[..., Any], spawn: Spawn) -> None:
         """A block that has lost its lock knows it, also after another thread has acquired the lock by the same handle.
 
         The block does not get the fencing token of the other thread, with which a late write would pass.
@@ -156,30 +156,30 @@ class SharedHandleCases(EachKind):
         return partial(MAKE[kind_of_permit], shared_store, name)
 
     @needs(*PERMITS)
-    def test_each_acquire_takes_one(self, several: Callable[..., Any], sharers: list[Actor]) -> None:
+    def test_each_acquire_takes_a_permit(self, several: Callable[..., Any], sharers: list[Actor]) -> None:
         """Each acquire() takes one permit, and each release() returns one, in any thread or task.
 
         A release() after the last permit was returned raises an error.
         """
-        shared, (me, you, late, *_) = several(), sharers
-        assert me.do(shared, "acquire", False)
-        assert me.do(shared, "acquire", False)
-        assert you.do(shared, "acquire", False)
-        tokens = {me.see(shared, "token"), you.see(shared, "token")}
+        shared, (first, second, third, *_) = several(), sharers
+        assert first.do(shared, "acquire", False)
+        assert first.do(shared, "acquire", False)
+        assert second.do(shared, "acquire", False)
+        tokens = {first.see(shared, "token"), second.see(shared, "token")}
         assert len(tokens) == 2
-        assert not late.do(shared, "acquire", False)
-        waiting = late.begin(shared, "acquire", True, TEST_TIMEOUT)
-        you.do(shared, "release")
+        assert not third.do(shared, "acquire", False)
+        waiting = third.begin(shared, "acquire", True, TEST_TIMEOUT)
+        second.do(shared, "release")
         assert waiting.result(WAKE)
         for _ in range(3):  # includes the permits of other threads and tasks, which hold them outside of `with` blocks
-            you.do(shared, "release")
+            second.do(shared, "release")
         with pytest.raises(ValueError, match="more often than acquired") as caught:
-            you.do(shared, "release")
+            second.do(shared, "release")
         assert isinstance(caught.value, LockNotHeld)
-        assert eventually(lambda: not me.do(several(), "locked"))
+        assert eventually(lambda: not first.do(several(), "locked"))
 
     @needs(*PERMITS)
-    def test_each_block_has_one(self, several: Callable[..., Any], spawn: Spawn) -> None:
+    def test_each_block_has_a_permit(self, several: Callable[..., Any], spawn: Spawn) -> None:
         """Each `with` block of a shared handle has its own permit, even if it is nested or in another thread.
 
         A release by another thread never affects the permit of a block.
@@ -207,7 +207,7 @@ class SharedHandleCases(EachKind):
         assert shared.permits == []
 
     @needs(*PERMITS)
-    def test_one_lost_of_several(self, several: Callable[..., Any], spawn: Spawn) -> None:
+    def test_one_permit_is_lost(self, several: Callable[..., Any], spawn: Spawn) -> None:
         """A permit that one thread has lost does not affect the permits of the other threads."""
         shared, lasting, lost = several(ttl=3 * TEST_TIMEOUT, auto_renew=False), threading.Event(), threading.Event()
 
@@ -227,7 +227,7 @@ class SharedHandleCases(EachKind):
         assert keeping.result(TEST_TIMEOUT)
 
     @needs(*PERMITS)
-    def test_released_and_taken_again_in_a_block(self, several: Callable[..., Any]) -> None:
+    def test_permit_acquired_again_in_a_block(self, several: Callable[..., Any]) -> None:
         """If a block releases its permit and acquires another, the end of the block releases the second permit."""
         shared = several()
         with shared:

@@ -86,7 +86,7 @@ class StripedCases(Fixtures):
         assert all(each.result(WAKE) for each in waiting)
         assert {lock.stripe for lock in late} == {0, 1, 2}
 
-    def test_stripes_wake_who_can_use_it(self, client: Client, name: str, spawn: Spawn) -> None:
+    def test_stripes_wake_a_waiter_that_can_use_it(self, client: Client, name: str, spawn: Spawn) -> None:
         """A waiter for one particular stripe does not block waiters that can use the released stripe."""
         first, second = client.striped(name, 2, without={1}), client.striped(name, 2, without={0})
         first.acquire()
@@ -101,7 +101,7 @@ class StripedCases(Fixtures):
         second.release()
         assert picky.result(WAKE)
 
-    def test_stripes_of_many(self, client: Client, name: str, spawn: Spawn) -> None:
+    def test_stripes_exclusion_of_many_threads(self, client: Client, name: str, spawn: Spawn) -> None:
         """Many threads never hold the same stripe at the same time, and every acquire succeeds."""
         counters = [Counter() for _ in range(3)]
 
@@ -115,7 +115,7 @@ class StripedCases(Fixtures):
         assert sum(counter.visits for counter in counters) == 32
         assert [counter.most for counter in counters] == [1, 1, 1]
 
-    def test_stripes_run_dry(self, client: Client, name: str, spawn: Spawn) -> None:
+    def test_switch_when_a_stripe_is_sold_out(self, client: Client, name: str, spawn: Spawn) -> None:
         """Each stripe protects a counter of items. Threads that call switch() at zero take all items, and no more."""
         stock = [5, 0, 1, 9]
 
@@ -148,7 +148,7 @@ class StripedCases(Fixtures):
             assert lock.switch(without={0, 1, 2}) is False
             assert lock.switch() is True
 
-    def test_switch_in_vain(self, client: Client, name: str) -> None:
+    def test_switch_when_all_others_are_held(self, client: Client, name: str) -> None:
         """If all other stripes are taken, switch() raises LockNotAcquired, and the handle holds no stripe."""
         with client.striped(name, 2, blocking=False) as lock, client.striped(name, 2) as other:
             stripe = lock.stripe
@@ -208,7 +208,7 @@ class StripedCases(Fixtures):
             ((2, {0, 1}), ValueError),
         ],
     )
-    def test_senseless_stripes(
+    def test_invalid_stripes(
         self, client: Client, name: str, arguments: tuple[Any, ...], error: type[Exception]
     ) -> None:
         """The number of stripes must be 1 to 256, and ``without`` must leave at least one stripe."""

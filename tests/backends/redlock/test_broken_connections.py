@@ -51,7 +51,7 @@ def in_quarantine(server):
         return b" " in (client.get("redlock:marker") or b"")
 
 
-def test_a_renewal_begins_it(servers):
+def test_an_extension_starts_the_quarantine(servers):
     """An extension that restores a vote on a node without data starts the node's quarantine."""
     with contextlib.closing(in_service(servers)) as backend:
         lock = held_by_all(backend)
@@ -64,7 +64,7 @@ def test_a_renewal_begins_it(servers):
         lock.release()
 
 
-def test_a_quarantine_begins_at_once(servers):
+def test_a_reconnect_starts_the_quarantine(servers):
     """A process reconnects by itself to a node that comes back, and so starts its quarantine."""
     with contextlib.closing(in_service(servers)) as backend:
         with backend.lock("stock"):
@@ -83,7 +83,7 @@ def test_a_quarantine_begins_at_once(servers):
         )
 
 
-def test_a_connection_begins_it(servers):
+def test_any_request_starts_the_quarantine(servers):
     """After an unnoticed restart, the next request of any kind starts the node's quarantine."""
     with contextlib.closing(in_service(servers)) as backend:
         lock = held_by_all(backend)

@@ -21,7 +21,7 @@ def three(start):
     return servers
 
 
-def test_undone_where_it_has_not_been_heard(three, start, client_of):
+def test_a_late_vote_is_released_after_the_refusal(three, start, client_of):
     """A refusal by a majority is returned at once, and a late vote of the third node is released."""
     proxy = start(Proxy(three[2].url))
     urls = [three[0].url, three[1].url, proxy.url]
@@ -41,7 +41,7 @@ def test_undone_where_it_has_not_been_heard(three, start, client_of):
         assert not third.exists(KEY)
 
 
-def test_taken_before_all_nodes_are_connected(start, client_of):
+def test_refused_before_all_nodes_are_connected(start, client_of):
     """A semaphore that enough nodes report as full is refused, although slow nodes are not connected yet."""
     servers = start(Group(RedisServer() for _ in range(5))).servers
     slow = [start(Proxy(server.url)) for server in servers[:2]]

@@ -78,7 +78,7 @@ WAYS = {
     ids=lambda value: {True: "the loop runs", False: "the loop has ended"}.get(value, value),
 )
 @pytest.mark.parametrize("plight", [hang, hear_late, answer_late])
-def test_released_elsewhere(three, plight, way, lives):
+def test_released_on_another_loop_or_thread(three, plight, way, lives):
     """A release on another loop or thread ends within the node timeout, and leaves nothing on a node that resumes."""
     backend, servers, proxy = three
     lock = backend.lock("stock", auto_renew=False)

@@ -68,7 +68,7 @@ def where(server):
     return f"127.0.0.1:{server.port}"
 
 
-def test_takes_all_and_frees_all(five, client_of):
+def test_acquires_and_releases_on_all_nodes(five, client_of):
     """A lock is acquired on every node that replies, and released on every one."""
     lock = connected(client_of(store(five))).lock("stock", auto_renew=False)
     assert lock.acquire()
@@ -169,7 +169,7 @@ def failing(call):
     return False
 
 
-def test_who_is_slow_to_connect_is_waited_for(five, proxies, client_of):
+def test_waits_for_nodes_that_are_connecting(five, proxies, client_of):
     """If the connected nodes can't decide, acquire() waits for nodes to which a connection is being opened."""
     options = {"ttl": 20, "max_ttl": 20, "node_timeout": 3, "key_prefix": "slow"}
     armed = store(five, **options)
@@ -185,7 +185,7 @@ def test_who_is_slow_to_connect_is_waited_for(five, proxies, client_of):
     lock.release()
 
 
-def test_without_quarantine_there_are_two(five, client_of):
+def test_a_restart_without_quarantine_grants_twice(five, client_of):
     """Without quarantine, the restart of a majority lets two clients hold one lock."""
     options = {"quarantine": False, "key_prefix": "open", "ttl": 60, "max_ttl": 60}
     holder, other = client_of(store(five, **options)), client_of(store(five, **options))
@@ -200,7 +200,7 @@ def test_without_quarantine_there_are_two(five, client_of):
 
 @pytest.mark.parametrize("way", ["requests", "replies"])
 @pytest.mark.parametrize("late", [2, 3])
-def test_late_never_lands_after_its_release(five, proxies, client_of, way, late):
+def test_a_late_request_leaves_no_vote(five, proxies, client_of, way, late):
     """A request or reply that is late on some nodes leaves no vote behind, whether the lock was granted or not."""
     client = connected(client_of(store(proxies)))
     for proxy in proxies[:late]:
@@ -218,7 +218,7 @@ def test_late_never_lands_after_its_release(five, proxies, client_of, way, late)
 
 
 @pytest.mark.parametrize("way", ["requests", "replies"])
-def test_a_late_release_lands(five, proxies, client_of, way):
+def test_a_late_release_takes_effect(five, proxies, client_of, way):
     """A release that arrives late at two nodes takes effect there."""
     client = connected(client_of(store(proxies)))
     lock = client.lock("stock", auto_renew=False)
@@ -274,7 +274,7 @@ async def test_split_votes_resolve_in_asyncio(five):
     await asyncio.gather(*map(fight, backends))
 
 
-def test_a_lost_majority_is_told(five, client_of):
+def test_a_lost_majority_is_a_lost_lock(five, client_of):
     """A holder whose lock is gone from three of five nodes gets LockLost from its next extension."""
     lock = connected(client_of(store(five))).lock("stock", auto_renew=False)
     assert lock.acquire()

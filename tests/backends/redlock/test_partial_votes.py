@@ -81,26 +81,26 @@ def forget(servers):
             client.flushall()
 
 
-def test_a_majority_knows(servers, held):
+def test_held_by_a_majority(servers, held):
     """A lock that three of five nodes have is held."""
     forget(servers[:2])
     assert held() == (True, True, True)
 
 
-def test_a_few_know(servers, held):
+def test_held_by_a_minority(servers, held):
     """A lock that two of five nodes have is not held, but inspection shows it."""
     forget(servers[:3])
     assert held() == (False, False, True)
 
 
-def test_it_can_not_be_told(servers, held):
+def test_may_be_held_by_a_silent_node(servers, held):
     """A lock that a node that does not reply may have counts as held."""
     forget(servers[:2])
     servers[2].pause()
     assert held() == (True, True, True)
 
 
-def test_forgotten_and_released(servers, client_of):
+def test_release_after_a_majority_lost_its_data(servers, client_of):
     """A holder that releases after a majority has lost its data gets LockLost, because the lock might have been
     released by
     force. No other client is granted the lock until every lease has ended, and a renewal would have restored it.

@@ -44,7 +44,7 @@ def three(start):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_plights(three, client_of, seed):
+def test_no_vote_is_left_over(three, client_of, seed):
     """Under random connection failures a healthy majority grants at once, waits are bounded, and no vote is
     left over.
     """

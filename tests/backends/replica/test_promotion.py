@@ -204,7 +204,7 @@ def test_two_failovers_in_a_row(two, client_of):
 
 
 @pytest.mark.parametrize("way", ["empty", "old data", "all data", "flushed"])
-def test_a_primary_that_has_forgotten(two, client_of, way):
+def test_a_primary_that_lost_its_data(two, client_of, way):
     """A primary that was restarted or flushed grants nothing new, and the holder keeps its lock."""
     holder, other = client_of(store(two, **LASTING)), client_of(store(two, **LASTING))
     holder.backend.arm()
@@ -328,7 +328,7 @@ def test_waiters_are_woken(two, client_of):
 
 
 @pytest.mark.parametrize("value", [-1, True, 1.5, "some", None])
-def test_min_replicas_that_make_no_sense(value):
+def test_invalid_min_replicas(value):
     """Invalid values of min_replicas are refused at construction."""
     with pytest.raises(ValueError, match="min_replicas must be"):
         ReplicaBackend("redis://127.0.0.1:1", min_replicas=value)

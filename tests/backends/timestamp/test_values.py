@@ -30,7 +30,7 @@ def test_the_same_number_is_not_the_same_holder(backend, redis):
     assert redis.get("stock") == same
 
 
-def test_it_ends_by_itself_too(backend, redis):
+def test_the_key_has_a_ttl(backend, redis):
     """Our key has a Redis ttl besides its timestamp, so that it ends when we die."""
     lock = backend.lock("stock", ttl=10)
     lock.acquire()
@@ -58,7 +58,7 @@ def test_a_clock_that_is_behind(redis_url, redis, old, skew, granted):
 
 
 @pytest.mark.parametrize("value", ["", "yes", "0x10", "nan", "inf", "17e", "-5", '{"a": 1}'])
-def test_another_value(backend, redis, value):
+def test_a_value_that_is_no_timestamp(backend, redis, value):
     """A value that is no timestamp raises LockError and stays."""
     redis.set("stock", value)
     with pytest.raises(LockError, match="WRONGTYPE no timestamp") as caught:
@@ -68,7 +68,7 @@ def test_another_value(backend, redis, value):
     assert redis.get("stock") == value
 
 
-def test_another_type(backend, redis):
+def test_a_key_of_another_type(backend, redis):
     """A key of another type raises LockError and stays."""
     redis.rpush("stock", "1", "2")
     with pytest.raises(LockError, match="WRONGTYPE") as caught:
@@ -79,7 +79,7 @@ def test_another_type(backend, redis):
     assert redis.lrange("stock", 0, -1) == ["1", "2"]
 
 
-def test_the_other_unit(backend, unit, redis):
+def test_a_timestamp_in_another_unit(backend, unit, redis):
     """A timestamp in seconds where milliseconds are expected, or the reverse, raises LockError."""
     client = OldClient(redis, "stock", unit="ms" if unit == "s" else "s")
     assert client.take()
@@ -189,7 +189,7 @@ def test_holder_learns_that_old_code_took_over(backend, dead, older):
     ],
     ids=repr,
 )
-def test_options_that_make_no_sense(options, error):
+def test_invalid_options(options, error):
     """Invalid options are refused at construction, with the name of the option."""
     with pytest.raises(error, match=next(iter(options))):
         TimestampBackend("redis://127.0.0.1:1/0", **options)

@@ -90,7 +90,7 @@ def test_without_kazoo():
     ],
     ids=repr,
 )
-def test_options_that_make_no_sense(location, options, error):
+def test_invalid_options(location, options, error):
     """Invalid options are refused at construction, with the name of the option."""
     with pytest.raises(error, match=next(iter(options), "LOCATION")):
         ZooKeeperBackend(location, **options)

@@ -35,7 +35,7 @@ def test_waiters_are_served_in_order_of_arrival(backend, zookeeper, connected, u
     assert order == list(range(6))
 
 
-def test_everybody_watches_the_one_in_front_only(backend, witness, unique, pool):
+def test_a_waiter_watches_only_its_predecessor(backend, witness, unique, pool):
     """Each waiter watches only the znode in front of its own."""
     locks = [backend.lock(unique) for _ in range(4)]
     locks[0].acquire()
@@ -57,7 +57,7 @@ def test_everybody_watches_the_one_in_front_only(backend, witness, unique, pool)
         assert each is None or each.result(PATIENCE)
 
 
-def test_one_in_the_middle_gives_up(backend, other, unique, pool):
+def test_a_waiter_in_the_middle_gives_up(backend, other, unique, pool):
     """When a waiter in the middle gives up, the one behind it is still served in its turn."""
     first, last = backend.lock(unique), other.lock(unique)
     first.acquire()
@@ -88,7 +88,7 @@ def test_a_waiter_that_is_killed(zookeeper, backend, unique, start, pool):
     assert behind.result(PATIENCE) is True
 
 
-def test_who_gave_up_leaves_no_watch(backend, other, unique, monkeypatch):
+def test_a_waiter_that_gave_up_leaves_no_watch(backend, other, unique, monkeypatch):
     """A waiter that gave up leaves no watch."""
     monkeypatch.setattr("django_redlock.backends.zookeeper.backend.FINAL_REQUEST_SECONDS", PATIENCE)
     with other.lock(unique):
@@ -160,7 +160,7 @@ def test_chroot(zookeeper, connected, witness, unique):
         assert witness.get_children(f"/{unique}/deep/my%2Elocks") == ["x"]
 
 
-def test_another_container(backend, unique):
+def test_a_znode_of_another_program(backend, unique):
     """A znode of another program under a lock's name is not a lock."""
     until = time.monotonic() + PATIENCE
     with backend.lock(unique):

@@ -25,7 +25,7 @@ DATA = [
 
 
 @pytest.mark.parametrize("data", DATA, ids=lambda data: repr(data[:20]))
-def test_data(backend, witness, unique, data):
+def test_unreadable_data(backend, witness, unique, data):
     """Whatever the data of the holder's znode, the lock is listed as one row and named in refusals."""
     path = f"{backend._recipe.root}/{unique}"
     witness.create(f"{path}/0-", data, ephemeral=True, sequence=True, makepath=True)
@@ -38,7 +38,7 @@ def test_data(backend, witness, unique, data):
 
 
 @pytest.mark.parametrize("child", ["notes", "read-me", "-", "lock-1x"])
-def test_no_contender(backend, witness, unique, child):
+def test_a_znode_without_a_sequence_number(backend, witness, unique, child):
     """A znode without a sequence number does not block a lock."""
     witness.create(f"{backend._recipe.root}/{unique}/{child}", b"x", makepath=True)
     with backend.lock(unique, blocking_timeout=PATIENCE) as lock:

@@ -7,7 +7,7 @@ from django_redlock.errors import LockUnavailable
 from tests.backends.test_signal_handlers import everywhere, struck, taken
 
 
-def test_anywhere(connected, zookeeper):
+def test_a_handler_does_not_deadlock(connected, zookeeper):
     """A signal handler that uses locks anywhere within our code does not deadlock."""
     backend = connected(zookeeper.hosts)
     taken(backend, "first")

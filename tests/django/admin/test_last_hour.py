@@ -132,7 +132,7 @@ def test_store_down(client, one_down, operator):
     assert client.get(f"{LIST}broken_3Aa/change/").status_code == 200
 
 
-def test_off(settings, client, detail, operator, stores):
+def test_history_is_off(settings, client, detail, operator, stores):
     """With the history switched off no charts are shown."""
     options = {**settings.REDLOCK["default"]["OPTIONS"], "history": False}
     settings.REDLOCK = {**settings.REDLOCK, "default": {**settings.REDLOCK["default"], "OPTIONS": options}}
@@ -140,7 +140,7 @@ def test_off(settings, client, detail, operator, stores):
         assert PLOT not in detail("stock")
 
 
-def test_may_not(client, detail, user_with, stores):
+def test_without_permission(client, detail, user_with, stores):
     """A user without permission to view locks sees no history."""
     user_with()
     with stores["default"].lock("stock"):
@@ -222,7 +222,7 @@ def test_uncertain_minutes_are_shaded():
     assert "unknown" not in bars(charts(an_hour(acquired=1))[0])
 
 
-def test_stays_within():
+def test_bars_stay_within_the_chart():
     """All bars are within the chart, however small or large the numbers."""
     for counted in ({"acquired": 1}, {"acquired": 10**9}, {"acquired": 1, "waited": {0: 1}, "held": {56: 1}}):
         for plot in charts(an_hour(**counted)):

@@ -103,7 +103,7 @@ def test_paging(client, stores, operator):
         lock.release()
 
 
-def test_bounded_and_says_so(client, stores, operator, monkeypatch):
+def test_limited_list_says_so(client, stores, operator, monkeypatch):
     """A list that is limited says so, and a link shows more."""
     from django.contrib import admin
 
@@ -158,7 +158,7 @@ def test_filters_are_escaped(client, stores, operator, query):
     assert "<script>alert" not in client.get(LIST, query).content.decode()
 
 
-def test_other_peoples_text_is_escaped(client, stores, operator):
+def test_text_of_holders_is_escaped(client, stores, operator):
     """Names, labels and fields of owners are escaped in the list, on the page and in the question."""
     from django.contrib.admin.utils import quote
 
@@ -373,7 +373,7 @@ def test_texts_of_the_core_are_translated(german):
     assert translated(problem) == "ist ein slave und nimmt nichts an"
 
 
-def test_trouble_first(client, stores, operator, own_thread, monkeypatch):
+def test_locks_with_waiters_first(client, stores, operator, own_thread, monkeypatch):
     """A lock with waiters is listed first, even if the scan finds it late."""
     from django.contrib import admin
 

@@ -154,7 +154,7 @@ def test_store_down(view, settings, caplog):
 
 
 @pytest.mark.parametrize("view", [*SYNC, *ASYNC])
-def test_marks(view):
+def test_view_is_marked(view):
     """The view is marked as non-atomic for every alias, and async views as async."""
     if view not in (SYNC[3], ASYNC[3]):
         assert "default" in view._non_atomic_requests
@@ -189,7 +189,7 @@ def test_waits_when_asked_to(own_thread):
 
 
 @pytest.mark.parametrize("options", [{}, {"blocking": False}, {"blocking_timeout": 0}])
-def test_ways_not_to_wait(options):
+def test_options_not_to_wait(options):
     """By default, and with either option, a request does not wait."""
     view = locked_view("stock", **options)(lambda _request: HttpResponse())
     assert view(get("/")).status_code == 200
@@ -322,7 +322,7 @@ def test_refuses_a_method_when_called():
         Page.as_view()(get("/"))
 
 
-def test_typos():
+def test_unknown_options():
     """Unknown options and a missing name are errors at decoration."""
     with pytest.raises(TypeError, match="no option 'tll'"):
         locked_view("stock", tll=3)

@@ -45,7 +45,7 @@ async def alone(view):
 
 
 @pytest.mark.parametrize("ask", ["sync", "async"])
-def test_stripes_that_are_dry(ask):
+def test_switch_to_another_stripe(ask):
     """A view can switch to another stripe, and is refused if the others are held."""
     backend, had = locks["default"], []
 
@@ -81,13 +81,13 @@ def test_stripes_and_other_locks():
 
 
 @pytest.mark.parametrize(("stripes", "error"), [(0, ValueError), (300, ValueError), ("4", TypeError)])
-def test_stripes_that_make_no_sense(stripes, error):
+def test_invalid_stripes(stripes, error):
     """An invalid number of stripes is an error at decoration."""
     with pytest.raises(error, match="stripes"):
         locked_view("stock", stripes=stripes)
 
 
-def test_stripes_where_there_are_none(settings, redis_url):
+def test_stripes_without_support(settings, redis_url):
     """A backend without striped locks raises LockNotSupported."""
     settings.REDLOCK = {"old": {"BACKEND": "django_redlock.backends.timestamp.TimestampBackend", "LOCATION": redis_url}}
     with pytest.raises(LockNotSupported, match="striped"):

@@ -106,7 +106,7 @@ def test_gauge(held_now, using):
     assert held_now(using) == 0
 
 
-def test_gauge_is_reckoned_once(registry, monkeypatch):
+def test_gauge_is_computed_once(registry, monkeypatch):
     """A scrape counts the held locks once, for all backends and kinds."""
     looks, held = [], renewal.held_counts
     with lock("a"), locks["memory"].rlock("b"):
@@ -156,7 +156,7 @@ def test_quarantine(registry, settings, own_redis):
     assert registry.get_sample_value("redlock_refusals_total", at) == 1
 
 
-def test_what_is_dropped(registry, settings, own_redis):
+def test_dropped_events(registry, settings, own_redis):
     """Events that could not be stored are counted."""
     server = own_redis()
     settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "LOCATION": server.url}}
@@ -171,7 +171,7 @@ def test_what_is_dropped(registry, settings, own_redis):
     assert registry.get_sample_value("redlock_events_dropped_total", {"by": "history"}) >= 2
 
 
-def test_twice(registry):
+def test_installed_twice(registry):
     """A second install() counts nothing twice."""
     prometheus.install(registry)
     with lock("a"):
@@ -258,7 +258,7 @@ def test_setting(settings):
 
 
 @pytest.mark.parametrize("nothing", [None, (), "", False])
-def test_nothing_switched_on(settings, nothing):
+def test_empty_setting(settings, nothing):
     """An empty setting installs nothing."""
     before = dict(event_queue.listeners)
     settings.REDLOCK_METRICS = nothing
@@ -274,7 +274,7 @@ def test_bad_setting(settings, names):
         watch()
 
 
-def test_unknown():
+def test_unknown_exporter():
     """An unknown name raises an error that lists the known ones."""
     with pytest.raises(ValueError, match=r"statsd.*known: prometheus, opentelemetry"):
         install(["statsd"])

@@ -66,7 +66,7 @@ def test_fair_order(redis, fair, release, line, woken, keys):
     assert woken() == "a"
 
 
-def test_fair_silent(redis, fair, release, line, woken, keys):
+def test_fair_expired_entry_is_passed_over(redis, fair, release, line, woken, keys):
     """A waiter whose entry has expired is passed over, and keeps its place if it comes back."""
     fair(ANOTHER)
     fair(OTHER, wait=60_000)
@@ -80,7 +80,7 @@ def test_fair_silent(redis, fair, release, line, woken, keys):
     assert fair(TOKEN, wait=-60_000) > 0
 
 
-def test_fair_gone(redis, fair, line, keys):
+def test_fair_expired_entry_loses_its_place(redis, fair, line, keys):
     """A waiter whose entry expired ten seconds ago loses its place."""
     fair(ANOTHER)
     fair(OTHER, wait=60_000)
@@ -92,7 +92,7 @@ def test_fair_gone(redis, fair, line, keys):
     assert line() == []
 
 
-def test_fair_put_back(fair, call, keys):
+def test_fair_restored_lock_does_not_queue(fair, call, keys):
     """A holder that restores its lock on a server without data does not queue."""
     fair(ANOTHER)
     fair(OTHER, wait=60_000)
@@ -100,7 +100,7 @@ def test_fair_put_back(fair, call, keys):
     assert fair(order=0) > 0
 
 
-def test_fair_forced(fair, call, woken, keys):
+def test_fair_force_release(fair, call, woken, keys):
     """A forced release wakes the first waiter in the queue."""
     fair(ANOTHER)
     fair(OTHER, wait=60_000)

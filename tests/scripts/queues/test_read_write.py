@@ -40,7 +40,7 @@ def test_write_excludes(rw, mode):
     assert rw(mode, OTHER)[0] == 0
 
 
-def test_again(rw, redis, keys):
+def test_reentrance(rw, redis, keys):
     """A holder is granted again with another token; a writer may read, and a reader may not write."""
     rw("w", TOKEN, holder="me")
     assert rw("w", OTHER, holder="me") > 0
@@ -73,7 +73,7 @@ def test_ended_shares(redis, rw, keys):
     assert list(redis.hgetall(keys.lock)) == [VALUE]
 
 
-def test_writer_in_line(rw, line):
+def test_queued_writer(rw, line):
     """A queued writer blocks new readers, but not readers that hold the lock already."""
     rw("r")
     rw("w", OTHER, wait=60_000)
@@ -82,7 +82,7 @@ def test_writer_in_line(rw, line):
     assert rw("r", b"d" * 32, holder="a") > 0
 
 
-def test_silent_writer(redis, rw, keys):
+def test_queued_writer_whose_entry_has_expired(redis, rw, keys):
     """A queued writer whose entry has expired blocks no readers."""
     rw("r")
     rw("w", OTHER, wait=60_000)
@@ -90,7 +90,7 @@ def test_silent_writer(redis, rw, keys):
     assert rw("r", ANOTHER) > 0
 
 
-def test_readers_in_line(rw, release):
+def test_queued_readers(rw, release):
     """Queued readers don't block each other, and a writer does not block readers that queued before it."""
     rw("w", b"d" * 32)
     rw("r", TOKEN, wait=60_000)
@@ -148,7 +148,7 @@ def test_giving_up_wakes(rw, woken, line):
     assert (line(), woken()) == (["rb", "rc"], "bc")
 
 
-def test_no_order_for_writers(rw, call, keys):
+def test_writers_without_order(rw, call, keys):
     """With order=1 readers queue behind writers, and nothing else is ordered."""
     rw("w", b"d" * 32)
     rw("r", TOKEN, wait=60_000, order=1)
@@ -166,7 +166,7 @@ def test_no_order_for_writers(rw, call, keys):
     assert rw("r", TOKEN, wait=-60_000, order=1) > 0
 
 
-def test_put_back(rw):
+def test_restored_shares_do_not_queue(rw):
     """A holder that restores its shares does not queue, and may restore a read share before the write share."""
     rw("r", b"d" * 32)
     rw("w", OTHER, wait=60_000)
@@ -174,7 +174,7 @@ def test_put_back(rw):
     assert rw("w", ANOTHER, order=0)[0] == 0
 
 
-def test_put_back_both(rw):
+def test_restored_shares_in_any_order(rw):
     """Shares that a holder had together may be restored in any order."""
     rw("r", TOKEN, holder="me", order=0)
     assert rw("w", OTHER, holder="me", order=0) > 0

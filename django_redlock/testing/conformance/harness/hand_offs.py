@@ -94,7 +94,7 @@ class HandOffCases(Fixtures):
             assert client.lock(name).locked()
         assert client.lock(name).acquire(False)
 
-    def test_handed_off_but_not_held(self, client: Client, name: str) -> None:
+    def test_hand_off_of_a_lock_that_is_not_held(self, client: Client, name: str) -> None:
         """hand_off() raises LockNotHeld for a handle that holds nothing, and LockLost after a force release."""
         lock = client.lock(name)
         with pytest.raises(LockNotHeld):
@@ -104,7 +104,7 @@ class HandOffCases(Fixtures):
         with pytest.raises(LockLost):
             lock.hand_off()
 
-    def test_not_a_text(self, new_client: NewClient, name: str) -> None:
+    def test_adopt_of_an_invalid_text(self, new_client: NewClient, name: str) -> None:
         """adopt() raises ValueError for a text that is not from hand_off(), or is from another key prefix.
 
         The error does not contain the text.
@@ -146,7 +146,7 @@ class HandOffCases(Fixtures):
         assert client.lock(names[1]).acquire(False)
 
     @needs("rlock", "semaphore", "rwlock")
-    def test_kinds_not_handed_off(self, new_backend: NewBackend, name: str) -> None:
+    def test_hand_off_is_refused_for_other_kinds(self, new_backend: NewBackend, name: str) -> None:
         """hand_off() of a lock that may have several holders raises LockNotSupported. The lock stays held."""
         backend = new_backend()
         for kind in {"rlock", "semaphore", "rwlock"}.difference(self.lacks):

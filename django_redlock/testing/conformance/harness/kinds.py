@@ -41,19 +41,19 @@ class KindCases(EachKind):
 
         The other thread or task waits until the release, which wakes it.
         """
-        me, you = users(), users()
+        holder, waiter = users(), users()
         first, second = (SINGLE[kind_of_lock](users.backend, name, owner=each) for each in ("the first", "the second"))
         pattern = f"*{glob_escape(name)}*"
-        assert me.do(first, "acquire", False)
-        assert not you.do(second, "acquire", False)
+        assert holder.do(first, "acquire", False)
+        assert not waiter.do(second, "acquire", False)
         rows = users.backend.held(pattern)
         assert {owner.label for row in rows for owner in row.holders} == {"the first"}
-        waiting = you.begin(second, "acquire", True, TEST_TIMEOUT)
+        waiting = waiter.begin(second, "acquire", True, TEST_TIMEOUT)
         assert eventually(lambda: any(row.waiters for row in users.backend.held(pattern)))
-        assert me.do(first, "extend", 20) > 10
-        before = me.see(first, "fencing_token")
-        me.do(first, "release")
+        assert holder.do(first, "extend", 20) > 10
+        before = holder.see(first, "fencing_token")
+        holder.do(first, "release")
         assert waiting.result(WAKE)
-        assert you.see(second, "fencing_token") > before
-        you.do(second, "release")
+        assert waiter.see(second, "fencing_token") > before
+        waiter.do(second, "release")
         assert eventually(lambda: not users.backend.held(pattern))

@@ -79,7 +79,7 @@ class PeriodCases(Fixtures):
         lock.release()
         assert following.acquire(False)
 
-    def test_not_periodic(self, client: Client, name: str) -> None:
+    def test_every_is_refused_for_other_kinds(self, client: Client, name: str) -> None:
         """every= raises an error for other kinds than lock(), for a fair lock, for hand_off(), and for a bad value."""
         with pytest.raises(LockNotSupported, match="fair"):
             client.lock(name, every=PERIOD, fair=True)

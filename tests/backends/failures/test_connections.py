@@ -1,0 +1,230 @@
+"""Broken connections, restarted servers and forgotten scripts do not reach the caller."""
+
+import contextlib
+import threading
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.testing.conformance.exclusion import WAKE, Counter
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from django_redlock.testing.conformance.harness.fixtures import eventually, until_someone_waits
+from django_redlock.testing.conformance.leases import holds_renewed, is_renewed
+from tests.backends.failures.broken_servers import OwnRedis
+
+
+def in_parallel(spawn, users, work):
+    for each in [spawn(work, number) for number in range(users)]:
+        each.result(3 * TEST_TIMEOUT)
+
+
+@contextlib.contextmanager
+def again_and_again(action):
+    """Repeat the action in a thread until the block ends."""
+    over = threading.Event()
+    done = []
+
+    def work():
+        while not over.wait(0.001):
+            action()
+            done.append(True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield done
+    finally:
+        over.set()
+        thread.join(TEST_TIMEOUT)
+
+
+class TestNew(OwnRedis):
+    """New connections."""
+
+    node_timeout = 10
+
+    def test_no_round_trips_before_the_first_request(self, server, client, name):
+        """Without a password and a database number a new connection sends nothing before the first request."""
+        server.restart()  # closes what there is
+        with contextlib.closing(server.client()) as admin:
+            admin.config_resetstat()
+            with client.lock(name):
+                pass
+            asked = {command.partition("_")[2] for command in admin.info("commandstats")}
+            unknown = admin.info("errorstats").get("errorstat_ERR")  # what it was told of before Redis 7.2
+        assert not {command for command in asked if command.startswith(("client", "hello", "select", "ping"))}
+        assert not unknown
+
+
+class TestStale(OwnRedis):
+    """Idle connections that the server has closed."""
+
+    node_timeout = 10
+
+    @pytest.fixture
+    def busy_before(self, client, name, spawn):
+        """Several connections are idle."""
+        together = threading.Barrier(4)
+
+        def use(number):
+            with client.lock(f"{name}:{number}"):
+                together.wait(TEST_TIMEOUT)
+
+        in_parallel(spawn, 4, use)
+        return use
+
+    def test_restart(self, server, busy_before, client, name, spawn):
+        """After a restart of the server the first request on each idle connection works."""
+        server.restart()
+        in_parallel(spawn, 4, busy_before)
+
+    def test_client_kill(self, server, busy_before, client, name, spawn):
+        """After CLIENT KILL the first request on each idle connection works."""
+        with server.client() as admin:
+            admin.client_kill_filter(_type="normal", skipme=True)
+            in_parallel(spawn, 4, busy_before)
+
+    @pytest.mark.parametrize("method", ["acquire", "extend", "release", "locked", "owned"])
+    def test_each_method(self, server, client, name, method):
+        """Each method works as the first request on a closed connection."""
+        lock = client.lock(name)
+        if method != "acquire":
+            lock.acquire()
+        with server.client() as admin:
+            admin.client_kill_filter(_type="normal", skipme=True)
+        getattr(lock, method)()
+        assert (method == "release") is (lock.token is None)
+
+    def test_listing(self, server, client, name):
+        """Listing works as the first request on a closed connection."""
+        with client.lock(name):
+            for ask in (client.held, lambda: [client.describe(name)]):
+                with server.client() as admin:
+                    admin.client_kill_filter(_type="normal", skipme=True)
+                assert [row.name for row in ask()] == [name]
+
+    def test_renewal(self, server, new_client, name):
+        """A renewal works as the first request on a closed connection."""
+        lock = new_client().lock(name, ttl=self.renewable)
+
+        def renewed():
+            with server.client() as admin:
+                return admin.client_kill_filter(_type="normal", skipme=True) and is_renewed(lock)
+
+        for _ in range(2):
+            assert holds_renewed(lambda: (lock.token and not lock.lost) or lock.acquire(timeout=TEST_TIMEOUT), renewed)
+
+    def test_while_waiting(self, server, client, other, name, spawn):
+        """A waiter whose connection is closed goes on waiting and is woken."""
+        lock = client.lock(name)
+        lock.acquire()
+        waiting = spawn(other.lock(name).acquire, True, TEST_TIMEOUT)
+        until_someone_waits(client, name)
+        with server.client() as admin:
+            assert eventually(lambda: admin.client_kill_filter(_type="normal", skipme=True))
+            assert eventually(lambda: any(each["cmd"] == "blpop" for each in admin.client_list()))
+        lock.release()
+        assert waiting.result(WAKE)
+
+
+class TestForgetsScripts(OwnRedis):
+    """The server has lost its scripts through SCRIPT FLUSH."""
+
+    node_timeout = 10
+
+    @pytest.mark.parametrize("method", ["acquire", "extend", "release", "locked", "owned"])
+    def test_each_method(self, server, client, name, method):
+        """Each method sends its script again if the server has lost it."""
+        lock = client.lock(name)
+        if method != "acquire":
+            lock.acquire()
+        with server.client() as admin:
+            admin.script_flush()
+            getattr(lock, method)()
+            assert (method == "release") is (lock.token is None)
+            assert admin.info("stats")["total_error_replies"] > 0  # NOSCRIPT
+
+    def test_inspection(self, server, client, name):
+        """Inspection sends its scripts again if the server has lost them."""
+        with server.client() as admin:
+            client.lock(name).acquire()
+            admin.script_flush()
+            assert [row.name for row in client.held()] == [name]
+            admin.script_flush()
+            assert client.force_release(name)
+
+    def test_under_load(self, server, client, name, spawn):
+        """Repeated SCRIPT FLUSH under load, with waiters, causes no error."""
+        counter = Counter()
+
+        def work(number):
+            for _ in range(10):
+                with client.lock(name) as lock:
+                    counter.visit()
+                    lock.extend()
+
+        rounds = 0
+        with server.client() as admin, again_and_again(admin.script_flush) as flushed:
+            while len(flushed) <= 10:
+                in_parallel(spawn, 6, work)
+                rounds += 1
+        assert (counter.visits, counter.most) == (60 * rounds, 1)
+
+
+class TestLostReply(OwnRedis):
+    """The server has performed a request, and the connection breaks before the reply."""
+
+    node_timeout = 10
+
+    @pytest.fixture
+    def url(self, proxy):
+        return proxy.url
+
+    def test_acquire(self, proxy, client, other, name):
+        """The lock is held by this handle."""
+        lock = client.lock(name)
+        lock.locked()
+        lost = proxy.lose_next_reply(name.encode())
+        assert lock.acquire(False)
+        assert lost.is_set()
+        assert lock.owned()
+        lock.release()
+        assert other.lock(name).acquire(False)
+
+    def test_release(self, proxy, client, other, name):
+        """The lock is free, and release() raises no error."""
+        with client.lock(name):
+            lost = proxy.lose_next_reply(name.encode())
+        assert lost.is_set()
+        assert other.lock(name).acquire(False)
+
+    def test_release_when_another_has_it_by_then(self, proxy, client, other, name):
+        """The repeated release does not release the next holder's lock."""
+        lock, following = client.lock(name), other.lock(name)
+        lock.acquire()
+        lost = proxy.lose_next_reply(name.encode())
+        lock.release()
+        assert lost.is_set()
+        with following:
+            following.check()
+
+    def test_extend(self, proxy, client, name):
+        """The lease is extended."""
+        with client.lock(name, ttl=10, auto_renew=False) as lock:
+            lost = proxy.lose_next_reply(name.encode())
+            assert lock.extend(20) > 10
+            assert lost.is_set()
+
+    def test_wake_up(self, proxy, redis_server, client, name, spawn):
+        """After a lost wake-up the waiter still gets the lock."""
+        with contextlib.closing(RedisBackend(redis_server.url, node_timeout=10)) as elsewhere:
+            lock = elsewhere.lock(name)
+            lock.acquire()
+            lost = proxy.lose_next_reply(b"BLPOP")
+            second = client.lock(name)
+            waiting = spawn(second.acquire, True, TEST_TIMEOUT)
+            assert eventually(lambda: (held := elsewhere.describe(name)) and held.waiters)
+            lock.release()
+            assert waiting.result(TEST_TIMEOUT)
+            assert lost.is_set()
+            assert second.owned()

@@ -1,0 +1,383 @@
+"""A Redis that does not serve, or has a foreign value: a clear error in bounded time, and no grant."""
+
+import contextlib
+import socket
+import threading
+import time
+
+import pytest
+from redis.exceptions import ResponseError
+
+from django_redlock.errors import LockError, LockUnavailable
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from django_redlock.testing.conformance.harness.fixtures import eventually, until_someone_waits
+from tests.backends.failures.broken_servers import SOON, OwnRedis, is_free, served
+
+
+@contextlib.contextmanager
+def unavailable(match=None):
+    """Expect LockUnavailable, within bounded time and with its cause."""
+    start = time.monotonic()
+    with pytest.raises(LockUnavailable, match=match) as caught:
+        yield caught
+    assert time.monotonic() - start < SOON
+    assert caught.value.__cause__ is not None
+    assert caught.value.__cause__ in caught.value.errors.values()
+    assert isinstance(caught.value, ConnectionError)
+
+
+class TestDown(OwnRedis):
+    """The server is down."""
+
+    node_timeout = 5
+
+    def test_from_the_beginning(self, server, client, name):
+        """With the server down every operation raises LockUnavailable, even with an unlimited timeout."""
+        server.stop()
+        lock = client.lock(name)
+        for ask in (
+            lock.acquire,
+            lambda: lock.acquire(False),
+            lambda: lock.acquire(timeout=60),
+            lock.locked,
+            lock.owned,
+        ):
+            with unavailable("Error 111"):
+                ask()
+        with unavailable("Error 111"), lock:
+            raise AssertionError("the block was entered")
+        for ask in (client.held, lambda: client.describe(name), lambda: client.force_release(name)):
+            with unavailable():
+                ask()
+        assert [row["ok"] for row in client.health()] == [False]
+        assert lock.token is None
+
+    def test_list(self, server, client):
+        """The error of held() names the pattern that was asked for."""
+        server.kill()
+        with pytest.raises(LockUnavailable) as caught:
+            client.held("stock:*")
+        assert caught.value.name == "stock:*"
+
+    def test_comes_back(self, server, client, name):
+        """The same handle works when the server is up again."""
+        server.stop()
+        lock = client.lock(name)
+        with unavailable():
+            lock.acquire()
+        server.start()
+        with lock:
+            lock.check()
+
+    def test_while_held(self, server, client, name):
+        """With the server down extend() and release() raise LockUnavailable, and the lease stays valid until
+        its end.
+        """
+        lock = client.lock(name)
+        lock.acquire()
+        server.kill()
+        with unavailable():
+            lock.extend()
+        lock.check()
+        assert lock.remaining > 20
+        with unavailable():
+            lock.release()
+        assert lock.token is None
+
+    def test_at_the_end_of_a_block(self, server, client, name, caplog):
+        """A block whose release fails under a valid lease ends without an error, and a warning is logged."""
+        with client.lock(name):
+            server.kill()
+        assert name in caplog.text
+
+    def test_body_fails_as_well(self, server, client, name):
+        """The error of the block's body is raised, not that of the release."""
+        with pytest.raises(ZeroDivisionError), client.lock(name):  # noqa: PT012
+            server.kill()
+            1 / 0  # noqa: B018
+
+
+class TestCutOff(OwnRedis):
+    """The server runs, and is not reachable for a while."""
+
+    @pytest.fixture
+    def url(self, proxy):
+        return proxy.url
+
+    def test_freed_when_it_is_back(self, proxy, client, other, name):
+        """A release that failed is repeated in the background as soon as the server is reachable."""
+        lock = client.lock(name)
+        assert is_free(lock)
+        proxy.refuse()
+        proxy.cut()
+        with unavailable():
+            lock.release()
+        proxy.restore()
+        assert is_free(other.lock(name))
+
+    @pytest.mark.parametrize("connected", [False, True], ids=["new-connection", "old-connection"])
+    def test_grant_without_a_reply_is_released(self, proxy, client, other, name, connected):
+        """A grant whose reply comes too late or never is released."""
+        if connected:
+            served(client.lock(name).locked)
+        proxy.hold("replies")
+        with unavailable():
+            client.lock(name).acquire()
+        proxy.restore()
+        assert is_free(other.lock(name)), "a lock that nobody owns"
+
+    @pytest.mark.parametrize("connected", [False, True], ids=["new-connection", "old-connection"])
+    def test_answers_byte_by_byte(self, proxy, client, other, name, connected):
+        """A reply that arrives byte by byte counts as missing when the time is up."""
+        if connected:
+            served(client.lock(name).locked)
+        proxy.drip(0.5)  # 2 s for the shortest reply
+        lock = client.lock(name)
+        for ask in (lock.acquire, lock.locked, client.held):
+            with unavailable("no reply in time"):
+                ask()
+        assert [row["ok"] for row in client.health()] == [False]
+        proxy.restore()
+        assert is_free(other.lock(name)), "a lock that nobody owns"
+
+    def test_each_reply_has_its_node_timeout(self, proxy, new_client, name):
+        """Each reply on a new connection has its own node timeout."""
+        client = new_client(node_timeout=6)
+        proxy.delay(1.6)
+        with client.lock(name, ttl=30) as lock:
+            assert lock.remaining > 10
+
+    def test_lost_reply_on_a_new_connection(self, proxy, client, other, name):
+        """If a new connection breaks before the reply, the lock is either held or free."""
+        lost = proxy.lose_next_reply(name.encode())
+        lock = client.lock(name)
+
+        def asked():
+            with contextlib.suppress(LockUnavailable):
+                lock.acquire(False)
+            return lost.wait(1)  # not yet, if the machine was too busy to connect in time
+
+        assert eventually(asked, SOON)
+        if lock.token is None:
+            assert is_free(other.lock(name)), "a lock that nobody owns"
+        else:
+            assert served(lock.owned)
+
+
+class TestHung(OwnRedis):
+    """The server hangs with its connections open."""
+
+    @pytest.fixture(autouse=True)
+    def runs_on(self, server):
+        yield
+        server.resume()
+
+    @pytest.mark.parametrize("connected", [False, True], ids=["new-connection", "old-connection"])
+    def test_acquire(self, server, client, other, name, connected):
+        """acquire() raises LockUnavailable after the node timeout, and a late grant is released."""
+        if connected:
+            served(client.lock(name).locked)
+        server.pause()
+        with unavailable():
+            client.lock(name).acquire()
+        server.resume()
+        assert is_free(other.lock(name)), "a lock that nobody owns"
+
+    def test_while_waiting(self, server, client, other, name, spawn):
+        """A waiter at a hung server gets LockUnavailable after the end of the holder's lease."""
+        served(other.lock(name).locked)
+        assert is_free(client.lock(name, ttl=4, auto_renew=False))
+        waiting = spawn(other.lock(name).acquire)
+        served(until_someone_waits, client, name)
+        server.pause()
+        with unavailable():
+            waiting.result(TEST_TIMEOUT)
+        server.resume()
+        assert is_free(client.lock(name)), "a lock that nobody owns"
+
+    def test_while_held(self, server, new_client, name):
+        """A lease that can't be renewed is lost at its end, and on_lost is called."""
+        told = threading.Event()
+        lock = new_client().lock(name, ttl=0.6, on_lost=lambda _: told.set())
+        assert is_free(lock)
+        server.pause()
+        assert told.wait(SOON)
+        assert lock.lost
+
+    def test_for_a_moment(self, server, new_client, other, name):
+        """A server that hangs for less than the lease does not cost the holder its lock."""
+        lock = new_client().lock(name, ttl=6)
+        assert is_free(lock)
+        start = time.monotonic()
+        server.pause()
+        while time.monotonic() < start + 2.6:  # the first renewal, after 2 s, is in vain
+            with unavailable():
+                other.lock(name).acquire()
+        server.resume()
+        assert eventually(lambda: time.monotonic() > start + 6 or lock.lost)
+        assert lock.lost is False
+        assert not served(other.lock(name).acquire, False)
+
+
+class TestUnwilling(OwnRedis):
+    """The server replies, and grants no locks."""
+
+    node_timeout = 5
+
+    def test_read_only(self, server, client, name):
+        """A read-only replica raises LockUnavailable, and grants after its promotion."""
+        with server.client() as admin:
+            admin.replicaof("127.0.0.1", 1)
+            with unavailable("read.?only"):
+                client.lock(name).acquire()
+            admin.replicaof("NO", "ONE")
+        assert client.lock(name).acquire()
+
+    def test_out_of_memory(self, server, client, other, name):
+        """A server out of memory grants nothing and says why; held locks can be extended and released."""
+        held = client.lock(name)
+        held.acquire()
+        with server.client() as admin:
+            admin.config_set("maxmemory", 1)
+        with unavailable("memory"):
+            other.lock(name + "another").acquire()
+        held.extend()
+        held.release()
+        assert not held.locked()
+
+    def test_busy(self, server, client, name):
+        """A server that runs a long script raises LockUnavailable."""
+        client.lock(name).locked()
+        busy = socket.create_connection(("127.0.0.1", server.port))
+        with busy, server.client() as admin:
+            admin.config_set(
+                "busy-reply-threshold" if "7" in admin.info()["redis_version"][:1] else "lua-time-limit", 1
+            )
+            loop = b"while true do end"
+            busy.sendall(b"*3\r\n$4\r\nEVAL\r\n$%d\r\n%b\r\n$1\r\n0\r\n" % (len(loop), loop))
+            with unavailable():
+                client.lock(name).acquire()
+            assert eventually(lambda: kill_script(admin) or answers(admin))
+            assert eventually(lambda: answers(admin))
+        assert client.lock(name).acquire(timeout=SOON)
+
+    @pytest.mark.parametrize("command", ["rpush", "sadd"])
+    def test_wrong_type(self, server, client, name, command):
+        """A key of another type raises a LockError that is not LockUnavailable, and stays."""
+        with server.client() as admin:
+            key = f"redlock:{{{name}}}"
+            admin.execute_command(command, key, "theirs")
+            before = admin.dump(key)
+            with pytest.raises(LockError, match="WRONGTYPE") as caught:
+                client.lock(name).acquire()
+            assert not isinstance(caught.value, LockUnavailable)
+            assert caught.value.__cause__ is not None
+            assert admin.dump(key) == before
+
+
+def kill_script(admin):
+    with contextlib.suppress(ResponseError):
+        return admin.script_kill()
+    return False
+
+
+def answers(admin):
+    with contextlib.suppress(ResponseError):
+        return admin.ping()
+    return False
+
+
+class WithPassword(OwnRedis):
+    """A server that requires a password."""
+
+    node_timeout = 5
+    login = ""
+
+    @pytest.fixture
+    def server(self, own_redis):
+        return own_redis("--requirepass", "open sesame")
+
+    @pytest.fixture
+    def url(self, server):
+        return server.url.replace("://", f"://{self.login}")
+
+
+class TestWithoutPassword(WithPassword):
+    def test_acquire(self, client, name):
+        """Without a password acquire() raises LockUnavailable with the reply of Redis."""
+        with unavailable("password"):
+            client.lock(name).acquire()
+
+
+class TestWrongPassword(WithPassword):
+    login = "somebody:mellon@"
+
+    def test_acquire(self, client, name):
+        """With a wrong password acquire() raises LockUnavailable without showing the password."""
+        with unavailable("invalid username-password") as caught:
+            client.lock(name).acquire()
+        assert "mellon" not in str(caught.value)
+
+
+class TestRightPassword(WithPassword):
+    login = ":open%20sesame@"
+
+    def test_acquire(self, client, name):
+        """With the password in the URL acquire() succeeds."""
+        with client.lock(name) as lock:
+            lock.check()
+
+
+def answering(text):
+    """A server that is not Redis: it sends a text to each client, and closes the connection."""
+
+    def serve(listener):
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection, contextlib.suppress(OSError):
+                    connection.sendall(text)
+                    connection.shutdown(socket.SHUT_WR)
+                    while connection.recv(4096):
+                        pass
+
+    @contextlib.contextmanager
+    def running():
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            thread = threading.Thread(target=serve, args=[listener])
+            thread.start()
+            yield listener.getsockname()[1]
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(TEST_TIMEOUT)
+
+    return running()
+
+
+class TestNoRedis(OwnRedis):
+    """Another program listens at the address."""
+
+    @pytest.fixture(params=[b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"\0\1\2\3", b"+OK"], ids=repr)
+    def url(self, request):
+        with answering(request.param) as port:
+            yield f"redis://127.0.0.1:{port}/0"
+
+    def test_acquire(self, client, name):
+        """Any reply that is not Redis' raises LockUnavailable."""
+        with unavailable():
+            client.lock(name).acquire()
+
+
+class TestNobodyKnows(OwnRedis):
+    """No server that could name the current master or slot is reachable."""
+
+    @pytest.fixture(params=["redis+cluster://127.0.0.1:1,127.0.0.1:2", "redis+sentinel://127.0.0.1:1/locks/0"])
+    def url(self, request):
+        return request.param
+
+    def test_every_operation(self, client, name):
+        """Every operation raises LockUnavailable."""
+        lock = client.lock(name)
+        for ask in (lambda: lock.acquire(False), lock.locked, client.held, lambda: client.force_release(name)):
+            with unavailable():
+                ask()
+        assert [row["ok"] for row in client.health()] == [False]

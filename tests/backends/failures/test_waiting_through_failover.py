@@ -1,0 +1,343 @@
+"""Waiters during failovers, moves of slots and restarts of nodes: they are woken or try again in time."""
+
+import contextlib
+import itertools
+import threading
+import time
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.backends.replica import ReplicaBackend
+from django_redlock.client.discovery import Redirection
+from django_redlock.core.algorithms import retries
+from django_redlock.core.keys import hash_tag
+from django_redlock.core.primitives import base
+from django_redlock.errors import LockError, LockUnavailable
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT, AsyncClient, SyncClient
+from django_redlock.testing.conformance.harness.fixtures import eventually, until_someone_waits
+
+WAKE = 10  # seconds: less than the time after which a waiter without a wake-up tries again, see `rare_polls`
+FAILOVER = 3 * TEST_TIMEOUT  # seconds: a Sentinel that was stopped for two does nothing for thirty
+
+
+@pytest.fixture(params=[SyncClient, AsyncClient], ids=["sync", "async"])
+def new_client(request):
+    """`new_client(kind, location, **options)`: a client, blocking or asyncio."""
+    with contextlib.ExitStack() as ends:
+
+        def make(kind, location, **options):
+            # A waiter also tries again when the lease that it knows has ended: with rare polls not before the poll.
+            ttl = 30 if "rare_polls" in request.fixturenames else 10
+            client = request.param(kind(location, **{"node_timeout": 3, "ttl": ttl, **options}))
+            ends.callback(client.close)
+            return client
+
+        yield make
+
+
+@pytest.fixture
+def rare_polls(monkeypatch):
+    """Waiters are woken, or wait longer than the test does."""
+    monkeypatch.setattr(base, "MAX_BLOCK", 1.5 * WAKE)
+
+
+@pytest.fixture
+def spawn():
+    """`spawn(function, *args)`: call it in a thread, and return a function that waits for its result."""
+    threads = []
+
+    def run(function, *args):
+        outcome = []
+
+        def work():
+            try:
+                outcome.append(function(*args))
+            except Exception as error:  # noqa: BLE001  (returned to the caller)
+                outcome.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        threads.append(thread)
+
+        def result(timeout=FAILOVER):
+            thread.join(timeout)
+            assert outcome, "it still waits"
+            if isinstance(outcome[0], Exception):
+                raise outcome[0]
+            return outcome[0]
+
+        return result
+
+    yield run
+    for thread in threads:
+        thread.join(FAILOVER)
+
+
+class TestSentinel:
+    """The master changes while a client waits."""
+
+    @pytest.fixture
+    def group(self, sentinel, monkeypatch):
+        monkeypatch.setattr(retries, "FAILOVER_SECONDS", FAILOVER)
+        yield sentinel
+        sentinel.heal()
+
+    @pytest.fixture
+    def users(self, group, new_client):
+        return [new_client(RedisBackend, group.url) for _ in range(2)]
+
+    @pytest.mark.parametrize("way", ["ordered", "killed"])
+    def test_failover(self, group, users, unique, spawn, way):
+        """A waiter goes on waiting on the new master and gets the lock there."""
+        one, other = users
+        holder = one.lock(unique, ttl=5, auto_renew=False)
+        assert holder.acquire()
+        waiting = spawn(other.lock(unique).acquire, True, FAILOVER)
+        until_someone_waits(one, unique)
+        former = group.master
+        if way == "killed":
+            former.kill()
+            group.wait_for_new_master(former)
+        else:
+            group.failover()
+        assert waiting()  # when it is released, or the lease that the new master knows has ended
+
+    def test_failover_with_quarantine(self, group, new_client, unique, spawn):
+        """With ReplicaBackend a waiter survives the failover and the quarantine of the new primary."""
+        options = {"ttl": 2, "max_ttl": 2, "lag": 4, "key_prefix": unique}
+        one, other = (new_client(ReplicaBackend, group.url, **options) for _ in range(2))
+        assert list(one.backend.arm().values()) == ["armed"]
+        assert one.lock(unique, auto_renew=False).acquire()
+        waiting = spawn(other.lock(unique).acquire)
+        until_someone_waits(one, unique)
+        former = group.master
+        former.kill()
+        group.wait_for_new_master(former)
+        assert waiting()
+
+    def test_deadline(self, group, users, unique, spawn):
+        """Without a master, a waiter gives up at its deadline with LockUnavailable."""
+        one, other = users
+        assert one.lock(unique, auto_renew=False).acquire()
+        began = time.monotonic()
+        waiting = spawn(other.lock(unique).acquire, True, 5)
+        until_someone_waits(one, unique)
+        for server in group.servers:
+            server.kill()
+        with pytest.raises(LockUnavailable):
+            waiting()
+        assert time.monotonic() - began >= 4.9
+
+    def test_first_attempt_without_a_master(self, group, users, unique):
+        """Without a master, a first attempt raises LockUnavailable at once."""
+        for server in group.servers:
+            server.kill()
+        with pytest.raises(LockUnavailable):
+            users[0].lock(unique).acquire(timeout=TEST_TIMEOUT)
+
+
+class TestCluster:
+    """The slot of a lock moves to another node while a client waits."""
+
+    @pytest.fixture
+    def cluster(self, cluster):
+        yield cluster
+        cluster.heal()
+
+    @pytest.fixture
+    def users(self, cluster, new_client):
+        return [new_client(RedisBackend, cluster.url) for _ in range(2)]
+
+    @pytest.fixture
+    def held(self, cluster, users, unique, spawn):
+        """A held lock, a waiter, the lock's key, and a node to which its slot can move."""
+        one, other = users
+        holder, key = one.lock(unique), f"redlock:{{{unique}}}"
+        assert holder.acquire()
+        waiting = spawn(other.lock(unique).acquire, True, FAILOVER)
+        until_someone_waits(one, unique)
+        owner = cluster.owner(key)
+        return holder, waiting, key, next(node for node in cluster.nodes if node is not owner)
+
+    @pytest.mark.usefixtures("rare_polls")
+    def test_slot_moves(self, cluster, held):
+        """A waiter follows a moved slot and is woken by the release."""
+        holder, waiting, key, to = held
+        cluster.move_slot(key, to)
+        holder.release()
+        assert waiting(WAKE)
+
+    @pytest.mark.usefixtures("rare_polls")
+    def test_everything_follows(self, cluster, held, users, unique):
+        """After a move of the slot all operations, of old and new clients, reach the new node."""
+        holder, waiting, key, to = held
+        cluster.move_slot(key, to)
+        assert holder.owned()
+        assert holder.extend() > 0
+        assert users[1].describe(unique).waiters
+        holder.release()
+        assert waiting(WAKE)
+        assert users[0].force_release(unique)
+        assert users[1].lock(unique).acquire(timeout=WAKE)
+
+    def test_while_the_keys_migrate(self, cluster, held):
+        """A waiter goes on waiting while the keys migrate."""
+        holder, waiting, key, to = held
+        with cluster.migrating(key, to):
+            cluster.move_keys(key, to)
+            with contextlib.suppress(LockUnavailable):  # it is freed as soon as that is possible
+                holder.release()
+        cluster.move_slot(key, to)
+        assert waiting()
+
+
+class TestSeveralSlots(TestCluster):
+    """A client waits for a multilock with names on all three nodes."""
+
+    @pytest.fixture
+    def names(self, cluster, unique):
+        """A name on each node, in the order in which their slots are acquired."""
+        names = (f"{unique}:{number}" for number in itertools.count())
+        found = {}
+        while len(found) < len(cluster.nodes):
+            name = next(names)
+            found.setdefault(cluster.owner(_key(name)), name)
+        return sorted(found.values(), key=lambda name: hash_tag(_key(name).encode()))
+
+    @pytest.fixture
+    def held(self, cluster, users, names, spawn):
+        """A held multilock, a waiter, a key, and a node to which its slot can move."""
+        one, other = users
+        holder = one.multilock(names)
+        assert holder.acquire()
+        waiting = spawn(other.multilock(names).acquire, True, FAILOVER)
+        until_someone_waits(one, names[0])
+        owner = cluster.owner(_key(names[0]))
+        return holder, waiting, _key(names[0]), next(node for node in cluster.nodes if node is not owner)
+
+    @pytest.mark.usefixtures("rare_polls")
+    def test_everything_follows(self, cluster, held, names):
+        """After a move of a slot all operations on a multilock reach the new node."""
+        holder, waiting, key, to = held
+        cluster.move_slot(key, to)
+        assert holder.owned()
+        assert holder.extend() > 0
+        holder.release()
+        assert waiting(WAKE)
+
+    @pytest.mark.parametrize("victim", range(3))
+    def test_a_master_is_gone(self, cluster, held, names, victim):
+        """A waiter for a multilock gets it when a master that was gone is back."""
+        holder, waiting, *_ = held
+        cluster.owner(_key(names[victim])).kill()
+        with contextlib.suppress(LockError):  # what it had there is forgotten
+            holder.release()
+        cluster.heal()
+        assert waiting()
+
+
+class TestHalfMoved:
+    """A slot migrates, and some keys of a lock are on neither node: the node replies TRYAGAIN."""
+
+    @pytest.fixture
+    def cluster(self, cluster):
+        yield cluster
+        cluster.heal()
+
+    @pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
+    def test_half_moved(self, cluster, new_client, unique, spawn, several):
+        """A caller with time to wait acquires when the slot has moved, and one without gets LockUnavailable."""
+        client, key = new_client(RedisBackend, cluster.url), _key(unique)
+        make = (lambda: client.multilock([unique, unique + "}"])) if several else (lambda: client.lock(unique))
+        to = next(node for node in cluster.nodes if node is not cluster.owner(key))
+        with cluster.migrating(key, to):
+            with pytest.raises(LockUnavailable, match=r"TRYAGAIN|[Mm]ultiple keys"):
+                make().acquire(False)
+            before = _times_tryagain(to)
+            waiting = spawn(make().acquire, True, FAILOVER)
+            assert eventually(lambda: _times_tryagain(to) > before + 1)
+        assert waiting()
+
+
+def _key(name):
+    return f"redlock:{{{name}}}"
+
+
+def _times_tryagain(node):
+    with node.client() as client:
+        return client.info("errorstats").get("errorstat_TRYAGAIN", {}).get("count", 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "move"),
+    [
+        ("MOVED 3999 127.0.0.1:6381", Redirection(False, 3999, "127.0.0.1", 6381)),
+        ("ASK 3999 ::1:6381", Redirection(True, 3999, "::1", 6381)),
+        ("3999 127.0.0.1:6381", None),
+        ("ERR 3999 127.0.0.1:6381", None),
+    ],
+)
+def test_redirections(text, move):
+    """A redirection is read from the error text of old versions of redis-py."""
+    assert Redirection.read(Exception(text)) == move
+
+
+class TestQuorum:
+    """Nodes fail and come back while a client waits."""
+
+    @pytest.fixture
+    def servers(self, own_redis):
+        return [own_redis() for _ in range(3)]
+
+    @pytest.fixture
+    def users(self, servers, new_client):
+        urls = [server.url for server in servers]
+        return [new_client(RedlockBackend, urls, quarantine=False) for _ in range(2)]
+
+    @pytest.fixture
+    def held(self, users, unique, spawn):
+        """A held lock and a waiter."""
+        one, other = users
+        holder = one.lock(unique)
+        assert holder.acquire()
+        waiting = spawn(other.lock(unique).acquire, True, FAILOVER)
+        until_someone_waits(one, unique)
+        return holder, waiting
+
+    @pytest.mark.usefixtures("rare_polls")
+    def test_woken(self, held):
+        """A waiter is woken by the release."""
+        holder, waiting = held
+        holder.release()
+        assert waiting(WAKE)
+
+    @pytest.mark.parametrize("victim", range(3))
+    @pytest.mark.parametrize("way", ["kill", "pause"])
+    def test_a_node_is_gone(self, servers, held, victim, way):
+        """Whichever node is gone when the lock is released, the waiter gets it."""
+        holder, waiting = held
+        getattr(servers[victim], way)()
+        holder.release()
+        assert waiting()
+        if way == "pause":
+            servers[victim].resume()
+
+    def test_deadline(self, servers, held, users, unique, spawn):
+        """With a node that hangs a waiter gives up at its deadline, without the lock."""
+        servers[0].pause()
+        began = time.monotonic()
+        waiting = spawn(users[0].lock(unique).acquire, True, 1)
+        assert waiting() is False
+        assert time.monotonic() - began >= 1
+        servers[0].resume()
+        held[0].release()
+        assert held[1]()
+
+    def test_no_majority(self, servers, held):
+        """Without a majority a waiter gets LockUnavailable."""
+        for server in servers[:2]:
+            server.kill()
+        with pytest.raises(LockUnavailable):
+            held[1]()

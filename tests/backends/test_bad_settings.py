@@ -1,0 +1,52 @@
+"""Invalid settings raise ``ValueError`` when the backend is created."""
+
+import functools
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+
+LOCATIONS = [
+    "",
+    "127.0.0.1:6379",
+    "http://there",
+    "redis+sentinel://h:26379",
+    "redis+cluster://",
+    "redis+cluster://h:7000?socket_keepalive=yes",
+    "redis+cluster://h:7000/?ssl=true",
+    "redis+cluster://user:secret@h:7000/0?password=secret",
+    "redis+cluster://h:7000/3",
+    "redis://h:port",
+    "redis://h/0?socket_timeuot=5",
+    "redis://h/0?socket_timeuot=5&max_connections=2",
+    "redis://user:secret@h?protocol=4",
+    "rediss://user:secret@h?ssl_cert_reqs=some",
+    None,
+    17,
+]
+LOCATIONS += [["redis://a", "redis://b"], "redis://user:secret@h:port/0", "rediss+sentinel://user:secret@h/x"]
+LOCATIONS += ["user:secret@h:6379", "redis://h:port/0?password=secret&db=1", ["redis://user:secret@h"]]
+
+
+@pytest.mark.parametrize("location", LOCATIONS, ids=repr)
+def test_invalid_location(location):
+    """An invalid LOCATION raises ValueError at construction, without its password."""
+    with pytest.raises(ValueError, match="LOCATION") as caught:
+        RedisBackend(location)
+    assert "secret" not in str(caught.value)
+
+
+def test_one_url_for_several_nodes():
+    """The error about a single URL for several nodes does not show its password."""
+    with pytest.raises(ValueError, match="must be a list of URLs, one for each node, not 'redis://…@h'"):
+        RedlockBackend("redis://user:secret@h")
+
+
+@pytest.mark.parametrize("option", ["ttl", "max_ttl", "node_timeout"])
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf")])
+def test_invalid_times(option, value):
+    """Times of the backend must be positive and finite."""
+    make = functools.partial(RedisBackend, "redis://127.0.0.1:1/0", **{option: value})
+    with pytest.raises(ValueError, match=option):
+        make()

@@ -1,0 +1,41 @@
+"""A schedule whose runs take longer than its interval."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pytest
+
+from testproject.processes import Child
+from tests.celery.conftest import ROOT
+from tests.support.forked import Forked
+from tests.support.service import poll
+
+
+@pytest.mark.parametrize("kind", ["executed", "running", "running_plain"])
+def test_a_body_longer_than_the_interval(tasks, start_worker, records, seen, kind):
+    """With a body longer than the interval beat logs no error and runs don't overlap; without the decorator they do."""
+    queue, log = f"q-{seen.name}", records / f"{seen.name}.log"
+    tick = {"task": getattr(tasks, kind).name, "schedule": 1.0, "args": [seen.name, 3], "options": {"queue": queue}}
+    command = [sys.executable, "-m", "celery", "-A", "tests.celery.app", "beat", "-l", "INFO", "--pidfile="]
+    beat = Child(
+        [*command, "-s", str(records / seen.name)],
+        output=log,
+        env={
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "TESTPROJECT_REDIS": os.environ["CELERY_LOCKS"],
+            "CELERY_CONF": json.dumps({"beat_schedule": {"tick": tick}}),
+        },
+        start=Forked,
+    )
+    try:
+        with start_worker("prefork", queue) as worker:
+            seen.wait("end", 2, timeout=60)
+            if kind == "running_plain":  # the first two follow each other if beat is late
+                poll(seen.overlap, timeout=60, what="an overlap")
+            assert "Traceback" not in beat.log(100_000) + worker.log(100_000)
+    finally:
+        beat.kill()
+    assert bool(seen.overlap()) == (kind == "running_plain")

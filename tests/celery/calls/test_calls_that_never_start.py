@@ -1,0 +1,104 @@
+"""A call that has ended or was replaced never starts, so it does not wait for its lock."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.backends.locmem.task_store import MemoryStore
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.replica import ReplicaBackend
+from django_redlock.core.flow.drivers import drive
+from django_redlock.core.flow.requests import Block, BlockThenEval
+from django_redlock.core.values import Lease, new_token
+from django_redlock.single_instance.body import BODY
+from tests.single_instance.player import Player
+
+WAIT = 60.0  # seconds; a call that waits in vain does so until the test fails
+LISTED_MS = 10_000
+
+
+@pytest.fixture(params=["memory", "redis", "replica"])
+def store(request):
+    if request.param == "memory":
+        return MemoryStore(LocMemBackend("in-vain"))
+    url = request.getfixturevalue("redis_server").unix_url
+    if request.param == "redis":
+        return RedisBackend(url, node_timeout=5)
+    return ReplicaBackend(url, node_timeout=5, min_replicas=0, quarantine=False)
+
+
+def wait(player, task, when_it_waits):
+    """Return the state for which the call is refused. Call `when_it_waits` before it begins to wait, once."""
+    claim = player.claim(task, 1)._replace(token=new_token(), payload=player.ticket(task, f"{task}-1"))
+    waits = []
+
+    def perform(request):
+        if isinstance(request, Block | BlockThenEval):
+            waits.append(request)
+            assert len(waits) == 1, "it waits again"
+            when_it_waits()
+        return player.store.perform(request)
+
+    outcome = drive(player.store.algorithm.acquire(BODY, claim, player.store.clock() + WAIT), perform)
+    assert not isinstance(outcome, Lease)
+    assert outcome.remaining == 0
+    return player.outcome(outcome), len(waits)
+
+
+def end(player, task):
+    assert player.play("end", task, "1") == 1
+
+
+@pytest.mark.parametrize("state", ["ended", "replaced"])
+def test_an_ended_or_replaced_call_does_not_wait(store, state):
+    """A call that has ended or was replaced before is refused at once."""
+    player = Player(store, "until_and_while_executing")
+    player.play("submit", "a", "1")
+    if state == "ended":
+        player.play("start", "a", "1")
+        end(player, "a")
+    else:
+        player.play("submit", "b", "1", replace=True)
+    assert wait(player, "a", lambda: None) == (state, 0)
+
+
+def test_a_call_that_is_replaced_while_it_waits(store):
+    """A call that is replaced while it waits is refused when it is woken."""
+    player = Player(store, "until_and_while_executing")
+    player.play("submit", "a", "1")
+    player.play("start", "a", "1")
+    player.play("submit", "b", "1")
+
+    def replace():
+        assert player.play("submit", "c", "1", replace=True) == "granted"
+        end(player, "a")
+
+    assert wait(player, "b", replace) == ("replaced", 1)
+    assert player.play("start", "c", "1") == "granted"
+
+
+def test_a_second_copy_waits_for_the_end_of_the_first(store):
+    """A message that is delivered twice, and waits for its own body, is refused when the body has ended."""
+    player = Player(store, "while_executing")
+    player.play("start", "a", "1")
+    assert wait(player, "a", lambda: end(player, "a")) == ("ended", 1)
+
+
+@pytest.mark.parametrize("listed_ms", [-LISTED_MS, -1], ids=["again", "last"])
+def test_the_wake_up_goes_to_the_next_waiter(redis_server, listed_ms):
+    """A call that is woken and never starts is no longer listed, and wakes the next waiter."""
+    player = Player(RedisBackend(redis_server.unix_url, node_timeout=5), "while_executing")
+    player.play("start", "a", "1")
+    claims = [
+        player.claim(task, 1)._replace(token=new_token(), payload=player.ticket(task, f"{task}-1")) for task in "ab"
+    ]
+    for claim in claims:
+        player.store.perform(BODY.acquire_request(claim, LISTED_MS))
+    with redis_server.client() as client:
+        end(player, "a")
+        assert client.lpop(player.keys.wake)  # the second copy of the first call
+        player.store.perform(BODY.acquire_request(claims[0].next_attempt(0.0), listed_ms))
+        assert client.llen(player.keys.wake) == 1
+        (waiter,) = client.zrange(player.keys.waiters, 0, -1)
+        assert b'"task_id":"b"' in waiter.replace(b" ", b"")

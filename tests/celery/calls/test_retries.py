@@ -1,0 +1,141 @@
+"""A retry is granted to the owner of the record, and no other call gets in between."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_redlock.errors import LockNotAcquired
+from tests.celery.workers.test_killed_processes import deliver_again
+from tests.support.service import poll
+
+
+@pytest.mark.parametrize("kind", ["retries", "autoretries"])
+def test_no_other_submit_is_granted_between_retries(tasks, workers, seen, free, held, kind):
+    """From submit to the end of the last retry every other submit is a duplicate."""
+    queue = workers("prefork")
+    task = getattr(tasks, kind)
+    call = {"name": seen.name, "seconds": 0.3}
+    result = task.apply_async((), call, queue=queue)
+    others = []
+
+    def last_run():
+        duplicate = task.apply_async((), call, queue=queue).duplicate
+        others.append(duplicate or seen.count("end") >= 3)  # it may have come after the last end
+        return seen.count("start") >= 3
+
+    poll(last_run, timeout=20, what="three runs")
+    assert result.get(timeout=60) == seen.name
+    assert {event["id"] for event in seen.events("start")[:3]} == {result.id}
+    assert all(others)
+    free(f"{kind}:{seen.name}")
+
+
+def test_record_lives_until_the_retry(tasks, workers, seen, held):
+    """Between two runs the record is queued and has the ttl of a queued one."""
+    queue = workers("prefork")
+    result = tasks.retries.apply_async((seen.name,), {"countdown": 300, "failures": 1}, queue=queue)
+    seen.wait("end")
+    name = f"retries:{seen.name}"
+    poll(lambda: held(name).owner.extra["state"] == "queued", timeout=20, what="queued again")
+    assert held(name).remaining > 80_000
+    result.revoke()
+
+
+def test_retry_at_once(tasks, workers, seen, free):
+    """A retry with countdown=0, which may arrive before its first run has ended, runs."""
+    queue = workers("prefork")
+    result = tasks.retries.apply_async((seen.name,), {"countdown": 0, "failures": 5}, queue=queue)
+    assert result.get(timeout=60) == seen.name
+    assert seen.count("start") == 6
+    assert seen.overlap() == []
+    free(f"retries:{seen.name}")
+
+
+def test_retry_while_executing(tasks, workers, seen, free):
+    """while_executing: the lock is free between the runs, and each run acquires it."""
+    result = tasks.retries_running.apply_async((seen.name,), queue=workers("prefork"))
+    assert result.get(timeout=60) == seen.name
+    assert seen.count("start") == 3
+    free(f"retries_running:{seen.name}")
+
+
+def test_retry_with_other_arguments(tasks, workers, records, seen, free, held):
+    """A retry with other arguments is another call: its lock is acquired, and the first one is free."""
+    queue, other = workers("prefork"), f"{seen.name}-other"
+    result = tasks.wanders.apply_async((seen.name, other), queue=queue)
+    seen.wait("start")
+    free(f"wanders:{seen.name}")
+    assert held(f"wanders:{other}").owner.extra["task_id"] == result.id
+    assert tasks.wanders.apply_async((other, other), queue=queue).duplicate
+    (records / f"{other}.go").touch()
+    assert result.get(timeout=60) == other
+    free(f"wanders:{other}")
+
+
+def test_free_after_the_last_retry(tasks, workers, seen, free):
+    """After the last retry has failed the lock is free."""
+    result = tasks.gives_up.apply_async((seen.name,), queue=workers("prefork"))
+    with pytest.raises(ValueError, match=seen.name):
+        result.get(timeout=60)
+    free(f"gives_up:{seen.name}")
+    assert seen.count("start") == 2
+
+
+def test_autoretry_for_lock_not_acquired(tasks, workers, seen, free, go):
+    """autoretry_for LockNotAcquired retries a duplicate until the lock is free."""
+    queue = workers("prefork")
+    first = tasks.patient_running.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+    seen.wait("start")
+    second = tasks.patient_running.apply_async((seen.name,), queue=queue)
+    poll(lambda: second.state == "RETRY", timeout=60, what="a retry")
+    go()
+    assert [first.get(timeout=60), second.get(timeout=60)] == [seen.name] * 2
+    retried = [event for event in seen.events("start") if event["retries"]]
+    assert {event["id"] for event in retried} == {second.id}
+    assert seen.overlap() == []
+    free(f"patient_running:{seen.name}")
+
+
+def test_autoretry_for_lock_not_acquired_ends(tasks, workers, seen, go):
+    """autoretry_for LockNotAcquired fails with that error after the last retry."""
+    queue = workers("prefork")
+    tasks.impatient.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+    seen.wait("start")
+    with pytest.raises(LockNotAcquired):
+        tasks.impatient.apply_async((seen.name,), queue=queue).get(timeout=60)
+    assert seen.count("start") == 1
+
+
+def test_retry_outlives_the_worker_that_sent_it(tasks, start_worker, seen, held, free, broker):
+    """A retry runs even if its worker dies between retry() and the end of the body."""
+    queue, name = f"q-{seen.name}", f"retries_on:{seen.name}"
+    with start_worker("prefork", queue, CELERY_VISIBILITY="1") as first, broker.client() as client:
+
+        def is_received():
+            return any(
+                seen.name in message and '"retries": 1' in message for message in map(str, client.hvals("unacked"))
+            )
+
+        tasks.retries_on.apply_async((seen.name,), {"countdown": 5}, queue=queue)
+        seen.wait("retried")
+        # kombu loses a message if the receiver dies between BRPOP and the entry in this hash.
+        poll(is_received, timeout=20, what="the retry in the first worker")
+        first.kill()
+    deliver_again(tasks.app)
+    poll(lambda: held(name).owner.extra["state"] == "queued", timeout=20, what="the end of its lease")
+    assert tasks.retries_on.apply_async((seen.name,), queue=queue).duplicate
+    with start_worker("prefork", queue, CELERY_VISIBILITY="1"):
+        seen.wait("end")
+        free(name)
+    assert len({event["id"] for event in seen.events("start")}) == 1
+
+
+def test_control_between_two_runs_a_plain_task_is_sent_again(tasks, workers, seen):
+    """Control: without the decorator another call runs before the retry."""
+    queue = workers("prefork")
+    first = tasks.retries_plain.apply_async((seen.name,), {"failures": 1, "countdown": 300}, queue=queue)
+    seen.wait("end")
+    second = tasks.retries_plain.apply_async((seen.name,), {"failures": 0}, queue=queue)
+    second.get(timeout=60)
+    assert [event["id"] for event in seen.events("start")] == [first.id, second.id]
+    first.revoke()

@@ -1,0 +1,203 @@
+"""When the lock store does not serve, no task runs unprotected, unless the task allows it."""
+
+from __future__ import annotations
+
+import pytest
+from celery import chain
+from celery.app.trace import build_tracer
+
+from django_redlock import locks
+from django_redlock.celery.messages import HEADER, Message
+from django_redlock.core.flow.drivers import drive
+from django_redlock.core.flow.requests import EvalScript, Fault
+from django_redlock.errors import LockUnavailable
+from django_redlock.single_instance.body import BODY
+from django_redlock.single_instance.ended_deliveries import new_delivery_id
+from django_redlock.single_instance.transitions import cancel, submit
+from testproject.redis_server import RedisServer
+from tests.support.service import poll
+
+
+@pytest.fixture
+def store(own_redis, settings) -> RedisServer:
+    """A lock store apart from the broker."""
+    server = own_redis()
+    use(settings, server, 5)
+    return server
+
+
+def use(settings, server, node_timeout):
+    redis = {"BACKEND": "django_redlock.backends.redis.RedisBackend", "OPTIONS": {"node_timeout": node_timeout}}
+    settings.REDLOCK = {"default": {**redis, "LOCATION": server.url}}
+
+
+@pytest.fixture
+def worker(start_worker, store, seen):
+    """A worker with that store, given as the name of its queue."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url):
+        yield queue
+
+
+@pytest.mark.parametrize("how", ["kill", "pause"])
+def test_submit_fails_closed(tasks, seen, store, settings, how):
+    """If the store is down or hangs, apply_async() raises LockUnavailable and sends nothing."""
+    use(settings, store, 1)
+    getattr(store, how)()
+    with pytest.raises(LockUnavailable, match=f"executed:{seen.name}"):
+        tasks.executed.apply_async((seen.name,), queue=f"q-{seen.name}")
+    with tasks.app.connection_for_read() as connection:
+        assert connection.default_channel.client.llen(f"q-{seen.name}") == 0
+
+
+def test_submit_runs_unprotected_on_request(tasks, seen, store):
+    """With on_store_error="run" the call is sent while the store is down."""
+    store.kill()
+    result = tasks.open.apply_async((seen.name,), queue=f"q-{seen.name}")
+    assert not result.duplicate
+    with tasks.app.connection_for_read() as connection:
+        assert connection.default_channel.client.llen(f"q-{seen.name}") == 1
+
+
+def test_start_fails_closed(tasks, seen, store, worker):
+    """If the store is down in the worker, the task fails with LockUnavailable and its body does not run."""
+    store.kill()
+    with pytest.raises(LockUnavailable):
+        tasks.running.apply_async((seen.name,), queue=worker).get(timeout=60)
+    assert seen.count("start") == 0
+
+
+@pytest.mark.parametrize("kind", ["patient", "patient_running"])
+def test_autoretry_until_the_store_is_back(tasks, start_worker, seen, store, free, kind):
+    """With autoretry_for LockUnavailable the task is retried until the store is back."""
+    queue = f"q-{seen.name}"
+    result = getattr(tasks, kind).apply_async((seen.name,), queue=queue)
+    store.kill()
+    with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url):
+        poll(lambda: result.state == "RETRY", timeout=30, what="a retry")
+        assert seen.count("start") == 0
+        store.start()
+        assert result.get(timeout=60) == seen.name
+        free(f"{kind}:{seen.name}")
+
+
+def test_retry_while_the_store_is_down(tasks, seen, store, worker, go):
+    """A retry is sent while the store is down, and the worker acquires the lock later."""
+    call = {"failures": 1, "countdown": 10, "seconds": tasks.UNTIL_GO}
+    result = tasks.retries.apply_async((seen.name,), call, queue=worker)
+    seen.wait("start")
+    store.kill()
+    go()
+    seen.wait("end")
+    store.start()
+    assert result.get(timeout=60) == seen.name
+    assert seen.count("start") == 2
+
+
+def test_next_step_of_a_chain_while_the_store_is_down(tasks, seen, store, worker, go):
+    """The next step of a chain is sent while the store is down and fails in the worker, so that the chain ends."""
+    steps = chain(
+        tasks.executed_plain.si(seen.name, tasks.UNTIL_GO).set(queue=worker),
+        tasks.executed.si(seen.name).set(queue=worker),
+    )
+    result = steps.apply_async()
+    seen.wait("start")
+    store.kill()
+    go()
+    with pytest.raises(LockUnavailable):
+        result.get(timeout=60)
+    assert result.parent.get(timeout=60) == seen.name
+
+
+def test_a_failed_start_frees_the_record_when_the_store_is_back(tasks, start_worker, seen, store, free):
+    """The queued record of a task that could not start is removed when the store is back."""
+    queue = f"q-{seen.name}"
+    result = tasks.executed.apply_async((seen.name,), queue=queue)
+    store.pause()
+    with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url, TESTPROJECT_NODE_TIMEOUT="1"):
+        with pytest.raises(LockUnavailable):
+            result.get(timeout=60)
+        store.resume()
+        free(f"executed:{seen.name}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "prompt", "left"),
+    [("executed", False, 0), ("and_while", False, 0), ("executed", True, 1), ("open", False, 1), ("patient", False, 1)],
+)
+def test_a_start_that_the_network_delays_is_taken_back(tasks, seen, kind, prompt, left):
+    """A start that arrives after its call has failed and was cancelled leaves no record. The record stays if the call
+    goes on without an answer: another copy of its message or a retry is on its way, or its body runs unprotected.
+    """
+    store, task = locks["default"], getattr(tasks, kind)
+    message = Message(f"{kind}:{seen.name}", new_delivery_id(), "a", prompt=prompt)
+    call = task.redlock.new_call(task, "a", message)
+    drive(submit(call, False, False, store.algorithm), store.perform)
+    start = BODY.acquire_request(task.redlock.body_lock(call).new_claim())
+    assert left or drive(cancel(call), store.perform)
+    assert store.perform(start) > 1
+    assert store.perform(start.compensate) == 1  # it follows the start on the same connection
+    assert len(store.held(message.name)) == left
+
+
+@pytest.mark.parametrize(("kind", "retries"), [("open", 0), ("patient", 60)])
+def test_a_start_that_the_network_delays_beyond_the_end_is_refused(tasks, seen, monkeypatch, kind, retries):
+    """A start that arrives after its call has ended leaves no record: after the body that ran unprotected, or after
+    the last retry.
+    """
+    store, task = locks["default"], getattr(tasks, kind)
+    message = Message(f"{kind}:{seen.name}", new_delivery_id(), seen.name)
+    drive(submit(task.redlock.new_call(task, seen.name, message), False, False, store.algorithm), store.perform)
+    starts, perform = [], store.perform
+
+    def without_starts(request):
+        if isinstance(request, EvalScript) and request.script.name.endswith("task_start"):
+            starts.append(request)
+            return Fault(TimeoutError("no answer"))
+        return perform(request)
+
+    monkeypatch.setattr(store, "perform", without_starts)
+    request = {"id": seen.name, "retries": retries, "is_eager": False, "called_directly": False, "delivery_info": {}}
+    request |= {"args": (seen.name,), "kwargs": {}, HEADER: list(message)}
+    build_tracer(task.name, task, app=tasks.app)(seen.name, (seen.name,), {}, request)
+    assert seen.count("start") == (kind == "open")
+    (start,) = starts
+    perform(start)
+    perform(start.compensate)  # it follows the start on the same connection
+    assert store.held(message.name) == []
+
+
+def test_start_runs_unprotected_on_request(tasks, seen, store, worker):
+    """With on_store_error="run" the body runs while the store is down."""
+    store.kill()
+    assert tasks.open_running.apply_async((seen.name,), queue=worker).get(timeout=60) == seen.name
+
+
+def test_a_release_that_fails_changes_no_outcome(tasks, seen, store, worker, go):
+    """A release that fails does not change the task's result."""
+    result = tasks.running.apply_async((seen.name, tasks.UNTIL_GO), queue=worker)
+    seen.wait("start")
+    store.kill()
+    go()
+    assert result.get(timeout=60) == seen.name
+
+
+def test_control_a_plain_task_needs_no_store(tasks, seen, store, worker):
+    """Control: without the decorator the task runs without a store."""
+    store.kill()
+    assert tasks.running_plain.apply_async((seen.name,), queue=worker).get(timeout=60) == seen.name
+
+
+def test_force_release_of_a_running_task_is_logged(tasks, start_worker, seen, store, go):
+    """After a forced release the running body goes on, a warning is logged, and the lock of the next call stays."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url) as worker:
+        first = tasks.executed.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+        seen.wait("start")
+        assert locks["default"].force_release(f"executed:{seen.name}")
+        second = tasks.executed.apply_async((seen.name,), queue="nobody")
+        assert not second.duplicate
+        poll(lambda: "was lost" in worker.log(100_000), timeout=30, what="the warning")
+        go()
+        assert first.get(timeout=60) == seen.name
+    assert locks["default"].describe(f"executed:{seen.name}").owner.extra["task_id"] == second.id

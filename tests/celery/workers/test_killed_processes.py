@@ -1,0 +1,335 @@
+"""Processes are killed and brokers redeliver: no task runs twice at once, is lost, or stays locked."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+
+import celery
+import pytest
+from billiard.exceptions import WorkerLostError
+
+from django_redlock.celery.cleanup import _gone, _wait_for_exit
+from django_redlock.celery.messages import Message
+from django_redlock.core.flow.drivers import drive
+from django_redlock.single_instance.ended_deliveries import new_delivery_id
+from django_redlock.single_instance.ending import end_flow
+from testproject.redis_server import RedisServer
+from tests.support.service import poll
+
+
+def test_killed_child_frees_its_lock(tasks, workers, seen, free):
+    """The main process releases the lock of a killed child at once, long before the lease ends."""
+    tasks.long.apply_async((seen.name, 30), queue=workers("prefork"))
+    os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
+    free(f"long:{seen.name}")
+
+
+def test_redelivered_message_of_a_killed_child_runs(tasks, workers, seen, free, go):
+    """With acks_late and reject_on_worker_lost the message of a killed child runs again, and no other call gets in
+    between.
+    """
+    queue = workers("prefork")
+    call = (seen.name, tasks.UNTIL_GO)
+    result = tasks.long_late.apply_async(call, queue=queue)
+    os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
+    others = []
+    poll(
+        lambda: others.append(tasks.long_late.apply_async(call, queue=queue)) or seen.count("start") == 2,
+        timeout=20,
+        what="a second run",
+    )
+    go()
+    assert result.get(timeout=60) == seen.name
+    assert all(other.duplicate for other in others)
+    assert {event["id"] for event in seen.events("start")} == {result.id}
+    assert seen.count("end") == 1
+    free(f"long_late:{seen.name}")
+
+
+@pytest.mark.parametrize("kind", ["brief_late", "brief_late_running"])
+def test_killed_worker(tasks, start_worker, seen, free, go, kind):
+    """When a whole worker is killed, its lock is free after the lease, and the redelivered message runs."""
+    queue, task = f"q-{seen.name}", getattr(tasks, kind)
+    with start_worker("prefork", queue, CELERY_VISIBILITY="1") as first:
+        result = task.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+        seen.wait("start")
+        first.kill()
+    deliver_again(tasks.app)
+    go()
+    free(f"{kind}:{seen.name}")
+    with start_worker("prefork", queue, CELERY_VISIBILITY="1"):
+        assert result.get(timeout=60) == seen.name
+    assert seen.count("end") == 1
+    assert seen.overlap() == []
+
+
+def deliver_again(app):
+    """Make kombu requeue messages that were not acknowledged in time, as every worker does from time to time."""
+    with app.connection_for_write() as connection:
+        qos = connection.channel().qos
+        with qos.channel.conn_or_acquire() as client:  # not restore_visible(): it gives up if another process is at it
+            for tag in client.zrange(qos.unacked_index_key, 0, -1):
+                qos.restore_by_tag(tag, client)
+
+
+@pytest.mark.parametrize("kind", ["late", "late_running", "late_executing", "late_expired"])
+def test_redelivered_while_it_runs(tasks, start_worker, seen, go, kind):
+    """A message that is redelivered while its body runs is postponed, and not run again."""
+    queue, task = f"q-{seen.name}", getattr(tasks, kind)
+    with start_worker("prefork", queue) as worker:
+        result = task.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+        seen.wait("start")
+        deliver_again(tasks.app)
+        poll(lambda: "still runs" in worker.log(100_000), timeout=20, what="a redelivery")
+        go()
+        assert result.get(timeout=60) == seen.name
+        poll(
+            lambda: "was delivered again after it had ended" in worker.log(100_000),
+            timeout=90,  # a lease lasts up to 30 s
+            what="a log line",
+        )
+    assert seen.count("start") == 1
+
+
+def test_redelivered_while_it_runs_for_long(tasks, start_worker, seen, go):
+    """A message that is redelivered while its body runs is tried again when the lease would end, not each second."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue) as worker:
+        tasks.long_late.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+        seen.wait("start")
+        deliver_again(tasks.app)
+
+        def pauses():
+            return re.findall(r"still runs: tried again in (\d+) s", worker.log(100_000))
+
+        poll(lambda: len(pauses()) > 1, timeout=30, what="two pauses")
+    assert int(pauses()[0]) == 1
+    assert int(pauses()[1]) > 10
+
+
+def test_terminated_after_it_was_redelivered(tasks, start_worker, seen, free, go):
+    """revoke(terminate=True) kills the running body, even if Celery's table has a copy of its message by then."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue) as worker:
+        result = tasks.long_late.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+        seen.wait("start")
+        deliver_again(tasks.app)
+        # The last of these waits for the end of the lease, so no copy takes the lock when the body is killed.
+        poll(lambda: worker.log(100_000).count("] received") == 4, timeout=60, what="a copy that waits")
+        result.revoke(terminate=True, signal="SIGKILL")
+        free(f"long_late:{seen.name}")
+    assert (seen.count("start"), seen.count("end"), result.state) == (1, 0, "REVOKED")
+
+
+def test_a_redelivered_copy_of_a_killed_body_runs_once(tasks, start_worker, seen, free, go):
+    """A message that was redelivered while it ran, and whose body is then killed, runs once more.
+
+    By then the broker has one message, the copy that was postponed for a second.
+    """
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue) as worker:
+        result = tasks.less_late.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+        process = seen.wait("start")[0]["pid"]
+        os.kill(process, signal.SIGSTOP)
+        go()
+        deliver_again(tasks.app)
+        poll(lambda: "still runs" in worker.log(100_000), timeout=20, what="a redelivery")
+        os.kill(process, signal.SIGKILL)
+        assert result.get(timeout=60) == seen.name
+        free(f"less_late:{seen.name}")
+    assert seen.count("end") == 1
+
+
+def test_a_redelivered_copy_of_a_failed_body_does_not_run(tasks, start_worker, seen, free):
+    """A message that was redelivered while it ran, and whose body is then killed and counts as failed, does not run
+    again.
+    """
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue) as worker:
+        result = tasks.late_once.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+        process = seen.wait("start")[0]["pid"]
+        deliver_again(tasks.app)
+        poll(lambda: "still runs" in worker.log(100_000), timeout=60, what="a redelivery")
+        os.kill(process, signal.SIGKILL)
+        assert isinstance(result.get(timeout=60, propagate=False), WorkerLostError)
+        free(f"late_once:{seen.name}")
+        poll(
+            lambda: "was delivered again after it had ended" in worker.log(100_000) or seen.count("start") > 1,
+            timeout=90,  # a lease lasts up to 20 s
+            what="the copy",
+        )
+    assert (seen.count("start"), result.state) == (1, "FAILURE")
+
+
+@pytest.mark.parametrize("cancel", [True, False])
+def test_connections_to_the_broker_are_lost(tasks, start_worker, seen, free, go, cancel):
+    """When the broker connection is lost, one run of the task completes and no runs overlap."""
+    queue, conf = f"q-{seen.name}", json.dumps({"worker_cancel_long_running_tasks_on_connection_loss": cancel})
+    with (
+        RedisServer() as broker,
+        tasks.app.connection_for_write(broker.url) as connection,
+        start_worker("prefork", queue, CELERY_BROKER=broker.url, CELERY_CONF=conf) as worker,
+    ):
+        result = tasks.long_late.apply_async((seen.name, tasks.UNTIL_GO), queue=queue, connection=connection)
+        seen.wait("start")
+        with broker.client() as client:
+            for kind in ("normal", "pubsub"):
+                client.client_kill_filter(_type=kind, skipme=True)
+        if cancel:
+            seen.wait("start", 2, timeout=120)  # within the lease if the process dies slowly
+        else:
+            poll(lambda: "still runs" in worker.log(100_000), timeout=30, what="a redelivery")
+        go()
+        assert result.get(timeout=60) == seen.name
+        free(f"long_late:{seen.name}")
+    assert seen.count("start") == 1 + cancel
+    assert seen.count("end") == 1
+    assert seen.overlap() == []
+
+
+def test_control_a_plain_task_runs_twice_at_once(tasks, start_worker, seen, go):
+    """Control: without the decorator the redelivered message runs beside the first."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue):
+        tasks.late_plain.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+        seen.wait("start")
+        deliver_again(tasks.app)
+        seen.wait("start", 2)
+        go()
+        seen.wait("end", 2)
+    assert seen.overlap()
+
+
+def test_reject_with_requeue_keeps_the_lock_for_the_owner(tasks, workers, seen, free):
+    """After Reject with requeue the lock is kept for the message that comes back."""
+    result = tasks.requeues.apply_async((seen.name,), queue=workers("prefork"))
+    assert result.get(timeout=60) == seen.name
+    assert seen.count("start") == 2
+    free(f"requeues:{seen.name}")
+
+
+@pytest.mark.parametrize("kind", ["late", "late_running"])
+def test_requeued_records_are_kept_only_where_tasks_are_queued(tasks, seen, held, kind):
+    """The record of a requeued message is kept only in modes that lock queued tasks, because else nothing would
+    remove it.
+    """
+    task, name = getattr(tasks, kind), f"{kind}:{seen.name}"
+    lock = task.redlock.body_lock(task.redlock.new_call(task, seen.name, Message(name, new_delivery_id(), seen.name)))
+    drive(lock.acquire_flow(0.0), lock.store.perform)
+    drive(end_flow(lock, "requeued"), lock.store.perform)
+    assert (held(name) is not None) == (kind == "late")
+
+
+@pytest.mark.parametrize("ended", [_wait_for_exit, _gone])
+def test_whether_a_process_has_ended(ended):
+    """`ended` returns whether a process has died, and is false for the number of a greenlet."""
+    with subprocess.Popen(["sleep", "60"]) as child:
+        assert not ended(child.pid, 0.2)
+        child.kill()
+        if ended is _gone:
+            child.wait()
+        assert ended(child.pid, 10)
+    assert not _wait_for_exit(id(child), 0.2)
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
+def test_process_has_ended_with_many_open_files(monkeypatch):
+    """The end of a process is noticed also by a process with more than 1,024 open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip("this process may not open so many files")
+    pidfd_open = os.pidfd_open
+
+    def high_pidfd_open(pid):
+        handle = pidfd_open(pid)
+        try:
+            return fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, 1024)
+        finally:
+            os.close(handle)
+
+    monkeypatch.setattr(os, "pidfd_open", high_pidfd_open)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    try:
+        with subprocess.Popen(["sleep", "60"]) as child:
+            try:
+                assert not _wait_for_exit(child.pid, 0)
+            finally:
+                child.kill()
+            assert _wait_for_exit(child.pid, 60)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.skipif(celery.VERSION < (5, 7), reason="older Celery does not deliver such a message again")
+def test_redelivered_message_of_a_body_that_exits(tasks, workers, seen, free, go):
+    """When the body raises SystemExit with acks_late and reject_on_worker_lost, the lock is kept for the message that
+    comes back.
+    """
+    queue = workers("prefork")
+    result = tasks.exits.apply_async((seen.name,), queue=queue)
+    others = []
+    poll(
+        lambda: others.append(tasks.exits.apply_async((seen.name,), queue=queue)) or seen.count("start") == 2,
+        timeout=20,
+        what="a second run",
+    )
+    go()
+    assert result.get(timeout=60) == seen.name
+    assert all(other.duplicate for other in others)
+    free(f"exits:{seen.name}")
+
+
+def test_eta_longer_than_the_ttl(tasks, workers, seen, free, go):
+    """The record of a call with an ETA lasts beyond the ETA, so that later submits are duplicates."""
+    queue = workers("prefork")
+    first = tasks.brief.apply_async((seen.name, tasks.UNTIL_GO), queue=queue, countdown=5)
+    others = []
+    poll(
+        lambda: others.append(tasks.brief.apply_async((seen.name,), queue=queue)) or seen.count("start"),
+        timeout=30,
+        what="the first run",
+    )
+    go()
+    assert first.get(timeout=60) == seen.name
+    assert all(other.duplicate for other in others)
+    assert seen.count("start") == 1
+    free(f"brief:{seen.name}")
+
+
+def test_copies_of_a_message_that_waits_for_its_eta(tasks, start_worker, seen, go):
+    """Of the copies that a Redis broker delivers until the ETA one runs, and the others are postponed and discarded."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue) as worker:
+        result = tasks.late.apply_async((seen.name, tasks.UNTIL_GO), queue=queue, countdown=5)
+        poll(lambda: worker.log(100_000).count(f"{result.id}] received") >= 1, timeout=30, what="the message")
+        for copies in (2, 3):
+            deliver_again(tasks.app)
+            poll(
+                lambda copies=copies: worker.log(100_000).count(f"{result.id}] received") >= copies,
+                timeout=30,
+                what=f"{copies} copies",
+            )
+        go()  # not before: on a busy machine the ETA may have passed
+        assert result.get(timeout=60) == seen.name
+        poll(
+            lambda: worker.log(100_000).count("was delivered again after it had ended") >= 2,
+            timeout=60,
+            what="two lines",
+        )
+    assert seen.count("start") == 1
+
+
+def test_backlog(tasks, start_worker, seen, held):
+    """Of 500 submits without a worker one is sent, and its record does not expire."""
+    queue = f"q-{seen.name}"
+    results = [tasks.executed.apply_async((seen.name,), queue=queue) for _ in range(500)]
+    assert [result.duplicate for result in results].count(False) == 1
+    with start_worker("solo", queue):
+        assert results[-1].get(timeout=60) == seen.name
+    assert seen.count("start") == 1

@@ -1,0 +1,316 @@
+"""Every end of a task releases its lock at once. All leases last 60 s, far longer than a test waits."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+
+import pytest
+from celery.canvas import StampingVisitor
+from celery.concurrency.base import BasePool
+from kombu.exceptions import OperationalError
+
+from django_redlock.celery import single_instance_task
+from tests.support.service import poll
+
+NOWHERE = "redis://127.0.0.1:1/0"
+HOWS = ["return", "exception", "ignore", "reject", "exit"]
+
+
+@pytest.mark.parametrize("kind", ["ends", "ends_late", "ends_running"])
+@pytest.mark.parametrize("how", HOWS)
+def test_end_of_the_body(tasks, workers, seen, free, kind, how):
+    """After return, exception, Ignore, Reject and SystemExit the lock is free, and the next call is sent and runs."""
+    queue = workers("prefork")
+    task = getattr(tasks, kind)
+    task.apply_async((seen.name, how), queue=queue)
+    seen.wait("start")
+    free(f"{kind}:{seen.name}")
+    again = task.apply_async((seen.name, "return"), queue=queue)
+    assert not again.duplicate
+    assert again.get(timeout=60) == seen.name
+    assert seen.count("start") == 2
+
+
+@pytest.mark.parametrize("how", ["return", "exception", "ignore"])
+@pytest.mark.parametrize("pool", ["threads", "solo"])
+def test_end_of_the_body_in_other_pools(tasks, workers, seen, free, pool, how):
+    """In pools without child processes the end of the body frees the lock, too."""
+    tasks.ends.apply_async((seen.name, how), queue=workers(pool))
+    seen.wait("start")
+    free(f"ends:{seen.name}")
+
+
+def test_end_before_the_body(tasks, workers, seen, free):
+    """A before_start that raises fails the task and removes its queued record."""
+    tasks.unready.apply_async((seen.name,), queue=workers("prefork"))
+    seen.wait("before_start")
+    free(f"unready:{seen.name}")
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_result_store_down_at_start(tasks, start_worker, own_redis, seen, free, pool):
+    """A task that Celery fails before its body, because the result store is down, releases its lock."""
+    queue, results = f"q-{seen.name}", own_redis()
+    options = {"retry_policy": {"max_retries": 0}}
+    conf = json.dumps({"task_track_started": True, "result_backend_transport_options": options})
+    with start_worker(pool, queue, CELERY_RESULTS=results.url, CELERY_CONF=conf):
+        results.kill()
+        tasks.long.apply_async((seen.name,), queue=queue)
+        free(f"long:{seen.name}")
+    assert seen.count("start") == 0
+
+
+def test_ttl_above_max_ttl_is_refused_at_submit(tasks, seen, held):
+    """A ttl above the backend's max_ttl is refused at submit, and nothing is sent."""
+    with pytest.raises(ValueError, match="at most 300 s"):
+        tasks.too_long.apply_async((seen.name,), queue="nobody")
+    assert held(f"too_long:{seen.name}") is None
+
+
+def test_soft_time_limit(tasks, workers, seen, free):
+    """A body that is ended by the soft time limit releases its lock."""
+    tasks.softly.apply_async((seen.name,), queue=workers("prefork"))
+    seen.wait("soft")
+    free(f"softly:{seen.name}")
+
+
+def test_hard_time_limit(tasks, workers, seen, free, held):
+    """When the hard time limit kills a child, the main process releases its lock."""
+    tasks.limited.apply_async((seen.name, "return", 30), queue=workers("prefork"))
+    seen.wait("start")
+    running = held(f"limited:{seen.name}")
+    assert running is None or running.owner.extra["state"] == "running"  # the limit may have passed on a busy machine
+    free(f"limited:{seen.name}")
+
+
+def test_revoked_while_queued(tasks, workers, seen, free, held):
+    """A task that is revoked while it is queued is discarded, and its lock is free."""
+    queue = workers("prefork")
+    result = tasks.long.apply_async((seen.name,), queue=queue, countdown=30)
+    assert held(f"long:{seen.name}")
+    result.revoke()
+    free(f"long:{seen.name}")
+    assert seen.count("start") == 0
+
+
+@pytest.mark.parametrize("pool", ["prefork", "solo", "threads"])
+def test_revoked_before_its_eta(tasks, start_worker, seen, free, pool):
+    """A task or retry with an ETA that is revoked in a worker is free at once, not at the ETA."""
+    queue = f"q-{seen.name}"
+    with start_worker(pool, queue) as worker:
+        later = tasks.long.apply_async((seen.name,), queue=queue, countdown=300)
+        retry = tasks.retries.apply_async((seen.name,), {"countdown": 300}, queue=queue)
+        poll(lambda: worker.log(100_000).count("] received") == 3, timeout=30, what="both, and the retry")
+        later.revoke()
+        retry.revoke()
+        free(f"long:{seen.name}")
+        free(f"retries:{seen.name}")
+        assert tasks.long.apply_async((seen.name,), queue=queue).get(timeout=60) == seen.name
+    assert seen.count("start") == 2
+
+
+@pytest.mark.parametrize("command", ["terminate", "revoke_by_stamped_headers"])
+def test_revoked_before_its_eta_by_another_command(tasks, workers, seen, free, held, command):
+    """Each of Celery's three revoking commands frees the locks of the tasks that it names, and no others."""
+
+    class Stamps(StampingVisitor):
+        def on_signature(self, sig, **headers):
+            return {"mark": seen.name}
+
+    queue, other = workers("prefork"), f"{seen.name}-other"
+    call = tasks.long.si(seen.name).set(queue=queue)
+    call.stamp(Stamps())
+    result = call.apply_async(countdown=300)
+    last = tasks.long.apply_async((other,), queue=queue, countdown=300)
+    options = {"task_id": result.id, "signal": "TERM"} if command == "terminate" else {"headers": {"mark": [seen.name]}}
+    log = workers.running["prefork"].log
+    poll(lambda: f"{last.id}] received" in log(100_000), timeout=30, what="both")
+    tasks.app.control.broadcast(command, arguments=options)
+    free(f"long:{seen.name}")
+    assert held(f"long:{other}")
+
+
+def test_revoked_before_the_eta_of_a_retry_that_came_early(tasks, start_worker, seen, free, go):
+    """Revoking a retry that the worker received before the first run ended frees its lock."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue) as worker:
+        result = tasks.retries_on.apply_async((seen.name, tasks.UNTIL_GO), {"countdown": 300}, queue=queue)
+        poll(lambda: worker.log(100_000).count("] received") == 2, timeout=30, what="the retry")
+        go()
+        poll(lambda: f"{result.id}] succeeded" in worker.log(100_000), timeout=30, what="the end of the first run")
+        result.revoke()
+        free(f"retries_on:{seen.name}")
+
+
+def test_revoked_while_its_rate_limit_holds_it_back(tasks, start_worker, seen, free, held):
+    """Revoking a task that a rate limit holds back frees its lock at once."""
+    queue, other = f"q-{seen.name}", f"{seen.name}-other"
+    with start_worker("prefork", queue) as worker:
+        assert tasks.rated.apply_async((other,), queue=queue).get(timeout=60) == other
+        result, last = (tasks.rated.apply_async((name,), queue=queue) for name in (seen.name, other))
+        poll(lambda: f"{last.id}] received" in worker.log(100_000), timeout=30, what="both")
+        result.revoke()
+        free(f"rated:{seen.name}")
+        assert held(f"rated:{other}")
+    assert seen.count("start") == 0
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_revoking_a_running_call_ends_no_period(tasks, workers, seen, go, pool):
+    """until_expired: revoking a call whose body runs stops nothing, so its period goes on."""
+    queue, call = workers(pool), (seen.name, tasks.UNTIL_GO)
+    result = tasks.once_an_hour.apply_async(call, queue=queue)
+    seen.wait("start")
+    command = workers.running[pool].process.args
+    worker = command[command.index("-n") + 1]  # another worker, to which the task is unknown, would store REVOKED
+    inspect = tasks.app.control.inspect([worker], timeout=20, limit=1)
+    poll(lambda: result.id in str(inspect.active()), timeout=60, what="a worker that knows that it runs")
+    assert tasks.app.control.revoke(result.id, destination=[worker], reply=True, timeout=20)
+    assert tasks.once_an_hour.apply_async(call, queue=queue).id == result.id
+    go()
+    assert result.get(timeout=60) == seen.name
+    assert tasks.once_an_hour.apply_async(call, queue=queue).id == result.id
+    assert seen.count("start") == 1
+
+
+def test_terminated_while_it_runs(tasks, workers, seen, free):
+    """revoke(terminate=True) frees the lock when the child is dead."""
+    result = tasks.long.apply_async((seen.name, 30), queue=workers("prefork"))
+    seen.wait("start")
+    result.revoke(terminate=True, signal="SIGKILL")
+    free(f"long:{seen.name}")
+
+
+def test_terminated_while_it_waits_for_its_lock(tasks, start_worker, seen, free, held, go):
+    """Killing a process that waits for its task's lock leaves no waiter, and the holder keeps its lock."""
+    queue, name = f"q-{seen.name}", f"waiting:{seen.name}"
+    with start_worker("prefork", queue):
+        first = tasks.waiting.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+        seen.wait("start")
+        second = tasks.waiting.apply_async((seen.name,), queue=queue)
+        poll(lambda: held(name).waiters == 1, timeout=30, what="one who waits")
+        second.revoke(terminate=True, signal="SIGKILL")
+        poll(lambda: second.state == "REVOKED", timeout=30, what="the signal")
+        go()
+        assert first.get(timeout=60) == seen.name
+        assert tasks.waiting.apply_async((seen.name,), queue=queue).get(timeout=60) == seen.name
+        free(name)
+    assert seen.count("start") == 2
+
+
+def test_a_signal_that_does_not_kill_frees_nothing(tasks, start_worker, seen, free, held):
+    """A body that survives the signal of revoke(terminate=True) keeps its lock."""
+    queue = f"q-{seen.name}"
+    # A worker of its own: the pool takes such a child for terminated from then on, whatever it dies of.
+    with start_worker("prefork", queue):
+        result = tasks.stubborn.apply_async((seen.name, 12), queue=queue)
+        seen.wait("start")
+        result.revoke(terminate=True, signal="SIGUSR1")
+        seen.wait("soft")
+        poll(lambda: seen.count("end") == 1 or held(f"stubborn:{seen.name}") is None, timeout=60, what="an end")
+        assert seen.count("end") == 1
+        free(f"stubborn:{seen.name}")
+
+
+def test_revoking_a_call_that_does_not_fit_the_task(tasks, start_worker, seen):
+    """A revoked message whose arguments don't fit the task is discarded, and the worker goes on."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue) as worker:
+        tasks.app.send_task(tasks.long.name, (1, 2, 3, 4), queue=queue, countdown=30).revoke()
+        poll(lambda: "its lock is not released" in worker.log(100_000), timeout=20, what="the discarded message")
+        assert tasks.long.apply_async((seen.name,), queue=queue).get(timeout=60) == seen.name
+        assert "Error in timer" not in worker.log(100_000)
+
+
+@pytest.mark.parametrize("kind", ["long", "limited"])
+def test_killed_greenlet(tasks, start_worker, seen, free, kind):
+    """A greenlet that is terminated or out of time releases its lock, and the worker goes on."""
+    pytest.importorskip("gevent")
+    pool = pytest.importorskip("celery.concurrency.gevent", exc_type=ImportError)
+    if kind == "long" and pool.TaskPool.terminate_job is BasePool.terminate_job:
+        pytest.skip("this Celery can't terminate greenlets")
+    queue, task = f"q-{seen.name}", getattr(tasks, kind)
+    with start_worker("gevent", queue) as worker:
+        result = task.apply_async((seen.name, *((30,) if kind == "long" else ("return", 30))), queue=queue)
+        seen.wait("start")
+        if kind == "long":
+            result.revoke(terminate=True)
+        free(f"{kind}:{seen.name}")
+        assert "Traceback" not in worker.log(100_000)
+
+
+def test_revoking_a_duplicate_frees_nothing(tasks, workers, seen, held, go):
+    """Revoking a duplicate does not release the holder's lock."""
+    from celery import group
+
+    queue = workers("prefork")
+    first = tasks.long.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+    seen.wait("start")
+    members = group(tasks.long.s(seen.name).set(queue=queue, countdown=0.5) for _ in range(2)).apply_async()
+    for member in members.results:
+        member.revoke()
+    poll(lambda: all(member.ready() for member in members.results), timeout=30, what="the end of the duplicates")
+    assert held(f"long:{seen.name}")
+    go()
+    assert first.get(timeout=60) == seen.name
+    assert seen.count("start") == 1
+
+
+def test_expired(tasks, workers, seen, free):
+    """A task that expires in the queue is discarded, and its lock is free."""
+    tasks.long.apply_async((seen.name,), queue=workers("prefork"), countdown=1, expires=0.5)
+    free(f"long:{seen.name}")
+    assert seen.count("start") == 0
+
+
+@pytest.mark.parametrize("form", [float, str, datetime])
+def test_expired_without_a_worker(tasks, seen, held, form):
+    """The record of a task that expires ends with it, even if no worker discards the message."""
+    when = tasks.app.now() + timedelta(seconds=90)
+    expires = {float: 90.0, str: when.isoformat(), datetime: when}[form]
+    tasks.long.apply_async((seen.name,), queue="nobody", expires=expires)
+    assert 0 < held(f"long:{seen.name}").remaining <= 90
+
+
+def test_call_without_the_expiry_of_its_task(tasks, seen, held):
+    """The record of a call with ``expires=None`` does not expire with the task's own ``expires``."""
+
+    @tasks.app.task(name=seen.name, expires=90)
+    @single_instance_task(key=seen.name)
+    def expiring(): ...
+
+    expiring.apply_async(queue="nobody", expires=None)
+    assert held(seen.name).remaining > 90
+
+
+@pytest.mark.parametrize("error", [OperationalError, KeyboardInterrupt])
+def test_broker_down_at_publish(tasks, seen, held, monkeypatch, error):
+    """A call whose publishing failed leaves no lock, whatever the error."""
+    if error is KeyboardInterrupt:
+
+        def interrupted(*args, **kwargs):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(tasks.app.amqp, "send_task_message", interrupted)
+    with tasks.app.connection_for_write(NOWHERE) as connection, pytest.raises(error):
+        tasks.long.apply_async((seen.name,), connection=connection)
+    assert held(f"long:{seen.name}") is None
+
+
+def test_broker_down_at_publish_keeps_what_another_call_took(tasks, seen, held):
+    """A call without a record of its own, for example in a canvas, leaves the lock of another call when publishing
+    fails.
+    """
+    first = tasks.long.apply_async((seen.name,), queue="nobody", countdown=60)
+    with tasks.app.connection_for_write(NOWHERE) as connection, pytest.raises(OperationalError):
+        tasks.long.apply_async((seen.name,), connection=connection, root_id="r")
+    assert held(f"long:{seen.name}").owner.extra["task_id"] == first.id
+
+
+def test_control_a_plain_task_is_sent_again_while_it_runs(tasks, workers, seen):
+    """Control: without the decorator a call is sent again while the first runs."""
+    queue = workers("prefork")
+    results = [tasks.ends_plain.apply_async((seen.name, "return"), queue=queue) for _ in range(2)]
+    assert [result.get(timeout=60) for result in results] == [seen.name] * 2
+    assert seen.count("start") == 2

@@ -1,0 +1,87 @@
+"""The slot map of a Redis Cluster, when some of the servers hang or have no map."""
+
+import contextlib
+import gc
+import time
+import weakref
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.event_queue import event_queue
+from django_redlock.core.flow.requests import Batch
+from django_redlock.core.keys import keys_for
+from django_redlock.core.primitives.base import MUTEX
+from django_redlock.core.values import Claim, new_token
+from django_redlock.errors import LockUnavailable
+from testproject.redis_server import RedisServer
+from tests.support.cluster import OPTIONS
+
+NODE_TIMEOUT = 4  # seconds
+SLOW = 6  # seconds that a busy machine may take for everything else
+
+
+@pytest.fixture
+def backend(cluster, start):
+    """A backend without a slot map, which asks the first node first."""
+    return start(contextlib.closing(RedisBackend(cluster.url, node_timeout=NODE_TIMEOUT)))
+
+
+@pytest.fixture
+def elsewhere(cluster, unique):
+    """A name that the first node does not serve."""
+    names = (f"{unique}:{number}" for number in range(100))
+    return next(name for name in names if cluster.owner(f"redlock:{{{name}}}") is not cluster.nodes[0])
+
+
+def test_one_node_hangs(cluster, backend, elsewhere):
+    """When one node hangs another sends the slot map, and a handle without references is collected at once."""
+    cluster.nodes[0].pause()
+    lock = backend.lock(elsewhere)
+    gc.disable()
+    try:
+        assert lock.acquire(False)
+        dropped = weakref.ref(lock)
+        del lock
+        assert dropped() is None
+    finally:
+        gc.enable()
+
+
+def test_all_nodes_hang(cluster, start, unique):
+    """When all nodes hang the request ends after one node timeout, however many names the nodes have."""
+    hosts = cluster.url + "," + ",".join(f"localhost:{node.port}" for node in cluster.nodes)
+    backend = start(contextlib.closing(RedisBackend(hosts, node_timeout=NODE_TIMEOUT)))
+    for node in cluster.nodes:
+        node.pause()
+    began = time.monotonic()
+    with pytest.raises(LockUnavailable, match="no reply in time"):
+        backend.lock(unique).acquire(False)
+    assert time.monotonic() - began < 2 * NODE_TIMEOUT + SLOW
+
+
+@pytest.mark.parametrize("args", [(), OPTIONS], ids=["plain", "alone"])
+def test_a_node_outside_the_cluster(cluster, start, unique, args):
+    """A node outside the cluster is skipped, and named in the error if there is no other."""
+    stranger = start(RedisServer(*args))
+    outside = start(contextlib.closing(RedisBackend(f"redis+cluster://127.0.0.1:{stranger.port}", node_timeout=5)))
+    with pytest.raises(LockUnavailable, match=r"cluster support disabled|belongs to no cluster"):
+        outside.lock(unique).acquire(False)
+    hosts = cluster.url.removeprefix("redis+cluster://")
+    both = start(
+        contextlib.closing(RedisBackend(f"redis+cluster://127.0.0.1:{stranger.port},{hosts}", ttl=30, node_timeout=5))
+    )
+    assert both.lock(unique).acquire(False)
+
+
+def test_finding_the_servers_of_a_batch_is_no_fault(backend, unique):
+    """A batch on a Cluster without a slot map loads the map first, and records no fault."""
+    backend.nodes[0].label, faults = unique, []  # other backends of this process may have faults meanwhile
+    event_queue.subscribe(unique, lambda records: faults.extend(each for each in records if each.name == unique))
+    try:
+        claim = Claim(unique, keys_for(b"redlock", unique.encode()), new_token(), b"{}", 10.0)
+        assert backend.perform(Batch([MUTEX.release_request(claim)])) == [0]
+        event_queue.flush()
+    finally:
+        event_queue.unsubscribe(unique)
+    assert faults == []

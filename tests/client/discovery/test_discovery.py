@@ -1,0 +1,132 @@
+"""Finding the server: all Sentinels or Cluster servers are asked at once, outside the application's threads."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.errors import LockUnavailable
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from tests.backends.failures.test_unreadable_replies import talk
+
+STRANGE = [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"+OK\r\n", b"$-1\r\n", b":1\r\n", b"*1\r\n:1\r\n", b"*1\r\n*0\r\n"]
+STRANGE += [b"-NOPERM this user has no permissions to run the 'sentinel' command\r\n", b"-ERR unknown command\r\n"]
+
+
+@pytest.fixture
+def answering(start):
+    """`answering(text)`: an address that sends this text as its reply; nothing for an empty text."""
+
+    def made(text):
+        listener = start(contextlib.closing(socket.create_server(("127.0.0.1", 0))))
+
+        def serve():
+            with contextlib.suppress(OSError):
+                while text:
+                    connection, _ = listener.accept()
+                    threading.Thread(target=talk, args=[connection, text], daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+    return made
+
+
+@pytest.fixture
+def behind(sentinel, start):
+    """`behind(*addresses)`: a backend with these Sentinels and a correct one."""
+
+    def made(*addresses, **options):
+        right = sentinel.url.rpartition(",")[2]
+        url = f"redis+sentinel://{','.join(addresses)},{right}"
+        return start(contextlib.closing(RedisBackend(url, node_timeout=10, **options)))
+
+    return made
+
+
+@pytest.mark.parametrize("text", STRANGE, ids=repr)
+def test_an_address_that_is_no_sentinel(behind, answering, unique, text):
+    """An address in LOCATION that is not a Sentinel is skipped."""
+    with behind(answering(text)).lock(unique):
+        pass
+
+
+def test_a_redis_in_place_of_a_sentinel(behind, redis_server, unique):
+    with behind(f"127.0.0.1:{redis_server.port}").lock(unique):
+        pass
+
+
+def test_only_wrong_sentinels(answering, start, unique):
+    """If no address in LOCATION is a Sentinel, the error names each with its problem."""
+    places = [answering(text) for text in STRANGE]
+    backend = start(contextlib.closing(RedisBackend(f"redis+sentinel://{','.join(places)}/locks", node_timeout=10)))
+    with pytest.raises(LockUnavailable) as caught:
+        backend.lock(unique).acquire(False)
+    assert all(place in str(caught.value) for place in places)
+
+
+def test_sentinels_with_a_password(sentinel, start, unique):
+    """The password of the Sentinels is given after the service name in LOCATION."""
+    clients = [each.client for each in sentinel.sentinels]
+    for client in clients:
+        client.execute_command("ACL", "SETUSER", "default", "resetpass", ">secret")
+    try:
+        for query, outcome in {
+            "": "requires a password.*sentinel_password",
+            "?sentinel_password=wrong": "WRONGPASS|invalid",
+        }.items():
+            backend = start(contextlib.closing(RedisBackend(sentinel.url + query, node_timeout=10)))
+            with pytest.raises(LockUnavailable, match=outcome):
+                backend.lock(unique).acquire(False)
+        url = sentinel.url + "?sentinel_password=secret"
+        with start(contextlib.closing(RedisBackend(url, node_timeout=10))).lock(unique):
+            pass
+    finally:
+        for client in clients:
+            client.execute_command("ACL", "SETUSER", "default", "nopass")
+    with pytest.raises(ValueError, match="sentinel_password, not password"):
+        RedisBackend(sentinel.url + "?password=secret")
+
+
+def test_silent_sentinels(answering, start, unique):
+    """Several Sentinels that do not reply cost one node timeout together."""
+    places = ",".join(answering(b"") for _ in range(8))
+    backend = start(contextlib.closing(RedisBackend(f"redis+sentinel://{places}/locks", node_timeout=2)))
+    began = time.monotonic()
+    with pytest.raises(LockUnavailable, match="no reply in time"):
+        backend.lock(unique).acquire(False)
+    assert time.monotonic() - began < 12  # one after another would take 16 s
+
+
+@pytest.fixture
+def urls(sentinel, cluster, redis_server):
+    host = f"redis://localhost:{redis_server.port}"
+    return {"sentinel": sentinel.url, "cluster": cluster.url, "name": host}
+
+
+@pytest.mark.parametrize("where", ["sentinel", "cluster", "name"])
+def test_a_full_executor(urls, unique, where):
+    """A full default executor of the event loop does not delay look-ups."""
+    over = threading.Event()
+
+    async def scenario():
+        backend = RedisBackend(urls[where], node_timeout=10)
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        busy = asyncio.create_task(asyncio.to_thread(over.wait, 15))
+        await asyncio.sleep(0)
+        try:
+            assert await backend.lock(unique).aacquire(timeout=10)
+            assert await backend.aheld(unique)
+            assert not busy.done()
+        finally:
+            over.set()
+            await busy
+            await backend.aclose()
+            backend.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), TEST_TIMEOUT))

@@ -1,0 +1,318 @@
+"""All tasks of an event loop share one connection to a server, and none of them harms another."""
+
+import asyncio
+import contextlib
+import gc
+import warnings
+
+import pytest
+from redis.exceptions import RedisError, ResponseError
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.client.request import Request, asend
+from django_redlock.client.resp import decode_reply, encode_command
+from django_redlock.client.urls import node_for
+from django_redlock.core.flow.requests import EvalScript
+from django_redlock.core.flow.scripts import script
+from django_redlock.errors import LockError, LockUnavailable
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from testproject.redis_server import RedisServer
+from tests.support.tls import TlsRedis
+
+SHORT = 0.5
+ECHOES = [encode_command(b"ECHO", b"%d" % number) for number in range(3)]
+
+
+@contextlib.asynccontextmanager
+async def backend_at(url):
+    backend = RedisBackend(url, node_timeout=TEST_TIMEOUT, auto_renew=False)
+    yield backend
+    await backend.aclose()
+    backend.close()
+
+
+async def pair(backend, name):
+    async with backend.lock(name):
+        pass
+
+
+async def until(condition):
+    async with asyncio.timeout(TEST_TIMEOUT):
+        while not await asyncio.to_thread(condition):  # noqa: ASYNC110  (it is the server that is waited for)
+            await asyncio.sleep(0.005)
+
+
+async def test_many_tasks_need_one_connection(proxy, unique):
+    """200 tasks acquire and release on one connection, which stays open."""
+    async with backend_at(proxy.url) as backend:
+        for _ in range(2):
+            await asyncio.gather(*(pair(backend, f"{unique}:{number}") for number in range(200)))
+        assert proxy.accepted == 1
+
+
+@pytest.mark.parametrize("steps", range(8))
+async def test_cancelled_task(proxy, redis_server, unique, steps):
+    """A cancelled acquire is undone at any point, and the others get their locks on the same connection."""
+    async with backend_at(proxy.url) as backend:
+        locks = [backend.lock(f"{unique}:{number}") for number in range(3)]
+        tasks = [asyncio.create_task(lock.aacquire()) for lock in locks]
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        tasks[1].cancel()
+        assert await tasks[0]
+        assert await tasks[2]
+        await asyncio.wait([tasks[1]])
+        with redis_server.client() as client:
+            await until(lambda: not client.exists(f"redlock:{{{unique}:1}}"))
+        await asyncio.gather(locks[0].arelease(), locks[2].arelease())
+        assert proxy.accepted <= 2  # one more for the thread that releases what is left over
+
+
+async def test_cancelled_while_the_server_is_silent(proxy, redis_server, unique):
+    """A grant whose reply no task waits for is released on the same connection, and the connection stays in use."""
+    async with backend_at(proxy.url) as backend:
+        assert not await backend.lock(unique).alocked()  # connects
+        proxy.hold("replies")
+        acquiring, other = (asyncio.create_task(backend.lock(f"{unique}:{each}").aacquire()) for each in "ab")
+        with redis_server.client() as client:
+            await until(lambda: client.exists(f"redlock:{{{unique}:a}}"))
+            acquiring.cancel()
+            await asyncio.wait([acquiring])
+            await until(lambda: not client.exists(f"redlock:{{{unique}:a}}"))
+        proxy.restore()
+        assert await other
+        assert proxy.accepted <= 2
+
+
+async def test_broken_connection(proxy, redis_server, unique):
+    """When the connection breaks after the requests were executed, they are repeated and granted once."""
+    async with backend_at(proxy.url) as backend:
+        assert not await backend.lock(unique).alocked()  # connects
+        proxy.hold("replies")
+        locks = [backend.lock(f"{unique}:{number}") for number in range(10)]
+        tasks = [asyncio.create_task(lock.aacquire()) for lock in locks]
+        with redis_server.client() as client:
+            await until(lambda: len(client.keys(f"redlock:{{{unique}:*}}")) == 10)
+        proxy.cut()
+        proxy.restore()
+        assert all(await asyncio.gather(*tasks))
+        assert [await lock.aowned() for lock in locks] == [True] * 10
+        assert proxy.accepted == 2
+
+
+async def test_error_of_one_request(proxy, redis_server, unique):
+    """A request that the server refuses raises an error in its own task only."""
+    with redis_server.client() as client:
+        client.rpush(f"redlock:{{{unique}:1}}", "a list")
+    async with backend_at(proxy.url) as backend:
+        attempts = [backend.lock(f"{unique}:{number}").aacquire() for number in range(3)]
+        first, refused, last = await asyncio.gather(*attempts, return_exceptions=True)
+        assert isinstance(refused, LockError)
+        assert first is last is True
+        assert proxy.accepted == 1
+
+
+async def test_connecting_task_is_cancelled(proxy, unique):
+    """A task that is cancelled while the connection is opened does not take it from the others."""
+    proxy.hold("replies")
+    async with backend_at(proxy.url.replace("/0", "/1")) as backend:  # SELECT waits for its reply
+        first, second = (asyncio.create_task(backend.lock(f"{unique}:{each}").aacquire()) for each in "ab")
+        await until(lambda: proxy.accepted)
+        first.cancel()
+        await asyncio.wait([first])
+        proxy.restore()
+        assert await second
+        assert proxy.accepted <= 2  # one more for the thread that releases what is left over
+
+
+def test_loop_is_closed_with_requests_outstanding(proxy, unique, monkeypatch):
+    """The next loop has a connection of its own, and what is left of the first loop raises nothing."""
+    complaints = []
+    gc.collect()  # what tests before have left
+    monkeypatch.setattr("sys.unraisablehook", lambda told: complaints.append(told.exc_value))
+    backend = RedisBackend(proxy.url, node_timeout=TEST_TIMEOUT, auto_renew=False)
+    loop = asyncio.new_event_loop()
+    assert not loop.run_until_complete(backend.lock(unique).alocked())  # connects
+    proxy.hold("replies")
+    acquiring = loop.create_task(backend.lock(unique).aacquire())
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    proxy.restore()
+
+    asyncio.run(pair(backend, f"{unique}:2"))
+    acquiring._log_destroy_pending = False
+    backend.close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # asyncio's own, for each connection of a loop closed so
+        del acquiring, backend, loop
+        gc.collect()
+    assert complaints == []
+
+
+# ── deadlines ────────────────────────────────────────────────────────────────────────────────
+
+
+@contextlib.asynccontextmanager
+async def shared_at(proxy, monkeypatch):
+    """A shared connection with a timeout of 1,000 s by the loop's clock, and a function that advances this clock."""
+    loop, ahead = asyncio.get_running_loop(), [0.0]
+    real = loop.time
+    pool = node_for(proxy.url, 1000).find_pool(None)
+    shared = await pool.ashared()
+    monkeypatch.setattr(loop, "time", lambda: real() + ahead[0])
+
+    async def advance(seconds):
+        ahead[0] += seconds
+        await asyncio.sleep(0.05)  # rounds of the loop, in which timers run
+
+    yield shared, advance
+    await pool.aclear()
+
+
+async def test_each_request_has_its_own_deadline(proxy, monkeypatch):
+    """A request that times out leaves the connection to a later request, and then the connection is closed."""
+    async with shared_at(proxy, monkeypatch) as (shared, advance):
+        proxy.hold("replies")
+        first = shared.send(ECHOES[0], 1, None)
+        await advance(600)
+        second = shared.send(ECHOES[1], 1, None)
+        await advance(450)  # the loop is late by 50 s, and so waits for 50 s more
+        assert not first.future.done()
+        await advance(60)
+        assert isinstance(first.future.exception(), TimeoutError)
+        assert shared.retired
+        assert not second.future.done()
+        proxy.restore()
+        async with asyncio.timeout(TEST_TIMEOUT):
+            assert await second.future == [b"1"]
+        await until(lambda: not proxy.connections)
+
+
+async def test_replies_to_others_extend_the_wait(proxy, redis_server, unique, monkeypatch):
+    """A request does not time out while the server answers requests that were sent before it."""
+    async with shared_at(proxy, monkeypatch) as (shared, advance):
+        proxy.hold("replies")
+        first = shared.send(ECHOES[0], 1, None)
+        second = shared.send(encode_command(b"BLPOP", unique.encode(), b"0"), 1, None)
+        await advance(0)  # writes both
+        await advance(600)
+        proxy.restore()
+        async with asyncio.timeout(TEST_TIMEOUT):
+            assert await first.future == [b"0"]
+        for seconds in (450, 100):  # the second step ends the time that a late loop gets
+            await advance(seconds)
+        assert not second.future.done()
+        assert not shared.retired
+        with redis_server.client() as client:
+            client.rpush(unique, "1")
+        async with asyncio.timeout(TEST_TIMEOUT):
+            assert await second.future == [[unique.encode(), b"1"]]
+
+
+async def test_compensation_of_a_cancelled_request(proxy, redis_server, unique, monkeypatch):
+    """A request that was sent is undone on the same connection. A request that was not written is never sent."""
+    undoings = [EvalScript(script("wake"), (f"{unique}:{number}".encode(),), ()) for number in range(2)]
+    async with shared_at(proxy, monkeypatch) as (shared, _):
+        sent, not_written = (shared.send(ECHOES[index], 1, lambda i=index: undoings[i]) for index in range(2))
+        last = shared.send(ECHOES[2], 1, None)
+        for request in (sent, not_written):
+            request.future.cancel()
+            shared.abandon(request)
+        async with asyncio.timeout(TEST_TIMEOUT):
+            assert await last.future == [b"2"]
+            assert await shared.send(ECHOES[0], 1, None).future == [b"0"]
+    with redis_server.client() as client:
+        assert [client.exists(undoing.keys[0]) for undoing in undoings] == [1, 0]
+    assert proxy.accepted == 1
+
+
+async def test_closed_coroutine(proxy, redis_server, unique):
+    """The request of a coroutine that is closed before the request was written is never sent."""
+    node = node_for(proxy.url, TEST_TIMEOUT)
+    pool = node.find_pool(None)
+    shared = await pool.ashared()
+    before = shared.send(ECHOES[0], 1, None)
+    asking = asend(Request(node, None, encode_command(b"INCR", unique.encode())))
+    asking.send(None)
+    asking.close()
+    after = shared.send(ECHOES[1], 1, None)
+    assert await asyncio.gather(before.future, after.future) == [[b"0"], [b"1"]]
+    with redis_server.client() as client:
+        assert not client.exists(unique)
+    await pool.aclear()
+
+
+@pytest.mark.parametrize("kind", [RedisServer, TlsRedis])
+async def test_server_that_reads_nothing(running, kind):
+    """A hung server keeps no connection open, and close() does not wait for it."""
+    server = running(kind)
+    pool = node_for(server.url, SHORT).find_pool(None)
+    async with asyncio.timeout(TEST_TIMEOUT):
+        while (shared := pool.shared()) is None:
+            with contextlib.suppress(RedisError, OSError):  # a busy machine may not connect in time
+                await pool.ashared()
+    server.pause()
+    try:
+        with pytest.raises(TimeoutError):
+            await shared.send(encode_command(b"ECHO", bytes(20_000_000)), 1, None).future
+        async with asyncio.timeout(TEST_TIMEOUT):
+            await pool.aclear()
+    finally:
+        server.resume()
+
+
+# ── replies ──────────────────────────────────────────────────────────────────────────────────
+
+REPLIES = {
+    b":-17\r\n": -17,
+    b"+OK\r\n": b"OK",
+    b"$-1\r\n": None,
+    b"*-1\r\n": None,
+    b"$0\r\n\r\n": b"",
+    b"$4\r\n\r\n:1\r\n": b"\r\n:1",
+    b"*3\r\n:1\r\n*2\r\n$1\r\na\r\n$-1\r\n*0\r\n": [1, [b"a", None], []],
+}
+
+
+@pytest.mark.parametrize("encoded", REPLIES)
+def test_decode_reply(encoded):
+    """Each kind of reply is decoded once it is complete, wherever it begins."""
+    assert decode_reply(b":1\r\n" + encoded + b":2", 4, ResponseError) == (REPLIES[encoded], 4 + len(encoded))
+    for end in range(len(encoded)):
+        assert decode_reply(encoded[:end], 0, ResponseError)[1] == -1
+
+
+def test_decode_error_reply():
+    """An error reply becomes an exception, also within a list."""
+    (error, number), end = decode_reply(b"*2\r\n-ERR no\r\n:1\r\n", 0, ResponseError)
+    assert (str(error), number, end) == ("ERR no", 1, 17)
+
+
+@pytest.mark.parametrize("encoded", [b"HTTP/1.1\r\n", b":one\r\n", b"$x\r\n"])
+def test_decode_invalid_reply(encoded):
+    """Data that is no reply raises an error."""
+    with pytest.raises(ValueError, match=r"begins with|invalid literal"):
+        decode_reply(encoded, 0, ResponseError)
+
+
+async def test_silent_server(proxy, unique):
+    """When the server does not reply every task gets the error, and the next request uses a new connection."""
+    backend = RedisBackend(proxy.url, node_timeout=0.5, auto_renew=False)
+    async with asyncio.timeout(TEST_TIMEOUT):
+        while not backend.nodes[0].find_pool(None).shared():  # connected
+            with contextlib.suppress(LockUnavailable):
+                await backend.lock(unique).alocked()
+    proxy.hold("replies")
+    attempts = [backend.lock(f"{unique}:{number}").aacquire() for number in range(20)]
+    errors = await asyncio.gather(*attempts, return_exceptions=True)
+    assert all(isinstance(error, LockUnavailable) for error in errors)
+    proxy.restore()
+    async with asyncio.timeout(TEST_TIMEOUT):
+        while True:
+            try:
+                assert await backend.lock(f"{unique}:other").aacquire()
+                break
+            except LockUnavailable:
+                continue
+    await backend.aclose()
+    backend.close()

@@ -1,0 +1,154 @@
+"""Waiters retry through failovers, quarantines and moving slots, with each algorithm for one server."""
+
+import pytest
+
+from django_redlock.core.algorithms.cluster import Cluster
+from django_redlock.core.algorithms.quarantine import standalone_quarantine
+from django_redlock.core.algorithms.replicated import Replicated
+from django_redlock.core.algorithms.retries import FAILOVER_SECONDS, RETRY_SECONDS
+from django_redlock.core.algorithms.single_node import SingleNode
+from django_redlock.core.flow.requests import Batch, BlockThenEval, EvalAndWait, EvalScript, Fault, Sleep
+from django_redlock.core.keys import keys_for
+from django_redlock.core.primitives.base import MUTEX
+from django_redlock.core.primitives.multi import MULTILOCK
+from django_redlock.core.values import Claim, Lease, new_token
+from django_redlock.errors import LockUnavailable
+
+from .test_single_node_flow import SERVER, TTL
+
+GONE = Fault(ConnectionError("closed"), where="there:6379", transient=True)
+MOVING = Fault(ConnectionError("TRYAGAIN"), where="there:6379", transient=True, migrating=True)
+KEYS = [keys_for(b"redlock", name) for name in (b"a", b"b")]
+CLAIM = Claim("a", KEYS[0], new_token(), b"{}", TTL)
+RULES = {
+    "single": (lambda clock: SingleNode(clock, standalone_quarantine("redlock", 60)), MUTEX, CLAIM),
+    "replicas": (
+        lambda clock: Replicated(clock, key_prefix="redlock", max_ttl=60, replicas=1, wait=1, lag=2, quarantine=True),
+        MUTEX,
+        CLAIM,
+    ),
+    "cluster": (
+        lambda clock: Cluster(clock, standalone_quarantine("redlock", 60)),
+        MULTILOCK,
+        CLAIM._replace(more_keys=(KEYS[1],), require_all=True),
+    ),
+}
+
+
+class Waiter:
+    """An acquire that is driven by hand, with the replies of one server."""
+
+    def __init__(self, rule, wait):
+        self.now = 100.0
+        make, primitive, claim = RULES[rule]
+        self.flow = make(lambda: self.now).acquire(primitive, claim, self.now + wait)
+        self.request, self.result = next(self.flow), None
+
+    def reply(self, reply, after=0.0):
+        """Reply to the current request `after` seconds later. Compensations are recorded."""
+        self.now += after
+        confirmed = isinstance(self.request, EvalAndWait) and not isinstance(reply, Fault)
+        try:
+            self.request = self.flow.send(([reply], 1) if confirmed else reply)
+            while isinstance(self.request, Batch):
+                self.request = self.flow.send([1] * len(self.request.script_calls))
+        except StopIteration as end:
+            self.request, self.result = None, end.value
+        return self
+
+    def refused(self):
+        """Reply with a refusal, so that the waiter blocks."""
+        return self.reply([0, 5000, SERVER, b"who"])
+
+    def token(self):
+        """Return the token of the current request."""
+        run = self.request.script_calls[0] if isinstance(self.request, EvalAndWait) else self.request
+        assert isinstance(run, EvalScript)
+        return run.args[0]
+
+
+@pytest.fixture(params=sorted(RULES))
+def begin(request):
+    """Return `begin(wait)`, which starts an acquire."""
+    return lambda wait: Waiter(request.param, wait)
+
+
+def woken(waiter, reply):
+    """Reply after a block of one second. Some algorithms block and evaluate in one request, some in two."""
+    waiter.now += 1
+    return waiter.reply(reply) if isinstance(waiter.request, BlockThenEval) else waiter.reply(None).reply(reply)
+
+
+def all_gone(waiter):
+    """From now on, no server replies."""
+    woken(waiter, GONE)
+    while waiter.request is not None:
+        waiter.reply(None, after=waiter.request.seconds).reply(GONE)
+
+
+def quarantined(seconds):
+    return [2, round(seconds * 1000), SERVER]
+
+
+@pytest.mark.parametrize("reply", [GONE, quarantined(5)], ids=["gone", "quarantine"])
+def test_first_attempt_is_not_retried(begin, reply):
+    """A first attempt that a server can't serve raises LockUnavailable at once."""
+    with pytest.raises(LockUnavailable):
+        begin(60).reply(reply)
+
+
+@pytest.mark.parametrize("reply", [GONE, MOVING], ids=["gone", "moving"])
+def test_waiter_retries(begin, reply):
+    """A waiter repeats its request, each time with a new token, until a server replies."""
+    waiter, tokens = begin(60).refused(), set()
+    woken(waiter, reply)
+    for _ in range(3):
+        assert isinstance(waiter.request, Sleep)
+        assert RETRY_SECONDS[0] <= waiter.request.seconds <= RETRY_SECONDS[1]
+        waiter.reply(None, after=waiter.request.seconds)
+        tokens.add(waiter.token())
+        waiter.reply(reply)
+    assert len(tokens) == 3
+    waiter.reply(None, after=waiter.request.seconds)
+    token = waiter.token()
+    while waiter.request is not None:  # slot by slot
+        waiter.reply(SERVER)
+    assert isinstance(waiter.result, Lease)
+    assert waiter.result.claim.token == token
+
+
+@pytest.mark.parametrize(("wait", "ends"), [(10, 10), (1000, 1 + FAILOVER_SECONDS)])
+def test_deadline(begin, wait, ends):
+    """A waiter repeats its request until its deadline or the end of the retry period."""
+    waiter = begin(wait).refused()
+    with pytest.raises(LockUnavailable):
+        all_gone(waiter)
+    assert waiter.now == pytest.approx(100 + ends, abs=1e-6)
+
+
+def test_migrating_slot(begin):
+    """A slot that is migrating is retried, even on the first attempt, if there is time to wait."""
+    with pytest.raises(LockUnavailable):
+        begin(0).reply(MOVING)
+    waiter = begin(60)
+    if isinstance(waiter.request, EvalAndWait):
+        return  # there are no slots
+    waiter.reply(MOVING)
+    assert isinstance(waiter.request, Sleep)
+
+
+@pytest.mark.parametrize("left", [5, FAILOVER_SECONDS + 5])
+def test_quarantine(begin, left):
+    """A waiter at a server in quarantine sleeps until the quarantine ends."""
+    waiter = woken(begin(60).refused(), quarantined(left))
+    assert waiter.request == Sleep(left)
+    waiter.reply(None, after=left).reply(SERVER)
+    assert waiter.result or isinstance(waiter.request, EvalScript)  # of several slots the next
+
+
+def test_quarantine_beyond_the_deadline(begin):
+    """A waiter whose deadline is before the end of the quarantine gets LockUnavailable at once."""
+    waiter = begin(30).refused()
+    with pytest.raises(LockUnavailable, match="quarantine"):
+        woken(waiter, quarantined(40))
+    assert waiter.now == 101

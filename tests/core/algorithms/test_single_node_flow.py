@@ -1,0 +1,391 @@
+"""The flows for one node, driven by hand, without a server and in virtual time."""
+
+import math
+
+import pytest
+
+from django_redlock.core.algorithms import single_node
+from django_redlock.core.algorithms.quarantine import standalone_quarantine
+from django_redlock.core.algorithms.single_node import SingleNode
+from django_redlock.core.flow.requests import Batch, BlockThenEval, EvalScript, Fault, SetIfAbsent
+from django_redlock.core.flow.scripts import script
+from django_redlock.core.keys import keys_for
+from django_redlock.core.primitives.base import MAX_BLOCK, MUTEX
+from django_redlock.core.values import Claim, Lease, Refusal, new_token, valid_until
+from django_redlock.errors import LockError, LockUnavailable
+
+TTL = 10.0
+VALID = TTL - 0.01 * TTL - 0.002  # drift and Redis' precision taken off
+SERVER = 5_000_000_000  # µs on the server's clock when ours shows 100
+BROKEN = Fault(ConnectionError("connection refused"), where="there:6379")
+STALE = Fault(ConnectionError("closed"), stale=True, where="there:6379")
+WRONG = Fault(ValueError("WRONGTYPE Operation against a key"), where="there:6379")
+
+
+class Fed:
+    """A flow in virtual time, with its current `request` and its return value, `result`."""
+
+    def __init__(self):
+        self.now = 100.0
+        self.algorithm = SingleNode(lambda: self.now)
+        self.claim = Claim("stock", keys_for(b"redlock", b"stock"), new_token(), b"{}", TTL)
+        self.request = self.result = None
+
+    def begin(self, flow):
+        self.flow = flow
+        return self.reply(None)
+
+    def ask(self, wait):
+        """Begin an acquire."""
+        return self.begin(self.algorithm.acquire(MUTEX, self.claim, self.now + wait))
+
+    def acquire(self, wait):
+        """Begin an acquire that SET NX does not grant."""
+        return self.ask(wait).reply(None)
+
+    def reply(self, reply, after=0.0):
+        """Reply to the current request `after` seconds later."""
+        self.now += after
+        try:
+            self.request = self.flow.send(reply)
+        except StopIteration as end:
+            self.request, self.result = None, end.value
+        return self
+
+    def lease(self):
+        return Lease(self.claim, TTL, valid_until(self.now, TTL), 17, self.now, 0)
+
+    @property
+    def server(self):
+        return SERVER + round((self.now - 100) * 1e6)
+
+    def refusal(self, left, holder=b"who"):
+        """The reply of a node that refuses for `left` seconds."""
+        return [0, round(left * 1000) if left != math.inf else -1, self.server, holder]
+
+
+@pytest.fixture
+def fed():
+    return Fed()
+
+
+def wait_argument(run):
+    """Return the script's argument for waiting."""
+    return int(run.args[4])
+
+
+# ── acquire ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("wait", [0, 60])
+def test_granted_without_a_script(fed, wait):
+    """A free lock takes one SET NX with the value that the script writes, and the lease counts from before it."""
+    fed.ask(wait)
+    run = MUTEX.acquire_request(fed.claim)
+    assert fed.request[:3] == (fed.claim.keys.lock, run.args[0] + b" " + run.args[1], run.args[2])
+    fed.reply(SERVER, after=3)
+    assert fed.result.valid_until == pytest.approx(100 + VALID, abs=1e-9)
+    assert (fed.result.fencing_token, fed.result.since) == (SERVER, 100)
+
+
+def test_quarantine_needs_a_script(fed):
+    """With quarantine, every grant is the script's, which reads the marker."""
+    fed.algorithm.quarantine = standalone_quarantine("redlock", 60)
+    assert isinstance(fed.ask(0).request, EvalScript)
+
+
+def test_fencing_needs_a_script(fed):
+    """With fencing, every grant is the script's, which stores the fencing token."""
+    fed.claim = fed.claim._replace(fencing=True)
+    assert isinstance(fed.ask(0).request, EvalScript)
+
+
+def test_refused_lock_takes_the_script(fed):
+    """A lock that was refused takes the script at once, until the script grants it."""
+    fed.acquire(0).reply(fed.refusal(7))
+    assert isinstance(fed.ask(0).request, EvalScript)
+    fed.reply(SERVER)
+    assert isinstance(fed.ask(0).request, SetIfAbsent)
+
+
+def test_refused_locks_are_forgotten(fed, monkeypatch):
+    """The algorithm remembers a bounded number of refused locks."""
+    monkeypatch.setattr(single_node, "MOST_REFUSED", 2)
+    for name in (b"a", b"b", b"c"):
+        fed.claim = fed.claim._replace(keys=keys_for(b"redlock", name))
+        fed.acquire(0).reply(fed.refusal(7))
+    assert len(fed.algorithm._refused) == 1
+
+
+def test_granted(fed):
+    """A grant by the script counts from before the request was sent."""
+    fed.acquire(0)
+    assert isinstance(fed.request, EvalScript)
+    assert (fed.request.script.sha, fed.request.args[0]) == (MUTEX.acquire_script.sha, fed.claim.token)
+    assert wait_argument(fed.request) == 0
+    fed.reply(SERVER, after=3)
+    assert fed.result.valid_until == pytest.approx(100 + VALID, abs=1e-9)
+    assert (fed.result.fencing_token, fed.result.since) == (SERVER, 100)
+
+
+def test_granted_with_fencing(fed):
+    """With fencing, the lease has the fencing token that the script returned."""
+    fed.claim = fed.claim._replace(fencing=True)
+    fed.ask(0).reply([1, 77, SERVER])
+    assert fed.result.fencing_token == 77
+
+
+def test_attempt_has_a_compensation(fed):
+    """Each attempt carries its compensation, which the driver sends when it gives up on the reply."""
+    for request in (fed.ask(0).request, fed.acquire(0).request):
+        compensation = request.compensation()
+        assert (compensation.script, compensation.args[0]) == (MUTEX.release_script, fed.claim.token)
+
+
+def test_refused(fed):
+    """Without time to wait, the result is a refusal with the holder and the rest of its lease."""
+    fed.acquire(0).reply(fed.refusal(7))
+    assert fed.result[:2] == (7.0, "who")
+    assert isinstance(fed.result, Refusal)
+
+
+def test_refused_without_an_end(fed):
+    """A refusal because of a lock without a ttl has an infinite remaining time."""
+    fed.acquire(0).reply(fed.refusal(math.inf))
+    assert fed.result.remaining == math.inf
+
+
+@pytest.mark.parametrize(
+    ("left", "wait", "pause"),
+    [
+        (7, 3, 3),
+        (2, 3, 2.001),
+        (7, 60, MAX_BLOCK),
+        (math.inf, 60, MAX_BLOCK),
+        (math.inf, math.inf, MAX_BLOCK),
+        (0, 3, 0.001),
+    ],
+)
+def test_longest_block(fed, left, wait, pause):
+    """A waiter blocks until the holder's lease ends, its own deadline comes, or MAX_BLOCK has passed."""
+    fed.acquire(wait)
+    assert wait_argument(fed.request) > MAX_BLOCK * 1000  # in the queue until it has surely looked again
+    fed.reply(fed.refusal(left))
+    assert isinstance(fed.request, BlockThenEval)
+    assert (fed.request.wake_key, fed.request.seconds) == (fed.claim.keys.wake, pytest.approx(pause, abs=1e-9))
+    assert wait_argument(fed.request.script_call) == (-1 if pause == wait else -wait_argument_of_first(fed))
+
+
+def wait_argument_of_first(fed):
+    return round(MAX_BLOCK * 1000) + 1000
+
+
+def test_exact_timeout(fed):
+    """However often a waiter is woken in vain, it gives up exactly at its deadline."""
+    fed.acquire(12.5).reply(fed.refusal(TTL), after=0.25)
+    pauses = []
+    while fed.request is not None:
+        if isinstance(fed.request, EvalScript):  # woken in vain at its last try, it is listed again
+            assert wait_argument(fed.request) < -1
+            fed.reply(fed.refusal(TTL))
+            continue
+        pauses.append(fed.request.seconds)
+        assert fed.now + fed.request.seconds <= 112.5 + 1e-9
+        woken_early = len(pauses) % 2
+        fed.reply(fed.refusal(TTL), after=fed.request.seconds * (0.5 if woken_early else 1))
+    assert isinstance(fed.result, Refusal)
+    assert fed.now == pytest.approx(112.5, abs=1e-9)
+    assert len(pauses) > 3
+
+
+def test_granted_at_the_last_moment(fed):
+    """A grant in the last attempt counts."""
+    fed.acquire(3).reply(fed.refusal(TTL))
+    assert wait_argument(fed.request.script_call) == -1
+    fed.reply(SERVER + 3_000_000, after=3)
+    assert isinstance(fed.result, Lease)
+
+
+def test_hand_over(fed):
+    """A lease that was granted while the waiter was blocked begins at the time of the grant by the server's clock."""
+    fed.acquire(60).reply(fed.refusal(TTL))
+    fed.reply(fed.server + 4_000_000, after=5)  # granted after 4 s, read after 5
+    assert 103.9 < fed.result.since <= 104
+    assert fed.result.valid_until == pytest.approx(fed.result.since + VALID, abs=1e-9)
+
+
+@pytest.mark.parametrize("jump", [-3600, 3600])
+def test_hand_over_while_the_clock_jumps(fed, jump):
+    """A jump of the server's clock can't make a lease begin before its request or in the future."""
+    fed.acquire(60).reply(fed.refusal(TTL))
+    asked = fed.now
+    fed.reply(fed.server + jump * 1_000_000, after=4)
+    assert asked <= fed.result.since <= fed.now
+
+
+# ── faults ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_closed_connection_without_a_script(fed):
+    """After a closed connection the script is sent with the same token, which SET may have written."""
+    fed.ask(0).reply(STALE)
+    assert isinstance(fed.request, EvalScript)
+    assert fed.request.args[0] == fed.claim.token
+    fed.reply(SERVER)
+    assert isinstance(fed.result, Lease)
+
+
+def test_no_reply_without_a_script(fed):
+    """Without a reply to SET NX the result is LockUnavailable, because its compensation may still be in flight."""
+    fed.ask(60)
+    with pytest.raises(LockUnavailable):
+        fed.reply(BROKEN)
+
+
+def test_closed_connection(fed):
+    """After a closed connection the same request is sent once more, with the same token."""
+    fed.acquire(0)
+    first = fed.request
+    fed.reply(STALE)
+    assert fed.request == first
+    fed.reply(SERVER)
+    assert isinstance(fed.result, Lease)
+
+
+@pytest.mark.parametrize("reply", [0, -1])
+def test_hand_over_was_repeated(fed, reply):
+    """If the reply to a hand-over was lost, acquire raises LockUnavailable, because the next holder may already have
+    released.
+    """
+    following = fed.claim._replace(token=new_token())
+    fed.begin(fed.algorithm.hand_over(script("mutex_hand_over"), fed.claim, following)).reply(STALE)
+    with pytest.raises(LockUnavailable):
+        fed.reply(reply)
+
+
+@pytest.mark.parametrize("replies", [[BROKEN], [STALE, STALE], [STALE, BROKEN]])
+def test_unavailable(fed, replies):
+    """Without a reply the result is LockUnavailable with the node's error attached and chained, and not a refusal."""
+    fed.acquire(60)
+    with pytest.raises(LockUnavailable) as caught:
+        [fed.reply(reply) for reply in replies]
+    assert caught.value.__cause__ is replies[-1].error
+    assert caught.value.errors == {"there:6379": replies[-1].error}
+    assert isinstance(caught.value, ConnectionError)
+
+
+def test_unavailable_while_waiting(fed):
+    """A connection error while the waiter is blocked raises LockUnavailable."""
+    fed.acquire(60).reply(fed.refusal(TTL))
+    with pytest.raises(LockUnavailable):
+        fed.reply(BROKEN)
+
+
+def test_closed_connection_while_waiting(fed):
+    """If a connection is closed while the waiter is blocked, the waiter reconnects and goes on."""
+    fed.acquire(60).reply(fed.refusal(TTL)).reply(STALE, after=1)
+    assert isinstance(fed.request, EvalScript)
+    fed.reply(fed.refusal(TTL - 1))
+    assert isinstance(fed.request, BlockThenEval)
+
+
+def test_wrong_type(fed):
+    """A key of another type raises a LockError that is not LockUnavailable."""
+    fed.acquire(0)
+    with pytest.raises(LockError, match="WRONGTYPE") as caught:
+        fed.reply(WRONG)
+    assert not isinstance(caught.value, LockUnavailable)
+    assert caught.value.__cause__ is WRONG.error
+
+
+# ── extend, release ──────────────────────────────────────────────────────────────────────────
+
+
+def test_extend(fed):
+    """An extended lease counts from before the request, and replaces the remaining time."""
+    lease = fed.lease()
+    fed.begin(fed.algorithm.extend(MUTEX, lease, 20)).reply([1], after=2)
+    assert (fed.result.ttl, fed.result.valid_until) == (20, pytest.approx(100 + 20 * 0.99 - 0.002, abs=1e-9))
+    assert fed.result.claim == lease.claim
+
+
+@pytest.mark.parametrize("reply", [0, -1])
+def test_extend_what_is_lost(fed, reply):
+    """Extending a lease that is free or held by another owner returns None."""
+    assert fed.begin(fed.algorithm.extend(MUTEX, fed.lease(), 20)).reply([reply]).result is None
+
+
+def test_extend_too_late(fed):
+    """An expired lease is not extended and no request is sent, because a server with old data would grant it."""
+    lease = fed.lease()
+    fed.now = lease.valid_until
+    fed.begin(fed.algorithm.extend(MUTEX, lease, 20))
+    assert fed.request is None
+    assert fed.result is None
+
+
+def test_extend_many(fed):
+    """Several leases are extended in one pipeline, and each gets its own result."""
+    leases = [(fed.lease(), ttl) for ttl in (10, 20, 30, 40)]
+    fed.begin(fed.algorithm.extend_many(MUTEX, leases))
+    assert isinstance(fed.request, Batch)
+    fed.reply([1, 0, -1, BROKEN], after=1)
+    first, *others = fed.result
+    assert first.valid_until == pytest.approx(100 + VALID, abs=1e-9)
+    assert others == [None, None, BROKEN]
+
+
+def names(batch):
+    """The names of the scripts of a batch."""
+    return [call.script.name for call in batch.script_calls]
+
+
+def test_extend_many_with_one_script(fed):
+    """Leases with one ttl share a script. A lease that the script has not extended is asked for by itself."""
+    leases = [(fed.lease(), TTL)] * 3
+    fed.begin(fed.algorithm.extend_many(MUTEX, [*leases, (fed.lease(), 2 * TTL)]))
+    assert names(fed.request) == ["mutex_extend_many", "mutex_extend"]
+    assert fed.request.script_calls[0].keys == [fed.claim.keys.lock] * 3
+    fed.reply([[1, 0, 0], 1], after=1)
+    assert names(fed.request) == ["mutex_extend", "mutex_extend"]
+    fed.reply([1, 0], after=1)
+    assert [outcome and outcome.valid_until for outcome in fed.result] == [
+        pytest.approx(100 + VALID, abs=1e-9),
+        pytest.approx(100 + VALID, abs=1e-9),
+        None,
+        pytest.approx(100 + 2 * TTL * 0.99 - 0.002, abs=1e-9),
+    ]
+
+
+@pytest.mark.parametrize("refusal", [Fault(ValueError("CROSSSLOT"), refused=True), [1], None])
+def test_extend_many_through_a_proxy(fed, refusal):
+    """A server that can't run one script for several locks is asked for each lock."""
+    fed.begin(fed.algorithm.extend_many(MUTEX, [(fed.lease(), TTL)] * 2)).reply([refusal])
+    assert names(fed.request) == ["mutex_extend", "mutex_extend"]
+    assert all(fed.reply([1, 1]).result)
+
+
+def test_extend_many_without_a_reply(fed):
+    """The fault of one script is the outcome of all its leases, and no request is repeated."""
+    fed.begin(fed.algorithm.extend_many(MUTEX, [(fed.lease(), TTL)] * 2))
+    assert fed.reply([BROKEN]).result == [BROKEN, BROKEN]
+
+
+@pytest.mark.parametrize(("replies", "freed"), [([1], True), ([0], False), ([-1], False), ([STALE, 1], True)])
+def test_release(fed, replies, freed):
+    """release() returns whether the lock was still held."""
+    fed.begin(fed.algorithm.release(MUTEX, fed.claim))
+    assert [fed.reply(reply) for reply in replies][-1].result is freed
+
+
+@pytest.mark.parametrize("reply", [0, -1])
+def test_release_whose_reply_was_lost(fed, reply):
+    """If the reply to a first release was lost, the reply "not yours" to the second counts as released."""
+    assert fed.begin(fed.algorithm.release(MUTEX, fed.claim)).reply(STALE).reply(reply).result is True
+
+
+def test_release_that_nobody_answers(fed):
+    """A release without a reply raises LockUnavailable."""
+    fed.begin(fed.algorithm.release(MUTEX, fed.claim))
+    with pytest.raises(LockUnavailable):
+        fed.reply(BROKEN)

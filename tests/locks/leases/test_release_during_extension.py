@@ -1,0 +1,135 @@
+"""A release during an extension: a lock that the extension has restored does not stay behind."""
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.core.flow.requests import Batch, SendToAll
+from django_redlock.core.renewal.registry import renewal
+from django_redlock.errors import LockLost
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from testproject.redis_server import RedisServer
+from tests.support.group import Group
+from tests.support.service import poll
+
+OPTIONS = {"ttl": 30, "max_ttl": 60, "node_timeout": 5}
+KINDS = {
+    "mutex": lambda client: client.lock("stock", auto_renew=False),
+    "semaphore": lambda client: client.semaphore("stock", limit=1, auto_renew=False),
+}
+
+
+@pytest.fixture
+def servers(start):
+    """Three nodes."""
+    return start(Group(RedisServer() for _ in range(3))).servers
+
+
+def holding(servers):
+    """Return how many servers have the lock."""
+    count = 0
+    for server in servers:
+        with server.client() as client:
+            count += client.exists("redlock:{stock}")
+    return count
+
+
+def held_up(backend, what="_acquire"):
+    """Delay such a script until the second of these events is set; the first is set when it is about to be sent."""
+    about_to, send = threading.Event(), threading.Event()
+    perform, aperform = backend.perform, backend.aperform
+
+    def wait(request):
+        asks = request.requests if type(request) is SendToAll else [request]
+        runs = [ask.script_calls[-1] if type(ask) is Batch else ask for ask in asks]
+        if about_to.armed and getattr(runs[0], "script", None) and runs[0].script.name.endswith(what):
+            about_to.set()
+            assert send.wait(TEST_TIMEOUT)
+
+    async def later(request):
+        await asyncio.to_thread(wait, request)
+        return await aperform(request)
+
+    about_to.armed = False
+    backend.perform, backend.aperform = lambda request: wait(request) or perform(request), later
+    return about_to, send
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_restored_vote_is_released(servers, client_of, kind):
+    """A vote that an extension restores on one of three nodes after the release is released, too."""
+    client = client_of(RedlockBackend([server.url for server in servers], quarantine=False, **OPTIONS))
+    assert all(row["ok"] for row in client.backend.health())  # and so connected: not to a loop's own connections
+    about_to, send = held_up(client.backend)
+    lock = KINDS[kind](client)
+    assert lock.acquire()
+    poll(lambda: holding(servers) == 3, timeout=20, what="votes of all nodes")
+    lease = (lock.own_handle() if kind == "semaphore" else lock)._lease
+    with servers[lease.nodes[0]].client() as direct:
+        direct.flushall()
+    about_to.armed = True
+    with ThreadPoolExecutor(1) as pool:
+        extending = pool.submit(lock.extend)
+        assert about_to.wait(TEST_TIMEOUT)
+        lock.release()
+        send.set()
+        assert extending.exception(TEST_TIMEOUT) is not None
+    poll(lambda: not holding(servers), timeout=20, what="nodes on which nothing is left")
+
+
+def test_restored_lock_is_released(servers, client_of):
+    """A lock that an extension restores on a server in quarantine after the release is released, too."""
+    client = client_of(RedisBackend(servers[0].url, quarantine=True, **OPTIONS))
+    client.backend.arm()
+    about_to, send = held_up(client.backend)
+    lock = KINDS["mutex"](client)
+    assert lock.acquire()
+    with servers[0].client() as direct:
+        direct.flushall()
+    about_to.armed = True
+    with ThreadPoolExecutor(1) as pool:
+        extending = pool.submit(lock.extend)
+        assert about_to.wait(TEST_TIMEOUT)
+        with pytest.raises(LockLost):
+            lock.release()
+        send.set()
+        assert extending.exception(TEST_TIMEOUT) is not None
+    poll(lambda: not holding(servers[:1]), timeout=20, what="a server on which nothing is left")
+
+
+def test_a_lock_that_is_kept(servers, client_of):
+    """min_hold keeps a lock for its time and no longer, even if the lock is extended meanwhile."""
+    client = client_of(RedisBackend(servers[0].url, **OPTIONS))
+    about_to, send = held_up(client.backend, "_extend")
+    lock = client.lock("stock", min_hold=6, auto_renew=False)
+    began = time.monotonic()
+    assert lock.acquire()
+    about_to.armed = True
+    with ThreadPoolExecutor(1) as pool:
+        extending = pool.submit(lock.extend)
+        assert about_to.wait(TEST_TIMEOUT)
+        lock.release()
+        send.set()
+        assert extending.exception(TEST_TIMEOUT) is not None
+    with servers[0].client() as direct:
+        assert direct.pttl("redlock:{stock}") > 20_000
+        poll(lambda: not direct.exists("redlock:{stock}"), timeout=20, what="the end of the time that it is kept")
+    assert time.monotonic() - began >= 6
+
+
+def test_planned_release_is_not_too_early(servers):
+    """A lock that is to be released in the background at a certain time is not released earlier with others."""
+    backend = RedisBackend(servers[0].url, **OPTIONS)
+    began = time.monotonic()
+    for name, after in (("a", 0.5), ("b", 0.53)):
+        lock = backend.lock(name, auto_renew=False)
+        assert lock.acquire()
+        renewal.release_later(backend, lock.primitive, lock._require_lease().claim, after=after)
+    with servers[0].client() as direct:
+        poll(lambda: not direct.exists("redlock:{b}"), timeout=20, what="the end of the time that it is kept")
+    assert time.monotonic() - began >= 0.53

@@ -1,0 +1,133 @@
+"""Waiters in a fair queue, in processes that live, die or are stopped."""
+
+from __future__ import annotations
+
+import pytest
+
+from testproject.redis_server import RedisServer
+from tests.locks.waiting import fair_queue_workers
+from tests.support.group import Group
+from tests.support.processes import ForkedWorker
+from tests.support.service import poll
+
+PATIENCE = 60
+SOON = 15  # seconds: less than any lease, and more than any wait for a silent waiter
+
+
+@pytest.fixture
+def one(redis_server):
+    """The URL of one server."""
+    return [redis_server.url]
+
+
+@pytest.fixture(params=[1, 3])
+def places(request, redis_server, start):
+    """The URLs of one server, or of three nodes."""
+    if request.param == 1:
+        return [redis_server.url]
+    urls = [server.url for server in start(Group(RedisServer() for _ in range(request.param))).servers]
+    assert set(fair_queue_workers.backend(urls).arm().values()) == {"armed"}
+    return urls
+
+
+@pytest.fixture
+def worker(start):
+    """`worker(function, places, name, …)`: a process that runs this function."""
+    return lambda function, *args: start(ForkedWorker(getattr(fair_queue_workers, function), *args))
+
+
+@pytest.fixture
+def holds(worker, unique):
+    """`holds(places, side, **options)`: a process that acquires the lock and holds it until told."""
+    return lambda places, side, **options: worker("hold", places, unique, side, options)
+
+
+@pytest.fixture
+def waits(holds, unique):
+    """`waits(places, side, waiters, **options)`: such a process, once it is the last of so many waiters."""
+
+    def begin(places, side, waiters, **options):
+        process, store = holds(places, side, **options), fair_queue_workers.backend(places)
+        process.expect("asks", PATIENCE)
+        poll(lambda: store.describe(unique).waiters == waiters, timeout=PATIENCE, what=f"{waiters} in line")
+        return process
+
+    return begin
+
+
+def test_processes_in_order(one, holds, waits):
+    """Processes get a fair lock in the order in which they came."""
+    first = holds(one, "fair")
+    first.expect("holds", PATIENCE)
+    others = [waits(one, "fair", number, block=10) for number in range(1, 5)]
+    tokens = []
+    for process in [first, *others]:
+        process.tell("release")
+        tokens.append(process.result(PATIENCE))
+    assert tokens == sorted(tokens)
+
+
+def test_dead_waiters_in_the_queue(one, holds, waits):
+    """When several waiters in a fair queue have died, the next live one gets the lock soon."""
+    first = holds(one, "fair")
+    first.expect("holds", PATIENCE)
+    dead = [waits(one, "fair", number) for number in (1, 2, 3)]
+    living = waits(one, "fair", 4)
+    for process in dead:
+        process.kill()
+    first.tell("release")
+    living.expect("holds", SOON)
+
+
+def test_stopped_waiter_in_the_queue(one, holds, waits, unique):
+    """A stopped waiter in a fair queue is passed over, and keeps its place before later waiters when it continues."""
+    first = holds(one, "fair")
+    first.expect("holds", PATIENCE)
+    stopped, second, third = (waits(one, "fair", number, block=4) for number in (1, 2, 3))
+    stopped.pause()
+    first.tell("release")
+    second.expect("holds", SOON)
+    stopped.resume()
+    store = fair_queue_workers.backend(one)
+    poll(lambda: store.describe(unique).waiters == 2, timeout=PATIENCE, what="its return")
+    second.tell("release")
+    stopped.expect("holds", SOON)
+    stopped.tell("release")
+    third.expect("holds", SOON)
+
+
+@pytest.mark.parametrize("end", ["kill", "pause"])
+def test_dead_writer_in_the_queue(places, holds, waits, end):
+    """A queued writer that has died or is stopped does not block readers."""
+    reader = holds(places, "read")
+    reader.expect("holds", PATIENCE)
+    writer = waits(places, "write", 1)
+    getattr(writer, end)()
+    late = holds(places, "read")
+    late.expect("asks", PATIENCE)
+    late.expect("holds", SOON)
+
+
+def test_writer_is_not_starved(places, worker, holds, unique):
+    """A writer gets the lock although readers come and go all the time."""
+    readers = [worker("come_and_go", places, unique, "read", 0.3) for _ in range(4)]
+    for reader in readers:
+        reader.expect("began", PATIENCE)
+    writer = holds(places, "write")
+    writer.expect("holds", PATIENCE)
+    writer.tell("release")
+    for reader in readers:
+        reader.tell("stop")
+        assert reader.result(PATIENCE) > 0
+
+
+def test_dead_reader(places, holds, waits):
+    """A writer gets the lock when the lease of a dead reader has ended."""
+    dead = holds(places, "read", ttl=1)
+    dead.expect("holds", PATIENCE)
+    living = holds(places, "read")
+    living.expect("holds", PATIENCE)
+    writer = waits(places, "write", 1)
+    dead.kill()
+    living.tell("release")
+    writer.expect("holds", PATIENCE)
