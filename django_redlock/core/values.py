@@ -44,7 +44,6 @@ class Claim(NamedTuple):
     payload: Any = b""  # data of the primitive: the calling thread or task (rlock, rwlock), the stripes, the task call
     more_keys: tuple[Keys, ...] = ()  # the further locks of a striped lock or multilock, besides `keys`
     require_all: bool = False  # True: all locks must be granted (multilock). False: one lock suffices (striped lock)
-    granted_index: int = 0  # the number of the stripe that was granted, counted from 1; 0: not known
     transferable: bool = False  # the lease is renewed without `max_hold` and fencing, so it may be handed over locally
     asked: float = math.inf  # the time of acquire(), by the store's clock; infinite: unknown
 
@@ -63,7 +62,7 @@ class Claim(NamedTuple):
 
         ``index``: the position of the granted lock in `all_keys`, counted from 1.
         """
-        return self._replace(keys=self.all_keys[index - 1], more_keys=(), granted_index=index)
+        return self._replace(keys=self.all_keys[index - 1], more_keys=())
 
     def for_keys(self, keys: Keys) -> Claim:
         """Return this claim for only one of its locks, the lock with these ``keys``."""

@@ -153,7 +153,7 @@ class Actor:
             world.woken = world.woken or not world.held  # what the store loses is not what is looked for here
             if isinstance(request, SetIfAbsent):
                 world.orphans.append(request.value[:32])
-            elif request.compensate or request.script.name == "mutex_hand_over":
+            elif request.compensation or request.script.name == "mutex_hand_over":
                 world.orphans.append(request.args[0])
             return self.send(LOST)
         return self.send(world.run(request))

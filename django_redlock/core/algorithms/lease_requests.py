@@ -31,11 +31,11 @@ def quarantine_restore_request(
 def restore_request(primitive: Primitive, claim: Claim, ttl: float, node: int) -> EvalScript:
     """Return the request by which a holder acquires its lock on a node that does not have it.
 
-    The request ignores the fair queue. It has no compensation: after a timeout the lock is not released.
+    The request ignores the fair queue, and asks for no stripe other than the granted stripe. It has no compensation:
+    after a timeout the lock is not released.
     """
-    return (
-        primitive._replace(queue_order=0).acquire_request(claim._replace(ttl=ttl), 0, node)._replace(compensation=None)
-    )
+    held = claim._replace(ttl=ttl, more_keys=claim.more_keys if claim.require_all else ())
+    return primitive._replace(queue_order=0).acquire_request(held, 0, node)._replace(compensation=None)
 
 
 def extend_request(primitive: Primitive, lease: Lease, ttl: float) -> EvalScript:

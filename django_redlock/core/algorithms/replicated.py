@@ -113,8 +113,8 @@ class Replicated:
         """
         reply, missed = yield from self._run_guarded(run, name)
         if missed and type(reply) is int:
-            if run.compensate:
-                yield from run_idempotent(run.compensate)
+            if run.compensation is not None:
+                yield from run_idempotent(run.compensation())
             return Fault(missed)
         return reply
 

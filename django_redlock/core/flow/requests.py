@@ -28,10 +28,6 @@ class EvalScript(NamedTuple):
     node: int = 0
     compensation: Callable[[], EvalScript] | None = None
 
-    @property
-    def compensate(self) -> EvalScript | None:
-        return self.compensation and self.compensation()
-
     def at(self, node: int) -> EvalScript:
         """Return this request for the node with the index ``node``."""
         return EvalScript(self.script, self.keys, self.args, node, self.compensation)
