@@ -36,13 +36,12 @@ class Claim(NamedTuple):
     """
 
     name: str
-    keys: Keys
+    all_keys: tuple[Keys, ...]  # the keys of one lock, or of all locks of a striped lock or multilock
     token: bytes
     owner: bytes
     ttl: float
     fencing: bool = False
     payload: Any = b""  # data of the primitive: the calling thread or task (rlock, rwlock), the stripes, the task call
-    more_keys: tuple[Keys, ...] = ()  # the further locks of a striped lock or multilock, besides `keys`
     require_all: bool = False  # True: all locks must be granted (multilock). False: one lock suffices (striped lock)
     transferable: bool = False  # the lease is renewed without `max_hold` and fencing, so it may be handed over locally
     asked: float = math.inf  # the time of acquire(), by the store's clock; infinite: unknown
@@ -53,27 +52,23 @@ class Claim(NamedTuple):
         return self.token[:_SECRET]
 
     @property
-    def all_keys(self) -> tuple[Keys, ...]:
-        """The keys of all locks that the claim asks for."""
-        return (self.keys, *self.more_keys)
+    def keys(self) -> Keys:
+        """The keys of the lock; of several locks, those of the first."""
+        return self.all_keys[0]
 
     def narrowed_to(self, index: int) -> Claim:
         """Return this claim without its other locks, after one lock of several was granted.
 
         ``index``: the position of the granted lock in `all_keys`, counted from 1.
         """
-        return self._replace(keys=self.all_keys[index - 1], more_keys=())
-
-    def for_keys(self, keys: Keys) -> Claim:
-        """Return this claim for only one of its locks, the lock with these ``keys``."""
-        return self.narrowed_to(self.all_keys.index(keys) + 1) if self.more_keys else self
+        return self._replace(all_keys=self.all_keys[index - 1 : index])
 
     def with_rest_of(self, whole: Claim) -> Claim:
         """Return this claim with all locks of ``whole``, its own lock first, so that a release releases all of them.
 
         ``whole``: the claim for several locks from which this claim was made.
         """
-        return self._replace(more_keys=tuple(place for place in whole.all_keys if place != self.keys))
+        return self._replace(all_keys=(self.keys, *(keys for keys in whole.all_keys if keys != self.keys)))
 
     def next_attempt(self, now: float) -> Claim:
         """Return this claim with a new token for the next attempt. ``now``: monotonic seconds by the store's clock."""

@@ -89,7 +89,7 @@ class Actor:
         if self.lease is None:
             wait = world.rng.choice([0.0001, 0.01, 1e6]) if world.faults else 1e6
             self.claim = Claim(
-                "stock", KEYS, new_token(), b"%d" % self.number, 30.0, transferable=world.rng.random() < 0.5
+                "stock", (KEYS,), new_token(), b"%d" % self.number, 30.0, transferable=world.rng.random() < 0.5
             )
             self.flow = world.gate.acquire(MUTEX, self.claim, world.now + wait)
         else:

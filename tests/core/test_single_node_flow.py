@@ -28,7 +28,7 @@ class Fed:
     def __init__(self):
         self.now = 100.0
         self.algorithm = SingleNode(lambda: self.now)
-        self.claim = Claim("stock", keys_for(b"redlock", b"stock"), new_token(), b"{}", TTL)
+        self.claim = Claim("stock", (keys_for(b"redlock", b"stock"),), new_token(), b"{}", TTL)
         self.request = self.result = None
 
     def begin(self, flow):
@@ -112,7 +112,7 @@ def test_refused_locks_are_forgotten(fed, monkeypatch):
     """The algorithm remembers a bounded number of refused locks."""
     monkeypatch.setattr(single_node, "MOST_REFUSED", 2)
     for name in (b"a", b"b", b"c"):
-        fed.claim = fed.claim._replace(keys=keys_for(b"redlock", name))
+        fed.claim = fed.claim._replace(all_keys=(keys_for(b"redlock", name),))
         fed.acquire(0).reply(fed.refusal(7))
     assert len(fed.algorithm._refused) == 1
 

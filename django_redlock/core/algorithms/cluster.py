@@ -29,7 +29,7 @@ def by_slot(claim: Claim) -> list[Claim]:
     tags: dict[bytes, list[Keys]] = {}
     for keys in claim.all_keys:
         tags.setdefault(hash_tag(keys.lock), []).append(keys)
-    return [claim._replace(keys=first, more_keys=tuple(more)) for _, (first, *more) in sorted(tags.items())]
+    return [claim._replace(all_keys=tuple(keys)) for _, keys in sorted(tags.items())]
 
 
 def by_lock(claim: Claim) -> list[Claim]:
@@ -37,7 +37,7 @@ def by_lock(claim: Claim) -> list[Claim]:
 
     A Cluster that is moving a slot refuses requests with several keys.
     """
-    return [claim._replace(keys=keys, more_keys=()) for keys in claim.all_keys] if claim.require_all else [claim]
+    return [claim._replace(all_keys=(keys,)) for keys in claim.all_keys] if claim.require_all else [claim]
 
 
 class Cluster(SingleNode):

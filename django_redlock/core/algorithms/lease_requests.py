@@ -34,7 +34,7 @@ def restore_request(primitive: Primitive, claim: Claim, ttl: float, node: int) -
     The request ignores the fair queue, and asks for no stripe other than the granted stripe. It has no compensation:
     after a timeout the lock is not released.
     """
-    held = claim._replace(ttl=ttl, more_keys=claim.more_keys if claim.require_all else ())
+    held = claim._replace(ttl=ttl, all_keys=claim.all_keys if claim.require_all else claim.all_keys[:1])
     return primitive._replace(queue_order=0).acquire_request(held, 0, node)._replace(compensation=None)
 
 

@@ -108,7 +108,7 @@ class Redlock(NamedTuple):
         faults = {node: each for node, each in enumerate(outcomes) if isinstance(each, Fault)}
         if len(faults) > self.nodes - need or (len(grants) >= need and claim.fencing):
             raise self._no_quorum(claim.name, faults)
-        any_one = bool(claim.more_keys) and not claim.require_all
+        any_one = len(claim.all_keys) > 1 and not claim.require_all
         return refused_attempt(outcomes, need, any_one=any_one, several=primitive.limit > 1 or primitive.access != "")
 
     def _count_quarantined(self, outcomes: Sequence[Any]) -> None:

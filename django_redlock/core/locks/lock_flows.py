@@ -46,7 +46,7 @@ class LockFlows(RenewedLease):
         owner, asked = describe_owner(options.owner, options.ttl, facts), self.store.clock()
         claim = Claim(
             self.name,
-            self.keys,
+            (self.keys,),
             new_token(),
             owner,
             options.ttl,

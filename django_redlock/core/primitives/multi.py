@@ -48,7 +48,7 @@ class StripedPrimitive(Primitive):
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         run = super().release_request(claim, keep, node)
-        return _release_request(run, claim) if claim.more_keys else run
+        return _release_request(run, claim) if len(claim.all_keys) > 1 else run
 
     def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
         return [keys.wake for keys in claim.all_keys]

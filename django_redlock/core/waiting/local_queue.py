@@ -81,7 +81,7 @@ class LocalQueue:
             else:
                 outcome = yield from self._store.algorithm.acquire(primitive, claim, deadline)
             # A grant by the store begins a new row of hand-overs. Not for stripes: the other stripes share the row.
-            if isinstance(outcome, Lease) and not claim.more_keys:
+            if isinstance(outcome, Lease) and len(claim.all_keys) == 1:
                 queue.hand_overs = 0
             return outcome
         except LockError:
@@ -204,8 +204,8 @@ class LocalQueue:
             return True
         outcome, unanswered = None, False
         try:
-            claim = waiter.claim.for_keys(lease.claim.keys)
-            claim = claim._replace(owner=claim.owner_since(self._store.clock()))
+            owner = waiter.claim.owner_since(self._store.clock())
+            claim = waiter.claim._replace(all_keys=lease.claim.all_keys, owner=owner)
             outcome = yield from hand_over(HAND_OVER_SCRIPTS[primitive.acquire_script.name], lease.claim, claim)
         except LockError:
             unanswered = True
