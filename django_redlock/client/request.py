@@ -97,15 +97,6 @@ class ConfirmedRequest(NamedTuple):
         return replies if _not_serving(replies) else replies + _read_poking(connection, 1, end, timeout)
 
 
-class ListPools(NamedTuple):
-    """A request for the connection pools of all servers of the node with index ``node``.
-
-    The result is a list of `ServerPool`, or a `Fault`.
-    """
-
-    node: int = 0
-
-
 AnyRequest = Request | BlockingRequest | ConfirmedRequest
 
 

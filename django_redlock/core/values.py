@@ -9,7 +9,6 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from . import fork
 from .keys import Keys
 
 Seconds = float | int | timedelta
@@ -104,7 +103,6 @@ class Lease(NamedTuple):
     - ``valid_until``: when the holder must stop relying on the lease. This is the time at which the granted request or
       the last extension was sent, plus the ttl, less clock drift.
     - ``ttl``: seconds. ``since`` and ``valid_until`` are monotonic seconds.
-    - ``generation``: the value of `fork.generation` in the process that holds the lease.
     """
 
     claim: Claim
@@ -112,7 +110,6 @@ class Lease(NamedTuple):
     valid_until: float
     fencing_token: int
     since: float
-    generation: int
     nodes: tuple[int, ...] = ()  # Redlock: indexes of the nodes that have replied, to which no acquire is in flight
     # After a local hand-over without a request: the claim of the new holder. The store has the previous holder's token.
     new_claim: Claim | None = None
@@ -138,7 +135,7 @@ class Lease(NamedTuple):
     @classmethod
     def granted(cls, claim: Claim, start: float, fencing_token: int) -> Lease:
         """Return the lease for ``claim``, whose request was sent at ``start`` (monotonic seconds) and was granted."""
-        return cls(claim, claim.ttl, valid_until(start, claim.ttl), fencing_token, start, fork.generation)
+        return cls(claim, claim.ttl, valid_until(start, claim.ttl), fencing_token, start)
 
     def handed_over(self, claim: Claim, now: float) -> Lease:
         """Return this lease after a hand-over to ``claim`` in this process, at ``now`` (monotonic seconds).

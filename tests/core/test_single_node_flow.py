@@ -53,7 +53,7 @@ class Fed:
         return self
 
     def lease(self):
-        return Lease(self.claim, TTL, valid_until(self.now, TTL), 17, self.now, 0)
+        return Lease(self.claim, TTL, valid_until(self.now, TTL), 17, self.now)
 
     @property
     def server(self):

@@ -125,6 +125,12 @@ class Command(NamedTuple):
     pool: Any = None
 
 
+class ListPools(NamedTuple):
+    """A request: find all servers of a node. The reply is a list with the pool of each server, or a `Fault`."""
+
+    node: int = 0
+
+
 class Sleep(NamedTuple):
     """A request: wait for ``seconds``."""
 

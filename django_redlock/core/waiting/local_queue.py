@@ -223,7 +223,7 @@ class LocalQueue:
         now = self._store.clock()
         with self._mutex:
             queue = self._queues.get(_queue_key(lease.claim))
-            if queue is None or not queue.waiters or lease.generation != fork.generation:
+            if queue is None or not queue.waiters:
                 return None
             if not queue.count_hand_over(now, self._cohort):
                 return None
