@@ -335,9 +335,9 @@ def virtual(world: World) -> Iterator[None]:
     background, numbers = Background(), itertools.count(1)
     begin = lambda target, args=(), **_: SimpleNamespace(start=lambda: target(*args))  # noqa: E731
     with ExitStack() as ends:
-        for module in (lease_state, renewed_lease, lock_flows, local_queue):
+        for module in (renewed_lease, lock_flows, local_queue):
             ends.enter_context(mock.patch.object(module, "renewal", background))
-        ends.enter_context(mock.patch.object(lease_state, "threading", SimpleNamespace(Thread=begin)))
+        ends.enter_context(mock.patch.object(renewed_lease, "threading", SimpleNamespace(Thread=begin)))
         ends.enter_context(mock.patch.object(lease_state, "logger", SimpleNamespace(warning=_nothing)))
         ends.enter_context(mock.patch.object(local_queue, "Waiter", VirtualTicket))
         for module in (pending_extension, local_queue):

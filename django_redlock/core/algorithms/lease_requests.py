@@ -7,6 +7,7 @@ from typing import Any
 from ..flow.requests import EvalScript, Fault
 from ..flow.scripts import script
 from ..primitives.base import Primitive
+from ..primitives.fair import RESTORED
 from ..values import Claim, Lease, millis, waited_before
 from .quarantine import Quarantine
 
@@ -35,7 +36,7 @@ def restore_request(primitive: Primitive, claim: Claim, ttl: float, node: int) -
     after a timeout the lock is not released.
     """
     held = claim._replace(ttl=ttl, all_keys=claim.all_keys if claim.require_all else claim.all_keys[:1])
-    return primitive._replace(queue_order=0).acquire_request(held, 0, node)._replace(compensation=None)
+    return primitive._replace(queue_order=RESTORED).acquire_request(held, 0, node)._replace(compensation=None)
 
 
 def extend_request(primitive: Primitive, lease: Lease, ttl: float) -> EvalScript:
