@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from redis.exceptions import RedisError, ResponseError
 
 from ..core.flow.requests import EvalScript, Fault
-from .asyncio_timeouts import LoopDeadline
-from .deadlines import read_replies
+from .deadlines import LoopDeadline, read_replies
 from .error_context import as_reply, without_context
 from .fast_reply import read_numbers, read_usual, wait_readable
 from .faults import fault_of
