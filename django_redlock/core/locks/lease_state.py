@@ -8,14 +8,13 @@ from typing import Any, NoReturn
 
 from ...errors import LockLost, LockNotHeld
 from .. import fork
-from ..contract import Store
+from ..contract import Extension, Store
 from ..events import Event, logger, report
 from ..keys import Keys
 from ..options import LockOptions
 from ..owner import Owner
 from ..primitives.base import Primitive
 from ..values import Lease
-from ..waiting.pending_extension import Extension
 from . import state_mutex
 from .with_blocks import WithBlocks
 

@@ -9,11 +9,11 @@ from typing import NamedTuple
 from ...errors import LockLost
 from .. import fork, fork_guard
 from ..caller_identity import calling, running_loop
+from ..contract import Extension
 from ..flow.requests import Fault, Flow
 from ..renewal.registry import renewal
 from ..translatable import gettext_noop
 from ..values import DRIFT, PRECISION, Lease
-from ..waiting.pending_extension import Extension
 from ..waiting.waiters import AwaitTurn
 from . import state_mutex
 from .lease_state import LeaseState
