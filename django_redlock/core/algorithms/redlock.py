@@ -29,7 +29,7 @@ from ..values import Claim, Lease, Refusal
 from .lease_requests import cancel_requests, is_confirmed, quarantine_restore_request, restore_request
 from .merging import merge_views
 from .quarantine import Quarantine, unwrap_reply
-from .single_node import LAST_TRY, is_listed, must_requeue
+from .retries import LAST_TRY, is_listed, must_requeue
 from .votes import RefusedAttempt, acquire_decided, refused_attempt, split_votes, votes_needed
 
 BACKOFF_SECONDS = 0.005, 0.05  # drawn at random, so that clients that split the vote do not retry in step

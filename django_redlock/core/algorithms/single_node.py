@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from ..flow.replies import fault_error, is_grant, parse_reply, read_outcome, server_time
-from ..flow.requests import Batch, Block, BlockThenEval, EvalScript, Fault, Flow, Sleep
+from ..flow.requests import Batch, Block, BlockThenEval, EvalScript, Fault, Flow
 from ..flow.scripts import Script, script
 from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
@@ -16,10 +16,8 @@ from ..values import DRIFT, Claim, Lease, Refusal, millis
 from .batched_extensions import run_extensions
 from .lease_requests import cancel_requests, extend_request, extension, is_confirmed, quarantine_restore_request
 from .quarantine import Quarantine, unwrap_reply
-from .retries import RETRY_SECONDS, retry_until_served, run_idempotent, run_in_order
+from .retries import LAST_TRY, block, is_listed, must_requeue, retry_until_served, run_idempotent, run_in_order
 
-LAST_TRY = -1  # the argument `wait` of the last try, after which a refused client is not listed as a waiter
-MIN_WAIT_SECONDS = 0.05  # with less time left, a refused client does not queue again
 MOST_REFUSED = 1000  # locks of which an algorithm remembers that they were refused
 _DESCRIBE = script("describe")
 
@@ -34,36 +32,6 @@ def _granted_after(refusal: Refusal, server_us: int, asked: float, now: float) -
     """
     waited = (server_us - refusal.server_us) / 1e6
     return max(asked, min(now, refusal.asked_at + waited * (1 - DRIFT)))
-
-
-def block(name: str, signal: Block, left: float) -> Flow[None]:
-    """Wait for a wake-up by sending ``signal``, a blocking request.
-
-    If the request fails, pause for 0.05 seconds instead, or for ``left`` seconds if that is shorter. Raises
-    ``LockError`` if the server refuses the blocking command: no permission, or a key of another type.
-    """
-    reply = yield signal
-    if isinstance(reply, Fault):
-        if reply.refused and not reply.transient:
-            raise fault_error(name, reply)
-        yield Sleep(min(left, RETRY_SECONDS[0]))
-
-
-def must_requeue(wait: int, left: float) -> bool:
-    """Return whether a refused client must queue again: it is no longer listed as a waiter, but time is left.
-
-    ``wait``: the argument of the refused request, see `Primitive.acquire_request`. The store does not list a client
-    after `LAST_TRY`, which may be sent early because of a wake-up. ``left``: seconds until the deadline.
-    """
-    return wait == LAST_TRY and left > MIN_WAIT_SECONDS
-
-
-def is_listed(wait: int) -> bool:
-    """Return whether the store lists a refused client as a waiter.
-
-    ``wait``: the argument of the refused request, see `Primitive.acquire_request`.
-    """
-    return wait not in (0, LAST_TRY)
 
 
 class SingleNode:
