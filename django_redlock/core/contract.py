@@ -65,9 +65,7 @@ class Gate(Protocol):
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
         """Acquire the lock like `Algorithm.acquire`. Waits behind earlier waiters of this process."""
 
-    def release(
-        self, primitive: Primitive, lease: Lease, keep: float, handed_over: list[Any] | None = None
-    ) -> Flow[bool]:
+    def release(self, primitive: Primitive, lease: Lease, keep: float, handed_over: list[Any]) -> Flow[bool]:
         """Release the lock like `Algorithm.release`, or hand it over to a waiter of this process.
 
         ``keep``: seconds for which the lock stays taken. ``handed_over``: a list. The waiter is appended before the

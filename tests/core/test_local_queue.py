@@ -94,7 +94,7 @@ class Actor:
             self.flow = world.gate.acquire(MUTEX, self.claim, world.now + wait)
         else:
             world.believers.discard(self.number)
-            self.flow = world.gate.release(MUTEX, self.lease, 0.0)
+            self.flow = world.gate.release(MUTEX, self.lease, 0.0, [])
         self.send(None)
 
     def send(self, reply):

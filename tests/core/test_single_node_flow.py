@@ -8,7 +8,6 @@ from django_redlock.core.algorithms import single_node
 from django_redlock.core.algorithms.quarantine import standalone_quarantine
 from django_redlock.core.algorithms.single_node import SingleNode
 from django_redlock.core.flow.requests import Batch, BlockThenEval, EvalScript, Fault, SetIfAbsent
-from django_redlock.core.flow.scripts import script
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MAX_BLOCK, MUTEX
 from django_redlock.core.values import Claim, Lease, Refusal, new_token, valid_until
@@ -258,7 +257,7 @@ def test_hand_over_was_repeated(fed, reply):
     released.
     """
     following = fed.claim._replace(token=new_token())
-    fed.begin(fed.algorithm.hand_over(script("mutex_hand_over"), fed.claim, following)).reply(STALE)
+    fed.begin(fed.algorithm.hand_over(fed.claim, following)).reply(STALE)
     with pytest.raises(LockUnavailable):
         fed.reply(reply)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..flow.replies import fault_error, is_grant, parse_reply, read_outcome, server_time
 from ..flow.requests import Batch, Block, BlockThenEval, EvalScript, Fault, Flow
-from ..flow.scripts import Script, script
+from ..flow.scripts import script
 from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
 from ..primitives.base import Primitive
@@ -19,7 +19,7 @@ from .quarantine import Quarantine, unwrap_reply
 from .retries import LAST_TRY, block, is_listed, must_requeue, retry_until_served, run_idempotent, run_in_order
 
 MOST_REFUSED = 1000  # locks of which an algorithm remembers that they were refused
-_DESCRIBE = script("describe")
+_DESCRIBE, _HAND_OVER = script("describe"), script("mutex_hand_over")
 
 
 def _granted_after(refusal: Refusal, server_us: int, asked: float, now: float) -> float:
@@ -187,8 +187,8 @@ class SingleNode:
             )
         return [extension(*pair, replies.get(index, 0), start) for index, pair in enumerate(leases)]
 
-    def hand_over(self, script: Script, claim: Claim, following: Claim) -> Flow[Lease | None]:
-        """Release ``claim`` and acquire the lock for ``following`` in one request. ``script``: ``mutex_hand_over``.
+    def hand_over(self, claim: Claim, following: Claim) -> Flow[Lease | None]:
+        """Release ``claim`` and acquire the lock for ``following`` in one request.
 
         Returns the lease of ``following``; ``None`` if ``claim`` did not hold the lock. Raises ``LockUnavailable`` if
         there is no reply, and if a repeated request finds that ``claim`` does not hold the lock: the first request may
@@ -197,7 +197,7 @@ class SingleNode:
         start = self.clock()
         keys = (claim.keys.lock, claim.keys.fence)[: 1 + following.fencing]  # few keys: see `Primitive.release_by_key`
         terms = following.token, following.owner, millis(following.ttl), b"%d" % following.fencing
-        run = EvalScript(script._replace(keys=len(keys)), keys, (*terms, claim.token))
+        run = EvalScript(_HAND_OVER._replace(keys=len(keys)), keys, (*terms, claim.token))
         reply = yield run
         if isinstance(reply, Fault) and reply.stale:
             fault, reply = reply, (yield run)

@@ -23,7 +23,6 @@ from .. import fork
 from ..caller_identity import caller, running_loop
 from ..contract import Store
 from ..flow.requests import Flow
-from ..flow.scripts import script
 from ..primitives.base import Primitive
 from ..renewal.registry import renewal
 from ..thread_mutex import new_mutex
@@ -36,7 +35,7 @@ FRESH_SECONDS = 0.005  # seconds for which further callers of this process rely 
 LEADER_CHECK_SECONDS = 5.0  # seconds after which a waiter checks again that the leader still exists
 # Only these kinds of locks have local queues. A reentrant lock has none: its holder may acquire again before waiters.
 QUEUED_SCRIPTS = {"mutex_acquire", "timestamp_acquire", "striped_acquire"}
-HAND_OVER_SCRIPTS = dict.fromkeys(("mutex_acquire", "striped_acquire"), script("mutex_hand_over"))
+HANDED_OVER_SCRIPTS = QUEUED_SCRIPTS - {"timestamp_acquire"}
 
 
 class LocalQueue:
@@ -179,9 +178,7 @@ class LocalQueue:
 
     # ── release ──────────────────────────────────────────────────────────────────────────────
 
-    def release(
-        self, primitive: Primitive, lease: Lease, keep: float, handed_over: list[Waiter] | None = None
-    ) -> Flow[bool]:
+    def release(self, primitive: Primitive, lease: Lease, keep: float, handed_over: list[Waiter]) -> Flow[bool]:
         """Hand the lock over to the first local waiter, or release it in the store. Returns whether it was still held.
 
         ``handed_over``: a list. The waiter is appended before a hand-over without a request, see `Gate.release`.
@@ -191,9 +188,9 @@ class LocalQueue:
         """
         algorithm = self._store.algorithm
         hand_over = getattr(algorithm, "hand_over", None)
-        if not self._queues or keep > 0 or hand_over is None or primitive.acquire_script.name not in HAND_OVER_SCRIPTS:
+        if not self._queues or keep > 0 or not hand_over or primitive.acquire_script.name not in HANDED_OVER_SCRIPTS:
             return algorithm.release(primitive, lease.claim, keep)
-        return self._hand_over(primitive, lease, hand_over, [] if handed_over is None else handed_over)
+        return self._hand_over(primitive, lease, hand_over, handed_over)
 
     def _hand_over(self, primitive: Primitive, lease: Lease, hand_over: Any, handed_over: list[Waiter]) -> Flow[bool]:
         algorithm = self._store.algorithm
@@ -206,7 +203,7 @@ class LocalQueue:
         try:
             owner = waiter.claim.owner_since(self._store.clock())
             claim = waiter.claim._replace(all_keys=lease.claim.all_keys, owner=owner)
-            outcome = yield from hand_over(HAND_OVER_SCRIPTS[primitive.acquire_script.name], lease.claim, claim)
+            outcome = yield from hand_over(lease.claim, claim)
         except LockError:
             unanswered = True
         finally:
