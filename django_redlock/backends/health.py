@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ..client.executor import ListPools
 from ..client.pool import ServerPool
 from ..core.flow.replies import unreadable
-from ..core.flow.requests import Command, Fault, Flow
+from ..core.flow.requests import Command, Fault, Flow, ListPools
 from ..core.flow.scripts import all_scripts
 from ..core.translatable import TranslatableText, gettext_noop
 

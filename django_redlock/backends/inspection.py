@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from ..client.executor import ListPools
 from ..client.pool import ServerPool
 from ..core.flow.replies import fault_error, parse_reply, unavailable_error
-from ..core.flow.requests import Batch, Command, EvalScript, Fault, Flow
+from ..core.flow.requests import Batch, Command, EvalScript, Fault, Flow, ListPools
 from ..core.flow.scripts import Script, all_scripts, script
 from ..core.keys import check_name, keys_for, lock_name_of, scan_pattern
 from ..core.lock_info import LockInfo, by_trouble, read_lock_info

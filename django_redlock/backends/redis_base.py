@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from ..client.discovery import ClusterNode
-from ..client.executor import Executor, ListPools
+from ..client.executor import Executor
 from ..client.resp import encode_eval
 from ..client.urls import node_for
 from ..core.algorithms.quarantine import Quarantine, in_service, standalone_quarantine
@@ -15,7 +15,7 @@ from ..core.algorithms.redlock import Redlock
 from ..core.algorithms.replicated import Replicated
 from ..core.algorithms.retries import run_idempotent
 from ..core.algorithms.single_node import SingleNode
-from ..core.flow.requests import EvalScript, Fault, Flow
+from ..core.flow.requests import EvalScript, Fault, Flow, ListPools
 from ..core.flow.scripts import script
 from ..core.primitives.base import KINDS, Primitive
 from ..core.primitives.multi import ADOPT

@@ -1,4 +1,4 @@
-"""Reads replies with a deadline for the complete reply.
+"""Reads replies with a deadline for the complete reply, blocking or for asyncio.
 
 The timeout of a socket is not enough. It starts anew with each read, so a server that sends single bytes slowly never
 exceeds the timeout.
@@ -6,12 +6,14 @@ exceeds the timeout.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse, ResponseError
@@ -20,22 +22,15 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from .error_context import as_reply, timed_out, without_context
 
 T = TypeVar("T")
+LOOP_TURN = 0.002  # seconds in which a loop that was blocked reads the data in its sockets
 
 
 class ReplyIncomplete(RedisTimeoutError):
     """Raised when a reply has not arrived, or only a part of the reply. The read can be repeated."""
 
 
-def read_reply(connection: Any, until: float = 0.0) -> Any:
-    """Read and return the next reply, by ``until`` (monotonic seconds). The default 0 reads without waiting.
-
-    Raises `ReplyIncomplete` if the reply is not complete by then, and redis-py's errors.
-    """
-    return _by(until, connection, partial(connection.read_response, disable_decoding=True, disconnect_on_error=False))
-
-
 def read_replies(connection: Any, count: int, until: float) -> list[Any]:
-    """Read the next ``count`` replies by ``until`` (monotonic seconds), and return them as a list.
+    """Read the next ``count`` replies by ``until`` (monotonic seconds; 0: without waiting), and return them as a list.
 
     An error reply becomes an exception in the list.
 
@@ -108,3 +103,34 @@ def handshake(connection: Any, seconds: float) -> None:
         connection.on_connect()
     finally:
         del connection.read_response
+
+
+class LoopDeadline:
+    """Async context manager that limits the wait for a node's reply to ``seconds``. Raises ``TimeoutError``.
+
+    If the application blocks the event loop, the loop notices the deadline late, although the reply may have arrived in
+    time. The wait then goes on for as long as the loop was late, at most for ``seconds`` more.
+    """
+
+    __slots__ = ("_alarm", "_seconds", "_timeout")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._timeout = asyncio.timeout(None)
+
+    async def __aenter__(self) -> Self:
+        await self._timeout.__aenter__()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._seconds
+        self._alarm = loop.call_at(end, self._due, loop, end)
+        return self
+
+    def _due(self, loop: asyncio.AbstractEventLoop, end: float) -> None:
+        now = loop.time()
+        self._timeout.reschedule(now + min(now - end, self._seconds) + LOOP_TURN)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._alarm.cancel()
+        await self._timeout.__aexit__(kind, error, tb)

@@ -35,6 +35,12 @@ def as_reply(error: E) -> E:
     return error.with_traceback(None)
 
 
+def caused_by(error: Exception, cause: Exception | None) -> Exception:
+    """Return ``error`` with ``cause`` as its cause."""
+    error.__cause__ = cause
+    return error
+
+
 def timed_out(error: BaseException | None) -> bool:
     """Return whether ``error`` is a timeout, or was raised while a timeout was handled (``__context__``)."""
     while error is not None:

@@ -11,7 +11,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from ..core.flow.drivers import adrive, drive
-from ..core.flow.requests import CallFunction, EvalScript, Fault, SendToAll, SetIfAbsent, Sleep
+from ..core.flow.requests import CallFunction, EvalScript, Fault, ListPools, SendToAll, SetIfAbsent, Sleep
 from ..core.waiting.waiters import AwaitTurn
 from .error_context import without_context
 from .fanout.broadcast_drivers import FanOut
@@ -19,10 +19,8 @@ from .faults import fault_of
 from .multiplexer import Multiplexer
 from .node_protocol import Node
 from .pool import ServerPool
-from .request import AnyRequest, ListPools, asend, send, send_all
+from .request import AnyRequest, asend, send, send_all
 from .request_plans import PLANS, eval_request, read_replies_of, read_set_replies, set_request
-
-__all__ = ["Executor", "ListPools"]
 
 _REPLY_TYPES = int, list  # the types of nearly all replies of scripts
 

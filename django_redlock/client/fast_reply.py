@@ -25,6 +25,26 @@ def read_numbers(sock: socket.socket, count: int, prelude: bytes = b"", least: i
     bytes to wait for, so that the call wakes up once for several replies. Raises ``OSError`` on a timeout of ``sock``.
     """
     data = _peek(sock, least or len(prelude) + MAX_REPLY_BYTES * count, _PEEK_ALL if least else _PEEK)
+    numbers = _numbers(data, count, prelude)
+    if numbers is not None:
+        sock.recv(len(data))
+    return numbers
+
+
+def read_usual(sock: socket.socket, count: int) -> list[Any] | None:
+    """Read ``count`` integer replies, or those to `resp.encode_set_if_absent`, and return them as the parser does.
+
+    If the socket has other bytes, or the connection is closed, returns ``None`` and leaves the bytes in the socket for
+    the parser. Raises ``OSError`` on a timeout of ``sock``.
+    """
+    data = _peek(sock, MAX_REPLY_BYTES * count, _PEEK)
+    replies = _set_result(data) if data.startswith(_QUEUED) else _numbers(data, count)
+    if replies is not None:
+        sock.recv(len(data))
+    return replies
+
+
+def _numbers(data: bytes, count: int, prelude: bytes = b"") -> list[int] | None:
     if not (data.startswith(prelude + b":") and data.endswith(b"\r\n")):
         return None
     digits = data[len(prelude) + 1 : -2]
@@ -32,23 +52,13 @@ def read_numbers(sock: socket.socket, count: int, prelude: bytes = b"", least: i
         numbers = [int(digits)] if count == 1 else [int(each) for each in digits.split(b"\r\n:")]
     except ValueError:
         return None
-    if len(numbers) != count:
-        return None
-    sock.recv(len(data))
-    return numbers
+    return numbers if len(numbers) == count else None
 
 
-def read_set_result(sock: socket.socket, count: int) -> list[Any] | None:
-    """Read the ``count`` replies to `resp.encode_set_if_absent` from ``sock``, and return them as the parser does.
-
-    If the socket has other bytes, or the connection is closed, returns ``None`` and leaves the bytes in the socket for
-    the parser. Raises ``OSError`` on a timeout of ``sock``.
-    """
-    data = _peek(sock, MAX_REPLY_BYTES * count, _PEEK)
+def _set_result(data: bytes) -> list[Any] | None:
     lines = data.split(b"\r\n")
-    if len(lines) != 11 or lines[-1] or not data.startswith(_QUEUED) or lines[4] not in _SET_RESULTS:
+    if len(lines) != 11 or lines[-1] or lines[4] not in _SET_RESULTS:
         return None
-    sock.recv(len(data))
     return [b"OK", b"QUEUED", b"QUEUED", [_SET_RESULTS[lines[4]], [lines[7], lines[9]]]]
 
 

@@ -18,7 +18,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from ..core.event_queue import EventRecord, event_queue
 from ..core.flow.replies import UnreadableReply
 from ..core.flow.requests import EvalScript, Fault
-from .error_context import forget_frames, timed_out
+from .error_context import caused_by, forget_frames, timed_out
 from .node_protocol import Node
 
 WRONG_SERVER = AskError, ClusterDownError, ReadOnlyError, TryAgainError  # another server serves the key, or will soon
@@ -69,19 +69,19 @@ def _plain_error(error: Exception, late: bool, connected: bool) -> Exception:
     ``late`` says whether ``error`` is a timeout, ``connected`` whether the connection was open before the error.
     """
     if late:
-        error = _caused_by(error, TimeoutError("no reply in time"))
+        error = caused_by(TimeoutError("no reply in time"), error)
     if any(words in str(error) for words in _NO_PASSWORD):
-        error = _caused_by(
-            error,
+        error = caused_by(
             AuthenticationError("it requires a password, and LOCATION has none (for Sentinels: sentinel_password)"),
+            error,
         )
     if not connected and isinstance(error.__cause__, ConnectionResetError | BrokenPipeError):
         # The server sends the reason, then closes. The reason is lost if the client has already written (asyncio does).
-        error = _caused_by(
-            error, RedisConnectionError("it closed the connection at once, as a server does at its maxclients limit")
+        error = caused_by(
+            RedisConnectionError("it closed the connection at once, as a server does at its maxclients limit"), error
         )
     if "-READONLY" in str(error):  # raised inside a script, before Redis 7; redis-py does not recognise it
-        error = _caused_by(error, ReadOnlyError(str(error)))
+        error = caused_by(ReadOnlyError(str(error)), error)
     return error
 
 
@@ -90,8 +90,3 @@ def _reason(error: Exception, late: bool) -> str:
     if late:
         return "timeout"
     return next((word for kind, word in _REASONS.items() if isinstance(error, kind)), "connection")
-
-
-def _caused_by(cause: Exception, error: Exception) -> Exception:
-    error.__cause__ = cause
-    return error

@@ -8,11 +8,11 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from ..core.flow.requests import Batch, EvalScript, Fault, Flow
+from ..core.flow.requests import Batch, EvalScript, Fault, Flow, ListPools
 from .faults import fault_of
 from .node_protocol import Node
 from .pool import ServerPool
-from .request import ListPools, Request
+from .request import Request
 from .resp import encode_evalsha
 
 Read = Callable[[EvalScript, Any], Flow[Any]]

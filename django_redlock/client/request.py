@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import sys
 import threading
 import time
@@ -13,10 +12,9 @@ from typing import Any, NamedTuple
 from redis.exceptions import RedisError, ResponseError
 
 from ..core.flow.requests import EvalScript, Fault
-from .asyncio_timeouts import LoopDeadline
-from .deadlines import read_replies
+from .deadlines import LoopDeadline, read_replies
 from .error_context import as_reply, without_context
-from .fast_reply import read_numbers, wait_readable
+from .fast_reply import read_numbers, read_usual, wait_readable
 from .faults import fault_of
 from .node_protocol import Node
 from .pool import ServerPool, socket_of
@@ -33,8 +31,7 @@ class Request(NamedTuple):
     ``payload`` has the encoded commands, ``replies`` is the number of their replies. The request goes to the server of
     ``pool``. Without a ``pool`` it goes to the server of ``node`` that has ``key``, and without a ``key`` to any server
     of ``node``. ``compensation`` returns the script that undoes the request. The script is sent if the replies can't be
-    read. ``compensation`` is ``None`` if there is nothing to undo. ``fast`` reads the usual replies without redis-py's
-    parser, see `fast_reply`.
+    read. ``compensation`` is ``None`` if there is nothing to undo.
     """
 
     node: Node
@@ -43,11 +40,10 @@ class Request(NamedTuple):
     replies: int = 1
     compensation: Callable[[], EvalScript] | None = None
     pool: ServerPool | None = None
-    fast: Callable[[socket.socket, int], list[Any] | None] = read_numbers
 
     def receive(self, connection: Any, timeout: float) -> list[Any]:
         """Read and return the replies, waiting up to ``timeout`` seconds. Raises redis-py's errors."""
-        found = self.fast(socket_of(connection), self.replies)
+        found = read_usual(socket_of(connection), self.replies)
         return read_replies(connection, self.replies, time.monotonic() + timeout) if found is None else found
 
 
@@ -100,15 +96,6 @@ class ConfirmedRequest(NamedTuple):
         return replies if _not_serving(replies) else replies + _read_poking(connection, 1, end, timeout)
 
 
-class ListPools(NamedTuple):
-    """A request for the connection pools of all servers of the node with index ``node``.
-
-    The result is a list of `ServerPool`, or a `Fault`.
-    """
-
-    node: int = 0
-
-
 AnyRequest = Request | BlockingRequest | ConfirmedRequest
 
 
@@ -118,7 +105,7 @@ def send(sent: AnyRequest) -> list[Any] | Fault:
     Returns a `Fault` if the server is unavailable or the replies can't be read.
     """
     request = sent if isinstance(sent, Request) else sent.request
-    node, key, payload, count, compensation, pool, _ = request
+    node, key, payload, count, compensation, pool = request
     connection, complete, handled = None, False, sys.exception()
     try:
         pool = pool or node.known_pool(key) or node.find_pool(key)
@@ -147,7 +134,7 @@ async def asend(sent: AnyRequest) -> list[Any] | Fault:
     """`send` for asyncio. A request that does not block is sent on a connection that the tasks of the loop share."""
     if not isinstance(sent, Request):
         return await _asend_blocking(sent)
-    node, key, payload, count, compensation, pool, _ = sent
+    node, key, payload, count, compensation, pool = sent
     connection, pending, handled = None, None, sys.exception()
     try:
         pool = pool or node.known_pool(key) or await node.afind_pool(key)
@@ -163,7 +150,7 @@ async def asend(sent: AnyRequest) -> list[Any] | Fault:
 
 
 async def _asend_blocking(sent: BlockingRequest | ConfirmedRequest) -> list[Any] | Fault:
-    node, key, payload, count, compensation, pool, _ = sent.request
+    node, key, payload, count, compensation, pool = sent.request
     connection, complete, timer, handled = None, False, None, sys.exception()
     pokes: list[bytes] = []
     try:

@@ -26,7 +26,6 @@ from ..core.flow.requests import (
 )
 from ..core.flow.scripts import script
 from .discovery import ClusterNode, Redirection
-from .fast_reply import read_set_result
 from .faults import check_reply, fault_of
 from .node_protocol import Node
 from .pipelines import batch_flow
@@ -47,7 +46,7 @@ def set_request(nodes: Nodes, request: SetIfAbsent) -> Request:
     """Return the request that sends the transaction for ``request`` to the server that has the key."""
     key, value, ttl_ms, node, compensation = request
     payload = encode_set_if_absent(key, value, ttl_ms)
-    return Request(nodes[node], key, payload, SET_REPLIES, compensation, None, read_set_result)
+    return Request(nodes[node], key, payload, SET_REPLIES, compensation)
 
 
 def read_set_replies(replies: list[Any] | Fault) -> int | Fault | None:

@@ -1,6 +1,6 @@
-"""Protocols between lock handles, algorithms, renewal threads and lock stores. Backends implement `Store`.
+"""What lock handles, algorithms, renewal threads and lock stores know of each other. Backends implement `Store`.
 
-A handle gives the renewal threads itself, as a `Renewable`, or an `Orphan`.
+A handle gives the renewal threads itself, as a `Renewable`, or an `Orphan`. It gives an `Extension` for each renewal.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .keys import Keys
 from .lock_info import LockInfo
 from .primitives.base import Primitive
 from .values import Claim, Lease, Refusal, Seconds
-from .waiting.pending_extension import Extension
+from .waiting.wake_event import WakeEvent
 
 
 class Algorithm(Protocol):
@@ -65,9 +65,7 @@ class Gate(Protocol):
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
         """Acquire the lock like `Algorithm.acquire`. Waits behind earlier waiters of this process."""
 
-    def release(
-        self, primitive: Primitive, lease: Lease, keep: float, handed_over: list[Any] | None = None
-    ) -> Flow[bool]:
+    def release(self, primitive: Primitive, lease: Lease, keep: float, handed_over: list[Any]) -> Flow[bool]:
         """Release the lock like `Algorithm.release`, or hand it over to a waiter of this process.
 
         ``keep``: seconds for which the lock stays taken. ``handed_over``: a list. The waiter is appended before the
@@ -110,6 +108,34 @@ class Store(Protocol):
 
     def aperform(self, request: Any) -> Awaitable[Any]:
         """Perform ``request``, one of `flow.requests`, on the running event loop. Returns the reply, or a `Fault`."""
+
+
+class Extension:
+    """A pending extension of ``lease`` to ``ttl`` seconds. It ends when the outcome of its request is known.
+
+    A lease has one extension at a time, because a server may run two extensions in any order. Further callers of
+    ``extend()`` wait for the outcome.
+    """
+
+    __slots__ = ("_wake_events", "lease", "release_ended", "ttl")
+
+    def __init__(self, lease: Lease, ttl: float) -> None:
+        self.lease = lease
+        self.ttl = ttl
+        # If the lease is released while the extension is in flight: True once the first of the two requests has ended.
+        self.release_ended = False
+        self._wake_events: list[WakeEvent] = []
+
+    def new_wake_event(self) -> WakeEvent:
+        """Return an event on which the calling thread or task can wait. The event is set when the outcome is known."""
+        event = WakeEvent()
+        self._wake_events.append(event)
+        return event
+
+    def finish(self) -> None:
+        """Wake all threads and tasks that wait for the outcome."""
+        for event in self._wake_events:
+            event.set()
 
 
 class Renewable(Protocol):

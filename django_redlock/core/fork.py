@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 Callback = TypeVar("Callback", bound=Callable[[], object])
 
 _pid = os.getpid()  # the process in which the callbacks have run
-generation = 0  # the number of forks that led to this process; a lease with a lower number belongs to an ancestor
+generation = 0  # the number of forks that led to this process; a lease of a lower number belongs to an ancestor
 
 _functions: list[Callable[[], object]] = []
 _methods: WeakKeyDictionary[Any, Callable[[Any], object]] = WeakKeyDictionary()  # one method of each object

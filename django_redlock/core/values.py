@@ -9,7 +9,6 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from . import fork
 from .keys import Keys
 
 Seconds = float | int | timedelta
@@ -36,15 +35,13 @@ class Claim(NamedTuple):
     """
 
     name: str
-    keys: Keys
+    all_keys: tuple[Keys, ...]  # the keys of one lock, or of all locks of a striped lock or multilock
     token: bytes
     owner: bytes
     ttl: float
     fencing: bool = False
     payload: Any = b""  # data of the primitive: the calling thread or task (rlock, rwlock), the stripes, the task call
-    more_keys: tuple[Keys, ...] = ()  # the further locks of a striped lock or multilock, besides `keys`
     require_all: bool = False  # True: all locks must be granted (multilock). False: one lock suffices (striped lock)
-    granted_index: int = 0  # the number of the stripe that was granted, counted from 1; 0: not known
     transferable: bool = False  # the lease is renewed without `max_hold` and fencing, so it may be handed over locally
     asked: float = math.inf  # the time of acquire(), by the store's clock; infinite: unknown
 
@@ -54,27 +51,23 @@ class Claim(NamedTuple):
         return self.token[:_SECRET]
 
     @property
-    def all_keys(self) -> tuple[Keys, ...]:
-        """The keys of all locks that the claim asks for."""
-        return (self.keys, *self.more_keys)
+    def keys(self) -> Keys:
+        """The keys of the lock; of several locks, those of the first."""
+        return self.all_keys[0]
 
     def narrowed_to(self, index: int) -> Claim:
         """Return this claim without its other locks, after one lock of several was granted.
 
         ``index``: the position of the granted lock in `all_keys`, counted from 1.
         """
-        return self._replace(keys=self.all_keys[index - 1], more_keys=(), granted_index=index)
-
-    def for_keys(self, keys: Keys) -> Claim:
-        """Return this claim for only one of its locks, the lock with these ``keys``."""
-        return self.narrowed_to(self.all_keys.index(keys) + 1) if self.more_keys else self
+        return self._replace(all_keys=self.all_keys[index - 1 : index])
 
     def with_rest_of(self, whole: Claim) -> Claim:
         """Return this claim with all locks of ``whole``, its own lock first, so that a release releases all of them.
 
         ``whole``: the claim for several locks from which this claim was made.
         """
-        return self._replace(more_keys=tuple(place for place in whole.all_keys if place != self.keys))
+        return self._replace(all_keys=(self.keys, *(keys for keys in whole.all_keys if keys != self.keys)))
 
     def next_attempt(self, now: float) -> Claim:
         """Return this claim with a new token for the next attempt. ``now``: monotonic seconds by the store's clock."""
@@ -110,7 +103,6 @@ class Lease(NamedTuple):
     - ``valid_until``: when the holder must stop relying on the lease. This is the time at which the granted request or
       the last extension was sent, plus the ttl, less clock drift.
     - ``ttl``: seconds. ``since`` and ``valid_until`` are monotonic seconds.
-    - ``generation``: the value of `fork.generation` in the process that holds the lease.
     """
 
     claim: Claim
@@ -118,7 +110,6 @@ class Lease(NamedTuple):
     valid_until: float
     fencing_token: int
     since: float
-    generation: int
     nodes: tuple[int, ...] = ()  # Redlock: indexes of the nodes that have replied, to which no acquire is in flight
     # After a local hand-over without a request: the claim of the new holder. The store has the previous holder's token.
     new_claim: Claim | None = None
@@ -144,7 +135,7 @@ class Lease(NamedTuple):
     @classmethod
     def granted(cls, claim: Claim, start: float, fencing_token: int) -> Lease:
         """Return the lease for ``claim``, whose request was sent at ``start`` (monotonic seconds) and was granted."""
-        return cls(claim, claim.ttl, valid_until(start, claim.ttl), fencing_token, start, fork.generation)
+        return cls(claim, claim.ttl, valid_until(start, claim.ttl), fencing_token, start)
 
     def handed_over(self, claim: Claim, now: float) -> Lease:
         """Return this lease after a hand-over to ``claim`` in this process, at ``now`` (monotonic seconds).

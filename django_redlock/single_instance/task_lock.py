@@ -130,7 +130,7 @@ class TaskLock:
         logger.warning("task %s[%s]: its lock is released later: %s", call.task, call.task_id, error)
         store = self.store
         payload = call if same_delivery else call._replace(delivery_id="")
-        claim = Claim(call.name, call.keys, call.delivery_id.encode(), b"", call.queued_ttl, payload=payload)
+        claim = Claim(call.name, (call.keys,), call.delivery_id.encode(), b"", call.queued_ttl, payload=payload)
         until = store.clock() + min(call.queued_ttl, CANCEL_RETRY_SECONDS)
         renewal.schedule(claim.token, Orphan(store, QUEUED, claim, until), 0.5)
 

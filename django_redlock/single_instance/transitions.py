@@ -33,7 +33,7 @@ def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode | Rep
     replace a queued call that is in the way. Raises ``LockUnavailable``.
     """
     owner = describe_owner(call.owner)
-    claim = Claim(call.name, call.keys, call.delivery_id.encode(), owner, call.queued_ttl)
+    claim = Claim(call.name, (call.keys,), call.delivery_id.encode(), owner, call.queued_ttl)
     args = (
         call.task_id.encode(),
         claim.token,

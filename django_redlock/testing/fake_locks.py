@@ -13,7 +13,7 @@ from ..backends.storage import StorageAlgorithm, StorageBackend
 from ..core.events import Event, Hook
 from ..core.flow.requests import CallFunction, Fault, Flow
 from ..core.keys import glob_matcher
-from ..core.locks.lease_state import LeaseState
+from ..core.locks.lock import Lock
 from ..core.owner import describe_owner
 from ..core.primitives.base import Primitive
 from ..core.values import Claim, Lease, Refusal, Seconds
@@ -135,8 +135,8 @@ class FakeStorage(StorageBackend):
         if self._hook is not None:
             self._hook(event)
         lock = event.lock if event.kind == "acquired" else None
-        lease = lock.current_lease() if isinstance(lock, LeaseState) else None
-        if isinstance(lock, LeaseState) and lease is not None and lease.claim.token in self._rehearsal._to_lose:
+        lease = lock.current_lease() if isinstance(lock, Lock) else None
+        if isinstance(lock, Lock) and lease is not None and lease.claim.token in self._rehearsal._to_lose:
             self._rehearsal._to_lose.remove(lease.claim.token)
             self.release(lease.claim)
             lock.mark_lost(lease, "planned by the test")

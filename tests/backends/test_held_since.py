@@ -154,7 +154,7 @@ def test_tasks(store):
     store, backend = store
     keys, start = keys_for(b"redlock", b"settle"), time.time()
     call = TaskCall("settle", keys, "t", "task", "s", MODES["until_executed"], 2, 600.0, 60.0)
-    claim = Claim("settle", keys, b"token", describe_owner({"task_id": "task"}, 60.0), 60.0, payload=call)
+    claim = Claim("settle", (keys,), b"token", describe_owner({"task_id": "task"}, 60.0), 60.0, payload=call)
     lease = drive(store.algorithm.acquire(BODY, claim, 0.0), store.perform)
     info = backend.describe("settle")
     assert info.ttl >= info.remaining > 30

@@ -50,7 +50,7 @@ def call(number: int, rate: int, cluster: bool) -> TaskCall:
 
 def run(backend: RedisBackend, calls: list[TaskCall]) -> None:
     """Start and end the bodies of these calls."""
-    claims = [Claim(each.name, each.keys, new_token(), describe_owner(), 30.0, payload=each) for each in calls]
+    claims = [Claim(each.name, (each.keys,), new_token(), describe_owner(), 30.0, payload=each) for each in calls]
     for requests in (
         [BODY.acquire_request(claim) for claim in claims],
         [BODY.release_request(claim) for claim in claims],

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_redlock.client.fast_reply import read_numbers, read_set_result, wait_readable
+from django_redlock.client.fast_reply import read_numbers, read_usual, wait_readable
 from django_redlock.client.request import CONFIRMED_BYTES
 from django_redlock.client.resp import SET_REPLIES
 
@@ -68,7 +68,7 @@ def test_result_of_a_transaction(ends, result, expected):
     near, far = ends
     far.sendall(QUEUED + result + b"\r\n" + TIME)
     replies = [b"OK", b"QUEUED", b"QUEUED", [expected, [b"1700000000", b"17"]]]
-    assert read_set_result(near, SET_REPLIES) == replies
+    assert read_usual(near, SET_REPLIES) == replies
     assert not wait_readable(near, 0)
 
 
@@ -90,7 +90,7 @@ def test_other_transactions_are_left_to_the_parser(ends, text):
     """An unexpected or incomplete reply to a transaction stays in the socket for the parser."""
     near, far = ends
     far.sendall(text)
-    assert read_set_result(near, SET_REPLIES) is None
+    assert read_usual(near, SET_REPLIES) is None
     assert near.recv(200) == text
 
 
@@ -99,7 +99,7 @@ def test_closed_connection_is_left_to_the_parser(ends):
     near, far = ends
     far.close()
     assert read_numbers(near, 1) is None
-    assert read_set_result(near, SET_REPLIES) is None
+    assert read_usual(near, SET_REPLIES) is None
 
 
 def test_socket_timeout_applies(ends):

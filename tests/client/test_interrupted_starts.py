@@ -12,7 +12,7 @@ from django_redlock.client.discovery.first_answer import FirstAnswer
 from django_redlock.client.fanout import missed_releases
 from django_redlock.client.fanout.missed_releases import MissedReleases
 from django_redlock.client.pool import ServerPool
-from django_redlock.client.pool.bounded_calls import BoundedCalls
+from django_redlock.client.pool.call_timeouts import BoundedCalls
 from django_redlock.client.urls import node_for
 from django_redlock.core import event_queue
 from django_redlock.core.event_queue import EventQueue, EventRecord
@@ -69,7 +69,7 @@ def test_anywhere_in_a_missed_release(monkeypatch, redis_server):
     """After an interrupt anywhere while a missed release is recorded, the later releases are sent."""
     monkeypatch.setattr(missed_releases, "DOWN_SECONDS", 0.05)
     nodes = [node_for(redis_server.url, 10)]
-    claim = Claim("stock", keys_for(b"redlock", b"stock"), new_token(), b"{}", 10.0)
+    claim = Claim("stock", (keys_for(b"redlock", b"stock"),), new_token(), b"{}", 10.0)
     for step in itertools.count():
         missed = MissedReleases(nodes)
         add = partial(missed.add, [MUTEX.release_request(claim)], 0)

@@ -89,12 +89,12 @@ class Actor:
         if self.lease is None:
             wait = world.rng.choice([0.0001, 0.01, 1e6]) if world.faults else 1e6
             self.claim = Claim(
-                "stock", KEYS, new_token(), b"%d" % self.number, 30.0, transferable=world.rng.random() < 0.5
+                "stock", (KEYS,), new_token(), b"%d" % self.number, 30.0, transferable=world.rng.random() < 0.5
             )
             self.flow = world.gate.acquire(MUTEX, self.claim, world.now + wait)
         else:
             world.believers.discard(self.number)
-            self.flow = world.gate.release(MUTEX, self.lease, 0.0)
+            self.flow = world.gate.release(MUTEX, self.lease, 0.0, [])
         self.send(None)
 
     def send(self, reply):
@@ -153,7 +153,7 @@ class Actor:
             world.woken = world.woken or not world.held  # what the store loses is not what is looked for here
             if isinstance(request, SetIfAbsent):
                 world.orphans.append(request.value[:32])
-            elif request.compensate or request.script.name == "mutex_hand_over":
+            elif request.compensation or request.script.name == "mutex_hand_over":
                 world.orphans.append(request.args[0])
             return self.send(LOST)
         return self.send(world.run(request))

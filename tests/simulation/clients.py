@@ -22,7 +22,7 @@ AND = " + "
 
 def held(claim: Claim) -> list[str | None]:
     """Returns the names from which a granted claim excludes other claims."""
-    return [lock_name_of(b"sim", place.lock) for place in (claim.all_keys if claim.require_all else (claim.keys,))]
+    return [lock_name_of(b"sim", place.lock) for place in (claim.all_keys if claim.require_all else claim.all_keys[:1])]
 
 
 class Watcher(Protocol):
@@ -109,17 +109,15 @@ class Client:
     def take(self, name: str, wait: float, then: Callable[[], None], hold: float | None = None) -> None:
         """Acquire a lock, hold it for a while, release it."""
         self._count += 1
-        keys, *others = [keys_for(b"sim", each.encode()) for each in name.split(AND)]
         token = f"{self.name}-{self._count}".encode().ljust(24, b".") + b"0" * 8
         claim = Claim(
             name,
-            keys,
+            tuple(keys_for(b"sim", each.encode()) for each in name.split(AND)),
             token,
             b'{"label":"%b"}' % self.name.encode(),
             self._ttl,
             self._fencing,
             self.holder.encode(),
-            tuple(others),
             self.primitive.kind == "multilock",
         )
         self._watcher.asks(claim)

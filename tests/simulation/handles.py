@@ -13,16 +13,16 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from django_redlock.core.contract import Algorithm, Orphan
+from django_redlock.core import contract
+from django_redlock.core.contract import Algorithm, Extension, Orphan
 from django_redlock.core.keys import Keys, keys_for
 from django_redlock.core.locks import lease_state, lock, lock_flows, renewed_lease, striped
 from django_redlock.core.options import LockOptions
 from django_redlock.core.primitives.base import Primitive
 from django_redlock.core.primitives.multi import ADOPT
-from django_redlock.core.renewal.thread import SLACK
+from django_redlock.core.renewal.registry import SLACK
 from django_redlock.core.values import Claim, Lease
-from django_redlock.core.waiting import local_queue, pending_extension
-from django_redlock.core.waiting.pending_extension import Extension
+from django_redlock.core.waiting import local_queue
 from django_redlock.core.waiting.waiters import Waiter
 from django_redlock.core.waiting.wake_event import WakeEvent
 
@@ -335,12 +335,12 @@ def virtual(world: World) -> Iterator[None]:
     background, numbers = Background(), itertools.count(1)
     begin = lambda target, args=(), **_: SimpleNamespace(start=lambda: target(*args))  # noqa: E731
     with ExitStack() as ends:
-        for module in (lease_state, renewed_lease, lock_flows, local_queue):
+        for module in (renewed_lease, lock_flows, local_queue):
             ends.enter_context(mock.patch.object(module, "renewal", background))
-        ends.enter_context(mock.patch.object(lease_state, "threading", SimpleNamespace(Thread=begin)))
+        ends.enter_context(mock.patch.object(renewed_lease, "threading", SimpleNamespace(Thread=begin)))
         ends.enter_context(mock.patch.object(lease_state, "logger", SimpleNamespace(warning=_nothing)))
         ends.enter_context(mock.patch.object(local_queue, "Waiter", VirtualTicket))
-        for module in (pending_extension, local_queue):
+        for module in (contract, local_queue):
             ends.enter_context(mock.patch.object(module, "WakeEvent", Virtual))
         ends.enter_context(mock.patch.object(striped, "_first_stripes", itertools.count()))
         for module, name, function in (

@@ -68,8 +68,8 @@ class Request(Message):
         return partial(self._free, run) if run.compensation is not None else None
 
     def _free(self, run: EvalScript, reply: Then) -> None:
-        if (undo := run.compensate) is not None:
-            reply(self.connection.server.run(undo))
+        if run.compensation is not None:
+            reply(self.connection.server.run(run.compensation()))
 
 
 class Undoing(Message):

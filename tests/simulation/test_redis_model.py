@@ -58,9 +58,10 @@ def runs(chance: random.Random) -> EvalScript:
     names: Sequence[bytes] = [b"%b%d" % (kind.kind.encode(), kind.limit)]
     if kind in (STRIPED, MULTILOCK):
         names = chance.sample(SEVERAL[: chance.choice((3, 3, 3, 4))], chance.randint(1, 3))
-    keys, *others = [keys_for(b"sim", name) for name in names]
+    places = tuple(keys_for(b"sim", name) for name in names)
+    keys = places[0]
     owner, holder = (b'{"label":"%d"}' % chance.randrange(2) for _ in range(2))
-    claim = Claim("x", keys, token, owner, 20.0, chance.random() < 0.5, holder, tuple(others), kind is MULTILOCK)
+    claim = Claim("x", places, token, owner, 20.0, chance.random() < 0.5, holder, kind is MULTILOCK)
     take = kind.acquire_request(claim, chance.choice((0, 6000, 6000, -6000, -1)))
     guard = standalone_quarantine("sim", chance.choice((30.0, 60.0)))
     return chance.choice(

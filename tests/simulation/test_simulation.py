@@ -11,6 +11,7 @@ import pytest
 from django_redlock.core import values
 from django_redlock.core.algorithms import redlock, single_node
 from django_redlock.core.algorithms.single_node import SingleNode
+from django_redlock.core.contract import Extension
 from django_redlock.core.flow.requests import Batch, EvalScript, Fault, SetIfAbsent, Sleep
 from django_redlock.core.flow.scripts import Script, script
 from django_redlock.core.lock_info import LockInfo
@@ -20,7 +21,6 @@ from django_redlock.core.primitives.fair import WRITE
 from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
 from django_redlock.core.values import Lease
 from django_redlock.core.waiting.local_queue import LocalQueue
-from django_redlock.core.waiting.pending_extension import Extension
 
 from .handles import Background
 from .performer import Performer, Then

@@ -32,7 +32,7 @@ class Player:
 
     def claim(self, task, run):
         owner = describe_owner({"task_id": task})
-        return Claim(self.name, self.keys, f"token-{task}-{run}".encode(), owner, self.lease)
+        return Claim(self.name, (self.keys,), f"token-{task}-{run}".encode(), owner, self.lease)
 
     def play(self, move, task, sending, *, own=False, replace=False, run=0, ended=True, again=False):
         store = self.store

@@ -28,7 +28,7 @@ def claim(name, task):
     keys = keys_for(b"redlock", name.encode())
     call = TaskCall(name, keys, "t", task, f"{task}-1", MODES["while_executing"], 1, 600.0, 60.0)
     return Claim(
-        name, keys, new_token(), describe_owner({"task_id": task}), 60.0, payload=call._replace(ending="ended")
+        name, (keys,), new_token(), describe_owner({"task_id": task}), 60.0, payload=call._replace(ending="ended")
     )
 
 

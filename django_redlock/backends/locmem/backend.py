@@ -87,9 +87,10 @@ class LocMemBackend(StorageBackend):
 
     def _split(self, claim: Claim) -> list[Claim]:
         """Return one claim for each lock that ``claim`` asks for."""
-        one = claim._replace(more_keys=(), require_all=False)
+        one = claim._replace(require_all=False)
         return [
-            one._replace(name=lock_name_of(self.encoded_prefix, keys.lock) or "", keys=keys) for keys in claim.all_keys
+            one._replace(name=lock_name_of(self.encoded_prefix, keys.lock) or "", all_keys=(keys,))
+            for keys in claim.all_keys
         ]
 
     def extend(self, lease: Lease, ttl: float) -> Lease | None:

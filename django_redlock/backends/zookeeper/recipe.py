@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from ...core import fork
 from ...core.lock_info import claim_digest
 from ...core.owner import MAX_OWNER_BYTES
 from ...core.values import Claim, Lease, Refusal, valid_until
@@ -178,7 +177,7 @@ class Recipe:
         """
         ttl = min(ttl, self.connect().timeout * TRUSTED_SHARE)
         end = valid_until(start, ttl)
-        return Lease(contender.claim, ttl, end, contender.fencing_token, since, fork.generation)
+        return Lease(contender.claim, ttl, end, contender.fencing_token, since)
 
     def _refusal(self, name: str, holder: str, until: float) -> Refusal:
         try:

@@ -3,24 +3,49 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis import RedisError
 from redis.connection import Connection
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
-from redis.exceptions import InvalidResponse
+from redis.exceptions import AskError, InvalidResponse, MovedError
 
 from ...core.flow.replies import UnreadableReply
 from ...core.fork import on_fork
 from ..pool import ServerPool
-from .first_answer import FirstAnswer, SecondBest
-from .redirection import Redirection
-from .topology import decoded_host, replies_of
+from .first_answer import FirstAnswer, SecondBest, decoded_host, replies_of
 
 MAX_ASKED = 8  # servers of a Cluster that are asked for the slot map, besides the addresses in LOCATION
 _SAME_HOST = None, b"", b"?"  # hosts in CLUSTER SLOTS that stand for the host of the server that was asked
+_REDIRECTION = re.compile(r"(?:(MOVED|ASK) )?(\d+) (.*):(\d+)")
 Slots = list["ServerPool | None"]  # slot -> the pool of its master
+
+
+class Redirection(NamedTuple):
+    """The address of the server that serves ``slot``, as an error reply MOVED or ASK names it.
+
+    An empty ``host`` means the host of the server that sent the redirection. ``asking`` is true for ASK, which
+    redirects one request only, and false for MOVED.
+    """
+
+    asking: bool
+    slot: int
+    host: str
+    port: int
+
+    @classmethod
+    def read(cls, error: Exception) -> Redirection | None:
+        """Parse ``MOVED 3999 127.0.0.1:6381`` or ``ASK …``. Returns ``None`` for any other error.
+
+        If redis-py has removed the first word, the class of the error distinguishes ASK from MOVED.
+        """
+        found = _REDIRECTION.fullmatch(str(error))
+        if found is None or not (found[1] or isinstance(error, AskError)):
+            return None
+        asking = found[1] == "ASK" if found[1] else not isinstance(error, MovedError)
+        return cls(asking, int(found[2]), "" if found[3] == "?" else found[3], int(found[4]))
 
 
 class ClusterNode:

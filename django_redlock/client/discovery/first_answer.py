@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -22,9 +22,10 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ...core import fork_guard
 from ...core.thread_mutex import new_mutex
-from ..asyncio_timeouts import LoopDeadline
+from ..deadlines import LoopDeadline, read_replies
 from ..error_context import timed_out
 from ..pool import ServerPool
+from ..resp import encode_command
 
 T = TypeVar("T")
 _PERMANENT = AuthenticationError, ResponseError  # a retry does not help if all servers give such an error
@@ -185,3 +186,27 @@ class FirstAnswer(Generic[T]):
         with self._mutex:
             self._pending.discard(server)
             return self._question
+
+
+def replies_of(pool: ServerPool, timeout: float, *commands: str) -> list[Any]:
+    """Send ``commands`` to the server of ``pool`` on a new connection, and return the list of replies.
+
+    The replies must arrive within ``timeout`` seconds. If the first reply is an error, it is raised. A later error
+    reply is an exception in the list. Also raises redis-py's errors if the connection fails or a reply is late.
+    """
+    connection = pool.connect()
+    try:
+        connection.send_packed_command([encode_command(*command.encode().split()) for command in commands], False)
+        replies = read_replies(connection, len(commands), time.monotonic() + timeout)
+    finally:
+        pool.discard(connection)
+    if isinstance(replies[0], Exception):
+        raise replies[0]
+    return replies
+
+
+def decoded_host(name: bytes) -> str:
+    """Decode the name or address of a host. Raises ``ValueError`` for an invalid name."""
+    host = name.decode()
+    host.encode("idna")
+    return host

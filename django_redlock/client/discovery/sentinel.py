@@ -15,8 +15,7 @@ from redis.exceptions import InvalidResponse
 from ...core.flow.replies import UnreadableReply
 from ...core.fork import on_fork
 from ..pool import ServerPool, portable_settings
-from .first_answer import FirstAnswer
-from .topology import decoded_host, replies_of
+from .first_answer import FirstAnswer, decoded_host, replies_of
 
 
 class SentinelNode:

@@ -11,10 +11,12 @@ from typing import Any
 
 from ...core.flow.drivers import adrive, drive
 from ...core.flow.requests import Fault, SendToAll
+from ..deadlines import LoopDeadline
 from ..node_protocol import Node
 from .broadcast import Broadcast, Poll, Readable, script_calls_of
-from .concurrency_limit import ConcurrencyLimit
 from .node_connections import NodeConnections
+
+MAX_IN_FLIGHT = 8  # requests of one event loop to one node at the same time
 
 
 class LoopPoll:
@@ -47,6 +49,41 @@ class LoopPoll:
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
+
+
+class ConcurrencyLimit:
+    """Limits the requests of an event loop to `MAX_IN_FLIGHT` at the same time, with a slot for each.
+
+    A task waits for a slot as long as requests of other tasks are answered. The task gives up when none of them was
+    answered for ``timeout`` seconds.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
+        self._last_answer = 0.0
+
+    async def acquire(self) -> Fault | None:
+        """Wait for a slot and return ``None``.
+
+        Returns a `Fault` if, for ``timeout`` seconds, none of the requests that have a slot is answered.
+        """
+        while self._slots.locked():
+            try:
+                async with LoopDeadline(self._timeout):
+                    await self._slots.acquire()
+                    return None
+            except TimeoutError as error:
+                if asyncio.get_running_loop().time() - self._last_answer > self._timeout:
+                    return Fault(TimeoutError(f"no reply in time: {error}"))
+        await self._slots.acquire()
+        return None
+
+    def release(self, answered: bool) -> None:
+        """Free the slot of a request. ``answered`` says whether the request got a reply."""
+        if answered:
+            self._last_answer = asyncio.get_running_loop().time()
+        self._slots.release()
 
 
 class FanOut:

@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import NoScriptError
 
 from ...core.flow.requests import EvalScript, Fault
-from ..deadlines import read_reply
-from ..error_context import as_reply
+from ..deadlines import read_replies
 from ..fast_reply import read_numbers
 from ..faults import check_reply, fault_of
 from ..node_protocol import Node
@@ -87,10 +86,10 @@ class InFlightConnection:
 
     def _read(self, until: float) -> None:
         while self._ignored:
-            self._next(until)
+            read_replies(self.connection, 1, until)
             self._ignored -= 1
         while self._due:
-            self._replies.append(self._next(until))
+            self._replies += read_replies(self.connection, 1, until)
             self._due -= 1
 
     def _send_sources(self, first: int) -> None:
@@ -107,12 +106,6 @@ class InFlightConnection:
         if isinstance(reply, Exception):
             return fault_of(self.node, reply, where=self.pool.where)
         return check_reply(self.node, call, reply, self.pool.where)
-
-    def _next(self, until: float) -> Any:
-        try:
-            return read_reply(self.connection, until)
-        except ResponseError as error:
-            return as_reply(error)
 
     def fileno(self) -> int:
         """Return the file descriptor of the socket, for `select.poll`."""

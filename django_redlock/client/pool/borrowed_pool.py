@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from ...core.thread_mutex import new_mutex
 from ..error_context import timed_out
-from .bounded_calls import redis_errors
+from .call_timeouts import redis_errors
 from .connection_kinds import portable_settings, socket_of
 from .server_pool import ServerPool
 

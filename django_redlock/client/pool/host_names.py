@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from ...core.fork import on_fork
-from ..asyncio_timeouts import LoopDeadline
+from ..deadlines import LoopDeadline
 
 SHARED_SECONDS = 1.0  # seconds for which all tasks wait for the same look-up of a host; then the next task starts one
 

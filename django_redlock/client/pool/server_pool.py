@@ -20,8 +20,8 @@ from redis.connection import Connection
 from redis.retry import Retry
 
 from ...core.fork import on_fork
-from ..asyncio_timeouts import LoopDeadline
-from .bounded_calls import BoundedCalls, redis_errors
+from ..deadlines import LoopDeadline
+from .call_timeouts import BoundedCalls, redis_errors
 from .connection_kinds import ASYNC_KINDS, connection_settings, is_host_name, kernel_keeps_timeout, prepare, socket_of
 from .loop_connections import LoopPool, OpenConnections, drained
 from .shared_connection import SharedConnection

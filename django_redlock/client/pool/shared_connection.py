@@ -15,7 +15,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse, ResponseError
 
 from ...core.flow.requests import EvalScript
-from ..asyncio_timeouts import LOOP_TURN
+from ..deadlines import LOOP_TURN
+from ..error_context import caused_by
 from ..resp import decode_reply, encode_eval
 
 Compensation = Callable[[], EvalScript] | None
@@ -184,7 +185,7 @@ class SharedConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Fail all requests, because the connection has ended. Called by the transport, with the ``error`` if any."""
-        self._fail(lambda: _caused_by(error, RedisConnectionError("Connection closed by server.")))
+        self._fail(lambda: caused_by(RedisConnectionError("Connection closed by server."), error))
         if not self._closed.done():
             self._closed.set_result(None)
 
@@ -251,8 +252,3 @@ def _settle(request: PendingRequest, replies: list[Any]) -> None:
             request.future.set_exception(reply)
             return
     request.future.set_result(replies)
-
-
-def _caused_by(cause: Exception | None, error: Exception) -> Exception:
-    error.__cause__ = cause
-    return error

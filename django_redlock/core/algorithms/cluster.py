@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 from ...errors import LockError
 from ..flow.replies import fault_error, read_outcome
-from ..flow.requests import Batch, Block, Fault, Flow
+from ..flow.requests import Batch, Fault, Flow
 from ..keys import Keys, hash_tag
 from ..primitives.base import Primitive
 from ..values import Claim, Lease, Refusal
 from .lease_requests import extend_request
 from .quarantine import unwrap_reply
-from .retries import retry_until_served, run_idempotent
-from .single_node import LAST_TRY, SingleNode, block, is_listed, must_requeue
+from .retries import await_turn, is_listed, retry_until_served, run_idempotent
+from .single_node import SingleNode
 
 
 def by_slot(claim: Claim) -> list[Claim]:
@@ -29,7 +29,7 @@ def by_slot(claim: Claim) -> list[Claim]:
     tags: dict[bytes, list[Keys]] = {}
     for keys in claim.all_keys:
         tags.setdefault(hash_tag(keys.lock), []).append(keys)
-    return [claim._replace(keys=first, more_keys=tuple(more)) for _, (first, *more) in sorted(tags.items())]
+    return [claim._replace(all_keys=tuple(keys)) for _, keys in sorted(tags.items())]
 
 
 def by_lock(claim: Claim) -> list[Claim]:
@@ -37,7 +37,7 @@ def by_lock(claim: Claim) -> list[Claim]:
 
     A Cluster that is moving a slot refuses requests with several keys.
     """
-    return [claim._replace(keys=keys, more_keys=()) for keys in claim.all_keys] if claim.require_all else [claim]
+    return [claim._replace(all_keys=(keys,)) for keys in claim.all_keys] if claim.require_all else [claim]
 
 
 class Cluster(SingleNode):
@@ -75,13 +75,7 @@ class Cluster(SingleNode):
                 if is_listed(wait):
                     yield from run_idempotent(primitive.dequeue_request(parts[index]))
                 return refusal
-            if must_requeue(wait, left):
-                wait = -primitive.waiter_ttl_ms
-                continue
-            pause = min(left, refusal.remaining + 0.001, primitive.max_block)
-            signal, *more = primitive.wake_keys(parts[index], refusal)
-            yield from block(claim.name, Block(signal, pause, more_keys=more), left)
-            wait, waited = LAST_TRY if pause == left else -primitive.waiter_ttl_ms, True
+            wait, waited = (yield from await_turn(primitive, parts[index], refusal, wait, left)), True
 
     def _try_all_slots(
         self, primitive: Primitive, claim: Claim, wait: int, loose: list[Claim]

@@ -7,6 +7,7 @@ from typing import Any
 from ..flow.requests import EvalScript, Fault
 from ..flow.scripts import script
 from ..primitives.base import Primitive
+from ..primitives.fair import RESTORED
 from ..values import Claim, Lease, millis, waited_before
 from .quarantine import Quarantine
 
@@ -31,11 +32,11 @@ def quarantine_restore_request(
 def restore_request(primitive: Primitive, claim: Claim, ttl: float, node: int) -> EvalScript:
     """Return the request by which a holder acquires its lock on a node that does not have it.
 
-    The request ignores the fair queue. It has no compensation: after a timeout the lock is not released.
+    The request ignores the fair queue, and asks for no stripe other than the granted stripe. It has no compensation:
+    after a timeout the lock is not released.
     """
-    return (
-        primitive._replace(queue_order=0).acquire_request(claim._replace(ttl=ttl), 0, node)._replace(compensation=None)
-    )
+    held = claim._replace(ttl=ttl, all_keys=claim.all_keys if claim.require_all else claim.all_keys[:1])
+    return primitive._replace(queue_order=RESTORED).acquire_request(held, 0, node)._replace(compensation=None)
 
 
 def extend_request(primitive: Primitive, lease: Lease, ttl: float) -> EvalScript:

@@ -29,7 +29,7 @@ from ..values import Claim, Lease, Refusal
 from .lease_requests import cancel_requests, is_confirmed, quarantine_restore_request, restore_request
 from .merging import merge_views
 from .quarantine import Quarantine, unwrap_reply
-from .single_node import LAST_TRY, is_listed, must_requeue
+from .retries import LAST_TRY, is_listed, must_requeue
 from .votes import RefusedAttempt, acquire_decided, refused_attempt, split_votes, votes_needed
 
 BACKOFF_SECONDS = 0.005, 0.05  # drawn at random, so that clients that split the vote do not retry in step
@@ -108,7 +108,7 @@ class Redlock(NamedTuple):
         faults = {node: each for node, each in enumerate(outcomes) if isinstance(each, Fault)}
         if len(faults) > self.nodes - need or (len(grants) >= need and claim.fencing):
             raise self._no_quorum(claim.name, faults)
-        any_one = bool(claim.more_keys) and not claim.require_all
+        any_one = len(claim.all_keys) > 1 and not claim.require_all
         return refused_attempt(outcomes, need, any_one=any_one, several=primitive.limit > 1 or primitive.access != "")
 
     def _count_quarantined(self, outcomes: Sequence[Any]) -> None:

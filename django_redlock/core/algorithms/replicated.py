@@ -11,15 +11,15 @@ from typing import Any
 
 from ...errors import LockError, LockUnavailable
 from ..flow.replies import fault_error, read_outcome
-from ..flow.requests import Block, EvalAndWait, EvalScript, Fault, Flow
+from ..flow.requests import EvalAndWait, EvalScript, Fault, Flow
 from ..keys import Keys
 from ..lock_info import LockInfo
 from ..primitives.base import Primitive
 from ..values import Claim, Lease, Refusal
 from .lease_requests import is_confirmed, quarantine_restore_request
 from .quarantine import Quarantine, replica_quarantine, required_replicas, unwrap_reply
-from .retries import retry_until_served, run_idempotent
-from .single_node import LAST_TRY, SingleNode, block, is_listed, must_requeue
+from .retries import await_turn, is_listed, retry_until_served, run_idempotent
+from .single_node import SingleNode
 
 _ADJUSTMENTS = 3  # requests in one attempt, while the primary reports another number of replicas
 
@@ -86,13 +86,7 @@ class Replicated:
                 if is_listed(wait):
                     yield from run_idempotent(primitive.dequeue_request(claim))
                 return outcome
-            if must_requeue(wait, left):
-                wait = -primitive.waiter_ttl_ms
-            else:
-                pause = min(left, outcome.remaining + 0.001, primitive.max_block)
-                signal, *more = primitive.wake_keys(claim, outcome)
-                yield from block(claim.name, Block(signal, pause, more_keys=more), left)
-                wait, waited = LAST_TRY if pause == left else -primitive.waiter_ttl_ms, True
+            wait, waited = (yield from await_turn(primitive, claim, outcome, wait, left)), True
             outcome = yield from again()
 
     def _attempt(self, primitive: Primitive, claim: Claim, wait: int) -> Flow[Lease | Refusal | Fault]:
@@ -113,8 +107,8 @@ class Replicated:
         """
         reply, missed = yield from self._run_guarded(run, name)
         if missed and type(reply) is int:
-            if run.compensate:
-                yield from run_idempotent(run.compensate)
+            if run.compensation is not None:
+                yield from run_idempotent(run.compensation())
             return Fault(missed)
         return reply
 

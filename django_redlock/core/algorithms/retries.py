@@ -1,4 +1,4 @@
-"""Requests that are repeated: after a pooled connection was closed, and while no server serves."""
+"""Requests that are repeated: after a pooled connection was closed, while no server serves, and after a refusal."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..flow.requests import EvalAndWait, EvalScript, Fault, Flow, Sleep
+from ..flow.replies import fault_error
+from ..flow.requests import Block, EvalAndWait, EvalScript, Fault, Flow, Sleep
+from ..primitives.base import Primitive
+from ..values import Claim, Refusal
 
 FAILOVER_SECONDS = 30.0  # how long a waiter retries a store that does not reply, since it may fail over
 RETRY_SECONDS = 0.05, 0.2  # pause between two such tries, drawn at random
+LAST_TRY = -1  # the argument `wait` of the last try, after which a refused client is not listed as a waiter
+MIN_WAIT_SECONDS = 0.05  # with less time left, a refused client does not queue again
 
 
 def run_idempotent(run: EvalScript | EvalAndWait) -> Flow[Any]:
@@ -48,3 +53,47 @@ def retry_until_served(
         yield Sleep(min(left, max(reply.retry_after, random.uniform(*RETRY_SECONDS))))
         reply = yield from again()
     return reply
+
+
+def block(name: str, signal: Block, left: float) -> Flow[None]:
+    """Wait for a wake-up by sending ``signal``, a blocking request.
+
+    If the request fails, pause for 0.05 seconds instead, or for ``left`` seconds if that is shorter. Raises
+    ``LockError`` if the server refuses the blocking command: no permission, or a key of another type.
+    """
+    reply = yield signal
+    if isinstance(reply, Fault):
+        if reply.refused and not reply.transient:
+            raise fault_error(name, reply)
+        yield Sleep(min(left, RETRY_SECONDS[0]))
+
+
+def must_requeue(wait: int, left: float) -> bool:
+    """Return whether a refused client must queue again: it is no longer listed as a waiter, but time is left.
+
+    ``wait``: the argument of the refused request, see `Primitive.acquire_request`. The store does not list a client
+    after `LAST_TRY`, which may be sent early because of a wake-up. ``left``: seconds until the deadline.
+    """
+    return wait == LAST_TRY and left > MIN_WAIT_SECONDS
+
+
+def await_turn(primitive: Primitive, claim: Claim, refusal: Refusal, wait: int, left: float) -> Flow[int]:
+    """Wait for a wake-up after ``refusal``, for ``left`` seconds at most, unless the client must queue again at once.
+
+    ``wait``: the argument of the refused request. Returns this argument for the next request. Errors are those of
+    `block`.
+    """
+    if must_requeue(wait, left):
+        return -primitive.waiter_ttl_ms
+    pause = min(left, refusal.remaining + 0.001, primitive.max_block)
+    signal, *more = primitive.wake_keys(claim, refusal)
+    yield from block(claim.name, Block(signal, pause, more_keys=more), left)
+    return LAST_TRY if pause == left else -primitive.waiter_ttl_ms
+
+
+def is_listed(wait: int) -> bool:
+    """Return whether the store lists a refused client as a waiter.
+
+    ``wait``: the argument of the refused request, see `Primitive.acquire_request`.
+    """
+    return wait not in (0, LAST_TRY)

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from ..flow.replies import fault_error, is_grant, parse_reply, read_outcome, server_time
-from ..flow.requests import Batch, Block, BlockThenEval, EvalScript, Fault, Flow, Sleep
-from ..flow.scripts import Script, script
+from ..flow.requests import Batch, Block, BlockThenEval, EvalScript, Fault, Flow
+from ..flow.scripts import script
 from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
 from ..primitives.base import Primitive
@@ -16,12 +16,10 @@ from ..values import DRIFT, Claim, Lease, Refusal, millis
 from .batched_extensions import run_extensions
 from .lease_requests import cancel_requests, extend_request, extension, is_confirmed, quarantine_restore_request
 from .quarantine import Quarantine, unwrap_reply
-from .retries import RETRY_SECONDS, retry_until_served, run_idempotent, run_in_order
+from .retries import LAST_TRY, block, is_listed, must_requeue, retry_until_served, run_idempotent, run_in_order
 
-LAST_TRY = -1  # the argument `wait` of the last try, after which a refused client is not listed as a waiter
-MIN_WAIT_SECONDS = 0.05  # with less time left, a refused client does not queue again
 MOST_REFUSED = 1000  # locks of which an algorithm remembers that they were refused
-_DESCRIBE = script("describe")
+_DESCRIBE, _HAND_OVER = script("describe"), script("mutex_hand_over")
 
 
 def _granted_after(refusal: Refusal, server_us: int, asked: float, now: float) -> float:
@@ -34,36 +32,6 @@ def _granted_after(refusal: Refusal, server_us: int, asked: float, now: float) -
     """
     waited = (server_us - refusal.server_us) / 1e6
     return max(asked, min(now, refusal.asked_at + waited * (1 - DRIFT)))
-
-
-def block(name: str, signal: Block, left: float) -> Flow[None]:
-    """Wait for a wake-up by sending ``signal``, a blocking request.
-
-    If the request fails, pause for 0.05 seconds instead, or for ``left`` seconds if that is shorter. Raises
-    ``LockError`` if the server refuses the blocking command: no permission, or a key of another type.
-    """
-    reply = yield signal
-    if isinstance(reply, Fault):
-        if reply.refused and not reply.transient:
-            raise fault_error(name, reply)
-        yield Sleep(min(left, RETRY_SECONDS[0]))
-
-
-def must_requeue(wait: int, left: float) -> bool:
-    """Return whether a refused client must queue again: it is no longer listed as a waiter, but time is left.
-
-    ``wait``: the argument of the refused request, see `Primitive.acquire_request`. The store does not list a client
-    after `LAST_TRY`, which may be sent early because of a wake-up. ``left``: seconds until the deadline.
-    """
-    return wait == LAST_TRY and left > MIN_WAIT_SECONDS
-
-
-def is_listed(wait: int) -> bool:
-    """Return whether the store lists a refused client as a waiter.
-
-    ``wait``: the argument of the refused request, see `Primitive.acquire_request`.
-    """
-    return wait not in (0, LAST_TRY)
 
 
 class SingleNode:
@@ -219,8 +187,8 @@ class SingleNode:
             )
         return [extension(*pair, replies.get(index, 0), start) for index, pair in enumerate(leases)]
 
-    def hand_over(self, script: Script, claim: Claim, following: Claim) -> Flow[Lease | None]:
-        """Release ``claim`` and acquire the lock for ``following`` in one request. ``script``: ``mutex_hand_over``.
+    def hand_over(self, claim: Claim, following: Claim) -> Flow[Lease | None]:
+        """Release ``claim`` and acquire the lock for ``following`` in one request.
 
         Returns the lease of ``following``; ``None`` if ``claim`` did not hold the lock. Raises ``LockUnavailable`` if
         there is no reply, and if a repeated request finds that ``claim`` does not hold the lock: the first request may
@@ -229,7 +197,7 @@ class SingleNode:
         start = self.clock()
         keys = (claim.keys.lock, claim.keys.fence)[: 1 + following.fencing]  # few keys: see `Primitive.release_by_key`
         terms = following.token, following.owner, millis(following.ttl), b"%d" % following.fencing
-        run = EvalScript(script._replace(keys=len(keys)), keys, (*terms, claim.token))
+        run = EvalScript(_HAND_OVER._replace(keys=len(keys)), keys, (*terms, claim.token))
         reply = yield run
         if isinstance(reply, Fault) and reply.stale:
             fault, reply = reply, (yield run)

@@ -54,11 +54,11 @@ def split_votes(grants: Sequence[tuple[int, Lease]]) -> tuple[list[Lease], list[
     The first list has the leases of the stripe with most votes. The second list has the pairs for other stripes. For
     locks without stripes, the first list has all leases.
     """
-    votes = Counter(lease.claim.granted_index for _, lease in grants)
-    chosen = votes.most_common(1)[0][0] if votes else 0
+    votes = Counter(lease.claim.keys for _, lease in grants)
+    chosen = votes.most_common(1)[0][0] if votes else None
     return (
-        [lease for _, lease in grants if lease.claim.granted_index == chosen],
-        [(node, lease) for node, lease in grants if lease.claim.granted_index != chosen],
+        [lease for _, lease in grants if lease.claim.keys == chosen],
+        [(node, lease) for node, lease in grants if lease.claim.keys != chosen],
     )
 
 

@@ -28,10 +28,6 @@ class EvalScript(NamedTuple):
     node: int = 0
     compensation: Callable[[], EvalScript] | None = None
 
-    @property
-    def compensate(self) -> EvalScript | None:
-        return self.compensation and self.compensation()
-
     def at(self, node: int) -> EvalScript:
         """Return this request for the node with the index ``node``."""
         return EvalScript(self.script, self.keys, self.args, node, self.compensation)
@@ -127,6 +123,12 @@ class Command(NamedTuple):
     node: int = 0
     key: bytes | None = None
     pool: Any = None
+
+
+class ListPools(NamedTuple):
+    """A request: find all servers of a node. The reply is a list with the pool of each server, or a `Fault`."""
+
+    node: int = 0
 
 
 class Sleep(NamedTuple):

@@ -1,37 +1,22 @@
-"""The state of one handle: its lease, whether the lease is lost, and the events about a loss. Does no I/O."""
+"""The state of one handle: its lease, whether the lease is lost, and the events about the lease. Does no I/O."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from ...errors import LockLost, LockNotHeld
-from .. import fork, fork_guard
-from ..contract import Store
+from .. import fork
+from ..contract import Extension, Store
 from ..events import Event, logger, report
 from ..keys import Keys
 from ..options import LockOptions
 from ..owner import Owner
 from ..primitives.base import Primitive
-from ..renewal.registry import renewal
 from ..values import Lease
-from ..waiting.pending_extension import Extension
 from . import state_mutex
 from .with_blocks import WithBlocks
-
-
-class EndedLease(NamedTuple):
-    """A lease that a handle has stopped holding.
-
-    ``lost``: the lease had expired or was lost before the handle stopped holding it. ``extension``: the extension that
-    was in flight at that time; ``None`` if there was none.
-    """
-
-    lease: Lease
-    lost: bool
-    extension: Extension | None
 
 
 class LeaseState:
@@ -46,6 +31,7 @@ class LeaseState:
         self.keys = keys
         self.options = options
         self._lease: Lease | None = None
+        self._generation = fork.generation  # the value when the lease was granted: a child of fork() holds nothing
         self._lost = False
         self._reported_loss = b""  # the token of the lost lease that was reported last
         self._extension: Extension | None = None  # the extension in flight
@@ -101,7 +87,7 @@ class LeaseState:
             return True
         if lease is None:
             return self._lost
-        if lease.generation != fork.generation:
+        if self._generation != fork.generation:
             return False  # the lease belongs to the parent process
         return self._lost or self.store.clock() >= lease.valid_until
 
@@ -123,8 +109,8 @@ class LeaseState:
 
     def current_lease(self) -> Lease | None:
         """Return the lease of this handle; ``None`` if there is none, or if the lease belongs to the parent process."""
-        lease = self._lease
-        return lease if lease is not None and lease.generation == fork.generation else None
+        # A new lease is set before its generation, which is therefore read first.
+        return self._lease if self._generation == fork.generation else None
 
     def _callers_lease(self) -> Lease | None:
         """Return the current lease; ``None`` in a ``with`` block that has lost its own, see `_is_replaced`."""
@@ -151,66 +137,7 @@ class LeaseState:
             return current is lease
         return current.effective_claim.token == lease.effective_claim.token
 
-    def end_lease(self, token: bytes | None = None) -> EndedLease:
-        """Stop holding the lease, and return the lease. Sends no request.
-
-        Raises ``LockNotHeld`` when this handle holds nothing. Raises ``LockLost`` when ``token`` is not ``None`` and
-        the lease has a different token, because a ``with`` block on a shared handle releases only its own acquisition.
-        """
-        with state_mutex.mutex:
-            lease = self._require_lease()
-            current_token = lease.effective_claim.token
-            if token is not None and token != current_token:
-                raise LockLost(self.name)
-            self._lost = self._lost or self.store.clock() >= lease.valid_until
-            ended = EndedLease(self._lease_to_release(lease), self._lost, self._extension)
-            if ended.extension is not None:
-                ended.extension.lease = ended.lease  # released once more when the extension has ended
-            self._lease = self._extension = None
-        renewal.cancel(current_token)
-        return ended
-
-    def _lease_to_release(self, lease: Lease) -> Lease:
-        """Return ``lease`` with the claim to release. A subclass can replace its payload, which the scripts read."""
-        return lease
-
-    def _kept_until(self, lease: Lease) -> float:
-        """Return the time until which the lock stays taken after a release: ``min_hold`` seconds after the grant.
-
-        The time is monotonic seconds by the store's clock.
-        """
-        return lease.since + self.options.min_hold
-
-    def _at_fork_reinit(self) -> None:
-        """Stop holding the lease. The standard library calls this method of a lock in the child of a fork.
-
-        A child releases nothing. In the process that holds the lease, the lease is released in the background.
-        """
-        lease = self.current_lease()
-        self._lease, self._extension, self._lost, self._blocks = None, None, False, WithBlocks()
-        if lease is not None:
-            renewal.release_later(self.store, self.primitive, lease.claim)
-
-    # ── loss and events ──────────────────────────────────────────────────────────────────────
-
-    def mark_lost(self, lease: Lease, reason: str) -> None:
-        """Mark ``lease`` as lost and report the loss in a background thread, unless the handle has released it.
-
-        ``reason``: a text for people.
-        """
-        with state_mutex.mutex:
-            if not self._holds(lease):
-                return
-            self._lost = True
-        # Release the lock in the background, because some nodes may still have the token.
-        renewal.release_later(self.store, self.primitive, lease.claim, keep_until=self._kept_until(lease))
-        # In a separate thread: listeners may be slow or acquire locks, and must not delay the renewal of other locks.
-        try:
-            threading.Thread(
-                target=fork_guard.run, args=(self._emit_lost, reason, lease), name="redlock-lost", daemon=True
-            ).start()
-        except RuntimeError:  # no more threads can be started
-            self._emit_lost(reason, lease)
+    # ── events ──────────────────────────────────────────────────────────────────────
 
     def _emit_lost(self, reason: str, lease: Lease) -> None:
         """Report the loss of a lease to the log, the event hook and ``on_lost``, once for each lease."""

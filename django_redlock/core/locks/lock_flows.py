@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import LockError, LockLost, LockNotSupported, LockUnavailable
+from .. import fork
 from ..flow.replies import refusal_reason
 from ..flow.requests import Fault, Flow, Sleep
 from ..lease_transfer import HANDED_OFF, HandedOff
@@ -16,8 +17,7 @@ from ..renewal.registry import renewal
 from ..translatable import gettext_noop
 from ..values import Claim, Lease, Refusal, Seconds, new_token
 from . import state_mutex
-from .lease_state import EndedLease
-from .renewed_lease import RenewedLease
+from .renewed_lease import EndedLease, RenewedLease
 from .self_deadlock import before_waiting, check_nesting
 from .with_blocks import LOST_TOKEN, NO_TOKEN
 
@@ -46,7 +46,7 @@ class LockFlows(RenewedLease):
         owner, asked = describe_owner(options.owner, options.ttl, facts), self.store.clock()
         claim = Claim(
             self.name,
-            self.keys,
+            (self.keys,),
             new_token(),
             owner,
             options.ttl,
@@ -88,7 +88,7 @@ class LockFlows(RenewedLease):
             if isinstance(error, LockError):
                 self._emit("refused", waited=store.clock() - start, reason=refusal_reason(error))
             elif isinstance(outcome, Lease):  # interrupted after the grant: the caller does not learn of it
-                self._lease = outcome
+                self._lease, self._generation = outcome, fork.generation
                 self._at_fork_reinit()
             else:  # interrupted or cancelled: the store may still grant the claim
                 renewal.release_later(store, self.primitive, claim, waited=True)

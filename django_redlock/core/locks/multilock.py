@@ -26,8 +26,7 @@ class MultiLock(Lock):
     def new_claim(self) -> Claim:
         claim = super().new_claim()
         owner = claim.owner[:-1] + b',"multilock":%d}' % len(self.names)
-        keys, *others = self.all_keys
-        return claim._replace(owner=owner, keys=keys, more_keys=tuple(others), require_all=True)
+        return claim._replace(owner=owner, all_keys=tuple(self.all_keys), require_all=True)
 
     def _names(self, lease: Lease) -> tuple[str, ...]:
         return tuple(self.names)

@@ -1,20 +1,23 @@
-"""Extends the lease of a handle: schedules the renewal, and processes the outcome of each extension."""
+"""Extends and ends the lease of a handle: schedules the renewal, and processes the outcome of each extension."""
 
 from __future__ import annotations
 
+import threading
 import weakref
+from typing import NamedTuple
 
 from ...errors import LockLost
+from .. import fork, fork_guard
 from ..caller_identity import calling, running_loop
+from ..contract import Extension
 from ..flow.requests import Fault, Flow
 from ..renewal.registry import renewal
 from ..translatable import gettext_noop
 from ..values import DRIFT, PRECISION, Lease
-from ..waiting.pending_extension import Extension
 from ..waiting.waiters import AwaitTurn
 from . import state_mutex
 from .lease_state import LeaseState
-from .with_blocks import LOST_TOKEN
+from .with_blocks import LOST_TOKEN, WithBlocks
 
 OWNER_UPDATE_DELAY = 0.25  # seconds a lease is held after a local hand-over before the store learns its new owner
 _RETRIES = 20  # attempts to extend within one ttl, when an attempt fails or another extension is in flight
@@ -22,8 +25,20 @@ RAN_OUT = gettext_noop("the lease ran out")
 FORCED_OR_FORGOTTEN = gettext_noop("it was released by force, or the store has forgotten it")
 
 
+class EndedLease(NamedTuple):
+    """A lease that a handle has stopped holding.
+
+    ``lost``: the lease had expired or was lost before the handle stopped holding it. ``extension``: the extension that
+    was in flight at that time; ``None`` if there was none.
+    """
+
+    lease: Lease
+    lost: bool
+    extension: Extension | None
+
+
 class RenewedLease(LeaseState):
-    """The lease of a handle, and its extensions by the renewal thread and by ``extend()``, one at a time."""
+    """The lease of a handle, its end, and its extensions by the renewal thread and by ``extend()``, one at a time."""
 
     def on_granted(self, lease: Lease) -> None:
         """Start to hold ``lease``, and schedule its renewal."""
@@ -35,8 +50,68 @@ class RenewedLease(LeaseState):
             self._blocks.replace(replaced.effective_claim.token, LOST_TOKEN)
         with state_mutex.mutex:
             self._lease, self._extension, self._lost = lease, None, False
+            self._generation = fork.generation  # after the lease: see `current_lease`
             self.acquired_by, self._loop = acquired_by, loop
         self._schedule_renewal(lease)
+
+    def end_lease(self, token: bytes | None = None) -> EndedLease:
+        """Stop holding the lease, and return the lease. Sends no request.
+
+        Raises ``LockNotHeld`` when this handle holds nothing. Raises ``LockLost`` when ``token`` is not ``None`` and
+        the lease has a different token, because a ``with`` block on a shared handle releases only its own acquisition.
+        """
+        with state_mutex.mutex:
+            lease = self._require_lease()
+            current_token = lease.effective_claim.token
+            if token is not None and token != current_token:
+                raise LockLost(self.name)
+            self._lost = self._lost or self.store.clock() >= lease.valid_until
+            ended = EndedLease(self._lease_to_release(lease), self._lost, self._extension)
+            if ended.extension is not None:
+                ended.extension.lease = ended.lease  # released once more when the extension has ended
+            self._lease = self._extension = None
+        renewal.cancel(current_token)
+        return ended
+
+    def _lease_to_release(self, lease: Lease) -> Lease:
+        """Return ``lease`` with the claim to release. A subclass can replace its payload, which the scripts read."""
+        return lease
+
+    def _kept_until(self, lease: Lease) -> float:
+        """Return the time until which the lock stays taken after a release: ``min_hold`` seconds after the grant.
+
+        The time is monotonic seconds by the store's clock.
+        """
+        return lease.since + self.options.min_hold
+
+    def _at_fork_reinit(self) -> None:
+        """Stop holding the lease. The standard library calls this method of a lock in the child of a fork.
+
+        A child releases nothing. In the process that holds the lease, the lease is released in the background.
+        """
+        lease = self.current_lease()
+        self._lease, self._extension, self._lost, self._blocks = None, None, False, WithBlocks()
+        if lease is not None:
+            renewal.release_later(self.store, self.primitive, lease.claim)
+
+    def mark_lost(self, lease: Lease, reason: str) -> None:
+        """Mark ``lease`` as lost and report the loss in a background thread, unless the handle has released it.
+
+        ``reason``: a text for people.
+        """
+        with state_mutex.mutex:
+            if not self._holds(lease):
+                return
+            self._lost = True
+        # Release the lock in the background, because some nodes may still have the token.
+        renewal.release_later(self.store, self.primitive, lease.claim, keep_until=self._kept_until(lease))
+        # In a separate thread: listeners may be slow or acquire locks, and must not delay the renewal of other locks.
+        try:
+            threading.Thread(
+                target=fork_guard.run, args=(self._emit_lost, reason, lease), name="redlock-lost", daemon=True
+            ).start()
+        except RuntimeError:  # no more threads can be started
+            self._emit_lost(reason, lease)
 
     def hand_over_flow(self, token: bytes | None = None) -> Flow[Lease]:
         """Stop holding the lease, and return the lease for another handle.

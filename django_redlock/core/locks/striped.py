@@ -104,12 +104,8 @@ class Stripe(Lock):
         wanted = self._switching_to.get(caller(), self._indexes)
         stripes = self._keys_of(wanted)
         first = next(_first_stripes) % len(stripes)
-        keys, *others = stripes[first:] + stripes[:first]
-        return (
-            super()
-            .new_claim()
-            ._replace(keys=keys, more_keys=tuple(others), payload=(self.name, len(self._stripes), *wanted))
-        )
+        payload = self.name, len(self._stripes), *wanted
+        return super().new_claim()._replace(all_keys=stripes[first:] + stripes[:first], payload=payload)
 
     def on_granted(self, lease: Lease) -> None:
         self._visited = frozenset()

@@ -109,7 +109,7 @@ class Primitive(NamedTuple):
 
     def fencing_request(self, claim: Claim, token: int, node: int = 0) -> EvalScript:
         """Return the request that stores the fencing token ``token``, unless the store has a larger one."""
-        keys = tuple(each.fence for each in (claim.all_keys if claim.require_all else (claim.keys,)))
+        keys = tuple(each.fence for each in (claim.all_keys if claim.require_all else claim.all_keys[:1]))
         return EvalScript(_FENCE._replace(keys=len(keys)), keys, (b"%d" % token,), node)
 
     def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:

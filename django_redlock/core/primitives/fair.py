@@ -8,7 +8,7 @@ from ..flow.requests import EvalScript
 from ..flow.scripts import script
 from ..owner import Facts
 from ..values import Claim, Refusal
-from .base import Primitive, script_family
+from .base import MUTEX, RLOCK, Primitive
 
 ARRIVAL_ORDER, READERS_BEHIND_WRITERS, RESTORED = 2, 1, 0  # the values of "order" in the scripts
 
@@ -40,8 +40,6 @@ class ReadWriteMutex(FairMutex):
         return run._replace(args=(*run.args, self.access.encode(), claim.payload))
 
 
-_ACQUIRE, _EXTEND, _RELEASE = script_family("mutex")
-FAIR = FairMutex("mutex", script("fair_acquire"), _EXTEND, _RELEASE, access="w", queue_order=ARRIVAL_ORDER)
-_RW_ACQUIRE, _RW_RELEASE, _SHARED_EXTEND = script("rw_acquire"), script("rw_release"), script("shared_extend")
-READ = ReadWriteMutex("rwlock", _RW_ACQUIRE, _SHARED_EXTEND, _RW_RELEASE, access="r", queue_order=ARRIVAL_ORDER)
+FAIR = FairMutex("mutex", script("fair_acquire"), MUTEX.extend_script, MUTEX.release_script, access="w")
+READ = ReadWriteMutex("rwlock", script("rw_acquire"), RLOCK.extend_script, RLOCK.release_script, access="r")
 WRITE = READ._replace(access="w")

@@ -44,16 +44,11 @@ class StripedPrimitive(Primitive):
     """A kind of lock that acquires any one of several mutexes. A grant narrows the claim to the granted mutex."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        run = super().acquire_request(claim, wait, node)
-        return (
-            run._replace(script=_MUTEX_ACQUIRE._replace(keys=len(run.keys)))
-            if claim.granted_index
-            else _for_all(run, _flat(claim.all_keys), len(claim.all_keys))
-        )
+        return _for_all(super().acquire_request(claim, wait, node), _flat(claim.all_keys), len(claim.all_keys))
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         run = super().release_request(claim, keep, node)
-        return _release_request(run, claim) if claim.more_keys else run
+        return _release_request(run, claim) if len(claim.all_keys) > 1 else run
 
     def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
         return [keys.wake for keys in claim.all_keys]
@@ -86,7 +81,7 @@ class AdoptPrimitive(MultiPrimitive):
         return run._replace(args=(*run.args, claim.payload))
 
 
-_MUTEX_ACQUIRE, _MUTEX_EXTEND, _MUTEX_RELEASE = script_family("mutex")
+_, _MUTEX_EXTEND, _MUTEX_RELEASE = script_family("mutex")
 STRIPED = StripedPrimitive("striped", script("striped_acquire"), _MUTEX_EXTEND, _MUTEX_RELEASE)
 MULTILOCK = MultiPrimitive("multilock", script("multi_acquire"), script("multi_extend"), _RELEASE)
 ADOPT = AdoptPrimitive("adopt", script("multi_adopt"), script("multi_extend"), _RELEASE)

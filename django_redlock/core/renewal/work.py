@@ -7,12 +7,11 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from ..contract import Orphan, Renewable
+from ..contract import Extension, Orphan, Renewable
 from ..events import logger
 from ..flow.drivers import drive
 from ..flow.requests import Fault
 from ..values import Lease
-from ..waiting.pending_extension import Extension
 
 BATCH = 256  # extensions in one pipeline: about 2 ms of a server's time
 

@@ -23,7 +23,6 @@ from .. import fork
 from ..caller_identity import caller, running_loop
 from ..contract import Store
 from ..flow.requests import Flow
-from ..flow.scripts import script
 from ..primitives.base import Primitive
 from ..renewal.registry import renewal
 from ..thread_mutex import new_mutex
@@ -36,7 +35,7 @@ FRESH_SECONDS = 0.005  # seconds for which further callers of this process rely 
 LEADER_CHECK_SECONDS = 5.0  # seconds after which a waiter checks again that the leader still exists
 # Only these kinds of locks have local queues. A reentrant lock has none: its holder may acquire again before waiters.
 QUEUED_SCRIPTS = {"mutex_acquire", "timestamp_acquire", "striped_acquire"}
-HAND_OVER_SCRIPTS = dict.fromkeys(("mutex_acquire", "striped_acquire"), script("mutex_hand_over"))
+HANDED_OVER_SCRIPTS = QUEUED_SCRIPTS - {"timestamp_acquire"}
 
 
 class LocalQueue:
@@ -81,7 +80,7 @@ class LocalQueue:
             else:
                 outcome = yield from self._store.algorithm.acquire(primitive, claim, deadline)
             # A grant by the store begins a new row of hand-overs. Not for stripes: the other stripes share the row.
-            if isinstance(outcome, Lease) and not claim.more_keys:
+            if isinstance(outcome, Lease) and len(claim.all_keys) == 1:
                 queue.hand_overs = 0
             return outcome
         except LockError:
@@ -179,9 +178,7 @@ class LocalQueue:
 
     # ── release ──────────────────────────────────────────────────────────────────────────────
 
-    def release(
-        self, primitive: Primitive, lease: Lease, keep: float, handed_over: list[Waiter] | None = None
-    ) -> Flow[bool]:
+    def release(self, primitive: Primitive, lease: Lease, keep: float, handed_over: list[Waiter]) -> Flow[bool]:
         """Hand the lock over to the first local waiter, or release it in the store. Returns whether it was still held.
 
         ``handed_over``: a list. The waiter is appended before a hand-over without a request, see `Gate.release`.
@@ -191,9 +188,9 @@ class LocalQueue:
         """
         algorithm = self._store.algorithm
         hand_over = getattr(algorithm, "hand_over", None)
-        if not self._queues or keep > 0 or hand_over is None or primitive.acquire_script.name not in HAND_OVER_SCRIPTS:
+        if not self._queues or keep > 0 or not hand_over or primitive.acquire_script.name not in HANDED_OVER_SCRIPTS:
             return algorithm.release(primitive, lease.claim, keep)
-        return self._hand_over(primitive, lease, hand_over, [] if handed_over is None else handed_over)
+        return self._hand_over(primitive, lease, hand_over, handed_over)
 
     def _hand_over(self, primitive: Primitive, lease: Lease, hand_over: Any, handed_over: list[Waiter]) -> Flow[bool]:
         algorithm = self._store.algorithm
@@ -204,9 +201,9 @@ class LocalQueue:
             return True
         outcome, unanswered = None, False
         try:
-            claim = waiter.claim.for_keys(lease.claim.keys)
-            claim = claim._replace(owner=claim.owner_since(self._store.clock()))
-            outcome = yield from hand_over(HAND_OVER_SCRIPTS[primitive.acquire_script.name], lease.claim, claim)
+            owner = waiter.claim.owner_since(self._store.clock())
+            claim = waiter.claim._replace(all_keys=lease.claim.all_keys, owner=owner)
+            outcome = yield from hand_over(lease.claim, claim)
         except LockError:
             unanswered = True
         finally:
@@ -223,7 +220,7 @@ class LocalQueue:
         now = self._store.clock()
         with self._mutex:
             queue = self._queues.get(_queue_key(lease.claim))
-            if queue is None or not queue.waiters or lease.generation != fork.generation:
+            if queue is None or not queue.waiters:
                 return None
             if not queue.count_hand_over(now, self._cohort):
                 return None

@@ -13,7 +13,6 @@ from django_redlock.backends.redis import RedisBackend
 from django_redlock.client.discovery import Redirection
 from django_redlock.core.renewal.work import BATCH, extend_all
 from django_redlock.core.values import Lease
-from django_redlock.core.waiting.local_queue import HAND_OVER_SCRIPTS
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from tests.support.cluster import Cluster, ask
@@ -318,7 +317,7 @@ def test_seen_and_handed_over_while_its_slot_moves(cluster, start, unique, moved
             ask(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", key)
         assert lock.owned()
         assert [info.name for info in backend.held(f"{unique}*")] == [unique]
-        hand_over = backend.algorithm.hand_over(HAND_OVER_SCRIPTS["mutex_acquire"], lock._lease.claim, following)
+        hand_over = backend.algorithm.hand_over(lock._lease.claim, following)
         assert backend.drive(hand_over)
         assert backend.describe(unique).matches(Lease.granted(following, 0.0, 0))
         cluster.move_keys(key, target)

@@ -10,7 +10,7 @@ import weakref
 import pytest
 
 from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.client.fanout.concurrency_limit import MAX_IN_FLIGHT
+from django_redlock.client.fanout.broadcast_drivers import MAX_IN_FLIGHT
 from tests.support.proxy import Proxy
 from tests.support.service import poll, revive
 

@@ -136,7 +136,7 @@ def test_a_start_that_the_network_delays_is_taken_back(tasks, seen, kind, prompt
     start = BODY.acquire_request(task.redlock.body_lock(call).new_claim())
     assert left or drive(cancel(call), store.perform)
     assert store.perform(start) > 1
-    assert store.perform(start.compensate) == 1  # it follows the start on the same connection
+    assert store.perform(start.compensation()) == 1  # it follows the start on the same connection
     assert len(store.held(message.name)) == left
 
 
@@ -163,7 +163,7 @@ def test_a_start_that_the_network_delays_beyond_the_end_is_refused(tasks, seen, 
     assert seen.count("start") == (kind == "open")
     (start,) = starts
     perform(start)
-    perform(start.compensate)  # it follows the start on the same connection
+    perform(start.compensation())  # it follows the start on the same connection
     assert store.held(message.name) == []
 
 

@@ -79,7 +79,7 @@ def test_finding_the_servers_of_a_batch_is_no_fault(backend, unique):
     backend.nodes[0].label, faults = unique, []  # other backends of this process may have faults meanwhile
     event_queue.subscribe(unique, lambda records: faults.extend(each for each in records if each.name == unique))
     try:
-        claim = Claim(unique, keys_for(b"redlock", unique.encode()), new_token(), b"{}", 10.0)
+        claim = Claim(unique, (keys_for(b"redlock", unique.encode()),), new_token(), b"{}", 10.0)
         assert backend.perform(Batch([MUTEX.release_request(claim)])) == [0]
         event_queue.flush()
     finally:

@@ -29,7 +29,7 @@ def missing(monkeypatch, nobody):
 
 
 def claim():
-    return Claim("stock", KEYS, new_token(), b"{}", 10.0)
+    return Claim("stock", (KEYS,), new_token(), b"{}", 10.0)
 
 
 def refused(client):

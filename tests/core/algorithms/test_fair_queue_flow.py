@@ -20,7 +20,7 @@ BROKEN = Fault(ConnectionError("connection refused"), where="there:6379")
 
 @pytest.fixture
 def claim():
-    return Claim("stock", KEYS, new_token(), b"{}", 10.0, payload=b"me")
+    return Claim("stock", (KEYS,), new_token(), b"{}", 10.0, payload=b"me")
 
 
 def refusal(left=7_000, owner=b"who"):

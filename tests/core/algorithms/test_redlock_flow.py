@@ -23,7 +23,7 @@ def test_a_split_vote():
     """After a split vote all votes are released, and the next attempt follows a random pause, with a new token."""
     drawn = iter((0.011, 0.047))
     rule = Redlock(5, lambda: 100.0, None, lambda *bounds: next(drawn) if bounds == BACKOFF_SECONDS else -1)
-    claim = Claim("stock", keys_for(b"redlock", b"stock"), new_token(), b"{}", 10.0)
+    claim = Claim("stock", (keys_for(b"redlock", b"stock"),), new_token(), b"{}", 10.0)
     flow = rule.acquire(MUTEX, claim, 105.0)
     asked, tokens, answers = next(flow), set(), [SERVER, None, *map(refused_by, (b"one", b"another", b"a third"))]
     for pause in (0.011, 0.047):
@@ -44,7 +44,7 @@ def test_a_node_is_down():
     its vote.
     """
     rule = Redlock(3, lambda: 100.0, None, lambda *_: 0.02)
-    claim = Claim("stock", keys_for(b"redlock", b"stock"), new_token(), b"{}", 10.0)
+    claim = Claim("stock", (keys_for(b"redlock", b"stock"),), new_token(), b"{}", 10.0)
     flow = rule.acquire(MUTEX, claim, 105.0)
     asked, answers = next(flow), [Fault(ConnectionError()), refused_by(b"one"), None]
     assert asked.decided(answers)
@@ -58,7 +58,7 @@ def test_a_multilock_waits_for_the_lock_that_refused():
     """The waiter of a multilock blocks on the list of the lock for which the node lists it."""
     rule = Redlock(3, lambda: 100.0)
     first, second = keys_for(b"redlock", b"first"), keys_for(b"redlock", b"second")
-    claim = Claim("first", first, new_token(), b"{}", 10.0, more_keys=(second,), require_all=True)
+    claim = Claim("first", (first, second), new_token(), b"{}", 10.0, require_all=True)
     flow = rule.acquire(MULTILOCK, claim, 105.0)
     next(flow)
     flow.send([None, [*refused_by(b"one"), 2], [*refused_by(b"one"), 2]])
@@ -70,7 +70,7 @@ def test_a_multilock_waits_for_the_lock_that_refused():
 def test_many_votes_of_one_node(hangs):
     """A node that has lost many locks gets them back one by one; if it then hangs, the renewal waits for it once."""
     rule = Redlock(3, lambda: 100.0, None, lambda *_: 0.02)
-    claims = [Claim(name, keys_for(b"redlock", name.encode()), new_token(), b"{}", 10.0) for name in "abc"]
+    claims = [Claim(name, (keys_for(b"redlock", name.encode()),), new_token(), b"{}", 10.0) for name in "abc"]
     leases = [Lease.granted(claim, 99.0, SERVER)._replace(nodes=(0, 1, 2)) for claim in claims]
     asked = []
 
@@ -93,7 +93,7 @@ def test_which_nodes_get_votes(replies, restored):
     to the acquire gets its vote, because this vote counts at once.
     """
     rule = Redlock(5, lambda: 100.0, standalone_quarantine("redlock", 60))
-    claim = Claim("stock", keys_for(b"redlock", b"stock"), new_token(), b"{}", 10.0)
+    claim = Claim("stock", (keys_for(b"redlock", b"stock"),), new_token(), b"{}", 10.0)
     lease, asked = Lease.granted(claim, 99.0, SERVER)._replace(nodes=(0, 1, 2)), []
 
     def perform(request):

@@ -18,8 +18,8 @@ from .test_single_node_flow import SERVER, TTL
 
 GONE = Fault(ConnectionError("closed"), where="there:6379", transient=True)
 MOVING = Fault(ConnectionError("TRYAGAIN"), where="there:6379", transient=True, migrating=True)
-KEYS = [keys_for(b"redlock", name) for name in (b"a", b"b")]
-CLAIM = Claim("a", KEYS[0], new_token(), b"{}", TTL)
+KEYS = tuple(keys_for(b"redlock", name) for name in (b"a", b"b"))
+CLAIM = Claim("a", KEYS[:1], new_token(), b"{}", TTL)
 RULES = {
     "single": (lambda clock: SingleNode(clock, standalone_quarantine("redlock", 60)), MUTEX, CLAIM),
     "replicas": (
@@ -30,7 +30,7 @@ RULES = {
     "cluster": (
         lambda clock: Cluster(clock, standalone_quarantine("redlock", 60)),
         MULTILOCK,
-        CLAIM._replace(more_keys=(KEYS[1],), require_all=True),
+        CLAIM._replace(all_keys=KEYS, require_all=True),
     ),
 }
 

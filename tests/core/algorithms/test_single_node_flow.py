@@ -8,7 +8,6 @@ from django_redlock.core.algorithms import single_node
 from django_redlock.core.algorithms.quarantine import standalone_quarantine
 from django_redlock.core.algorithms.single_node import SingleNode
 from django_redlock.core.flow.requests import Batch, BlockThenEval, EvalScript, Fault, SetIfAbsent
-from django_redlock.core.flow.scripts import script
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MAX_BLOCK, MUTEX
 from django_redlock.core.values import Claim, Lease, Refusal, new_token, valid_until
@@ -28,7 +27,7 @@ class Fed:
     def __init__(self):
         self.now = 100.0
         self.algorithm = SingleNode(lambda: self.now)
-        self.claim = Claim("stock", keys_for(b"redlock", b"stock"), new_token(), b"{}", TTL)
+        self.claim = Claim("stock", (keys_for(b"redlock", b"stock"),), new_token(), b"{}", TTL)
         self.request = self.result = None
 
     def begin(self, flow):
@@ -53,7 +52,7 @@ class Fed:
         return self
 
     def lease(self):
-        return Lease(self.claim, TTL, valid_until(self.now, TTL), 17, self.now, 0)
+        return Lease(self.claim, TTL, valid_until(self.now, TTL), 17, self.now)
 
     @property
     def server(self):
@@ -112,7 +111,7 @@ def test_refused_locks_are_forgotten(fed, monkeypatch):
     """The algorithm remembers a bounded number of refused locks."""
     monkeypatch.setattr(single_node, "MOST_REFUSED", 2)
     for name in (b"a", b"b", b"c"):
-        fed.claim = fed.claim._replace(keys=keys_for(b"redlock", name))
+        fed.claim = fed.claim._replace(all_keys=(keys_for(b"redlock", name),))
         fed.acquire(0).reply(fed.refusal(7))
     assert len(fed.algorithm._refused) == 1
 
@@ -258,7 +257,7 @@ def test_hand_over_was_repeated(fed, reply):
     released.
     """
     following = fed.claim._replace(token=new_token())
-    fed.begin(fed.algorithm.hand_over(script("mutex_hand_over"), fed.claim, following)).reply(STALE)
+    fed.begin(fed.algorithm.hand_over(fed.claim, following)).reply(STALE)
     with pytest.raises(LockUnavailable):
         fed.reply(reply)
 

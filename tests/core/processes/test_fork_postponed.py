@@ -13,7 +13,7 @@ from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.client.discovery.first_answer import FirstAnswer
 from django_redlock.client.fanout.background_connector import Connector
 from django_redlock.client.pool import AllInUse, ServerPool
-from django_redlock.client.pool.bounded_calls import BoundedCalls
+from django_redlock.client.pool.call_timeouts import BoundedCalls
 from django_redlock.core import fork, fork_guard
 from django_redlock.core.event_queue import EventRecord, event_queue
 from django_redlock.core.renewal.registry import renewal

@@ -1,4 +1,4 @@
-"""rw_acquire.lua, rw_release.lua, and the wake-up of their queue by other scripts"""
+"""rw_acquire.lua, shared_release.lua, and the wake-up of their queue by other scripts"""
 
 import re
 
@@ -96,7 +96,7 @@ def test_queued_readers(rw, release):
     rw("r", TOKEN, wait=60_000)
     rw("r", OTHER, wait=60_000)
     rw("w", ANOTHER, wait=60_000)
-    release("rw_release", b"d" * 32)
+    release("shared_release", b"d" * 32)
     assert rw("w", ANOTHER, wait=-60_000)[0] == 0
     assert rw("r", OTHER, wait=-60_000) > 0
     assert rw("r", TOKEN, wait=-60_000) > 0
@@ -110,7 +110,7 @@ def test_writer_wakes(rw, release, woken, waiting, expected):
     rw("w", b"z" * 32)
     for mode, letter in zip(waiting, "abcd", strict=False):
         rw(mode, letter.encode() * 32, wait=60_000)
-    assert release("rw_release", b"z" * 32) == 1
+    assert release("shared_release", b"z" * 32) == 1
     assert woken() == expected
 
 
@@ -119,9 +119,9 @@ def test_last_reader_wakes(rw, release, woken):
     rw("r", TOKEN)
     rw("r", OTHER)
     rw("w", ANOTHER, wait=60_000)
-    release("rw_release", TOKEN)
+    release("shared_release", TOKEN)
     assert woken() == ""
-    release("rw_release", OTHER)
+    release("shared_release", OTHER)
     assert woken() == "c"
 
 
@@ -130,11 +130,11 @@ def test_downgrade_wakes_readers(rw, release, woken):
     rw("w", TOKEN, holder="me")
     rw("r", b"d" * 32, holder="me")
     rw("r", OTHER, wait=60_000)
-    release("rw_release", TOKEN)
+    release("shared_release", TOKEN)
     assert woken() == "b"
     rw("r", OTHER, wait=-1)
     rw("w", ANOTHER, wait=60_000)
-    release("rw_release", OTHER)
+    release("shared_release", OTHER)
     assert woken() == ""
 
 
@@ -184,10 +184,10 @@ def test_release(rw, release, dump, call, keys):
     """A share is released once, the last one removes the key, and an expired share was lost."""
     rw("r", TOKEN)
     rw("r", OTHER)
-    assert release("rw_release", TOKEN) == 1
-    assert release("rw_release", TOKEN) == 0
+    assert release("shared_release", TOKEN) == 1
+    assert release("shared_release", TOKEN) == 0
     assert call("shared_extend", (keys.lock,), OTHER, 60_000, 0) == 1
-    assert release("rw_release", OTHER[:24]) == 1
+    assert release("shared_release", OTHER[:24]) == 1
     assert dump() == {}
 
 
@@ -195,7 +195,7 @@ def test_keep_out_of_memory(rw, release, full):
     """`keep` works on a server that is out of memory."""
     rw("r", TOKEN)
     with full():
-        assert release("rw_release", TOKEN, 5_000) == 1
+        assert release("shared_release", TOKEN, 5_000) == 1
     assert 0 < rw("w", OTHER)[1] <= 5_000
 
 
@@ -203,7 +203,7 @@ def test_keep(redis, rw, release, woken, keys):
     """With `keep` a share stays for that time, without a holder and in its mode."""
     rw("r")
     rw("w", OTHER, wait=60_000)
-    assert release("rw_release", keep=5_000) == 1
+    assert release("shared_release", keep=5_000) == 1
     assert woken() == ""
     assert 0 < redis.pttl(keys.lock) <= 5_000
     assert rw("w", ANOTHER, order=1, holder="a")[0] == 0
@@ -214,7 +214,7 @@ def test_keep(redis, rw, release, woken, keys):
 def test_keep_writing(rw, release):
     """A write share that is kept blocks readers."""
     rw("w")
-    assert release("rw_release", keep=5_000) == 1
+    assert release("shared_release", keep=5_000) == 1
     assert rw("r", OTHER)[0] == 0
 
 
