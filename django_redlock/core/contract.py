@@ -116,6 +116,7 @@ class Renewable(Protocol):
     """The part of a lock handle that the renewal thread uses."""
 
     name: str
+    keys: Keys
 
     @property
     def store(self) -> Store: ...
@@ -157,6 +158,11 @@ class Orphan(NamedTuple):
     until: float
     waited: bool = False  # the store may list the claim as a waiter, so it is cancelled, not only released
     keep_until: float = 0.0  # the lock stays taken until this time (the store's clock)
+
+    @property
+    def keys(self) -> Keys:
+        """The keys of the claim's lock, the first if it has several."""
+        return self.claim.keys
 
     def release_flow(self) -> Flow[bool]:
         """Release the claim, or cancel it. Returns whether it held the lock. Raises ``LockUnavailable``."""
