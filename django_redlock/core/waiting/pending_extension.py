@@ -19,12 +19,12 @@ class Extension:
         self.ttl = ttl
         # If the lease is released while the extension is in flight: True once the first of the two requests has ended.
         self.release_ended = False
-        self._wake_events: list[WakeEvent] = []
+        self._wake_events: tuple[WakeEvent, ...] = ()
 
     def new_wake_event(self) -> WakeEvent:
         """Return an event on which the calling thread or task can wait. The event is set when the outcome is known."""
         event = WakeEvent()
-        self._wake_events.append(event)
+        self._wake_events += (event,)
         return event
 
     def finish(self) -> None:
