@@ -20,7 +20,7 @@ from .retries import RETRY_SECONDS, retry_until_served, run_idempotent, run_in_o
 
 LAST_TRY = -1  # the argument `wait` of the last try, after which a refused client is not listed as a waiter
 MIN_WAIT_SECONDS = 0.05  # with less time left, a refused client does not queue again
-MOST_REFUSED = 1000  # locks of which an algorithm remembers that they were refused
+MOST_REFUSED = 10_000  # locks of which an algorithm remembers that they were refused
 _DESCRIBE = script("describe")
 
 
