@@ -66,7 +66,7 @@ class Owner:
 
 Facts = tuple[tuple[str, Any], ...]  # names and values of fields
 
-MAIN_THREAD = "MainThread"  # an owner with a pid and without a thread: 22 of 80 bytes less in most requests
+MAIN_THREAD = "MainThread"  # the thread of an owner that has a pid and no thread, which saves 22 of 81 bytes
 MAX_OWNER_BYTES = 8192  # bytes of an owner as JSON
 _SHOWN = 200  # characters shown of a text that is not an owner
 _DEEPEST = 4  # levels of nested lists and mappings in a field

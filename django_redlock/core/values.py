@@ -134,7 +134,7 @@ class Lease(NamedTuple):
 
     @property
     def has_unknown_owner(self) -> bool:
-        """Whether the store has another owner: the lease was handed over in this process, and not extended since."""
+        """True if the store still has the owner of the previous holder, after a local hand-over without a request."""
         return self.new_claim is not None and self.new_claim.owner != self.claim.owner
 
     @property
@@ -162,7 +162,7 @@ class Lease(NamedTuple):
     def extended(self, start: float, ttl: float) -> Lease:
         """Return this lease after a confirmed extension to ``ttl`` seconds, sent at ``start`` (monotonic seconds)."""
         claim = self.claim if self.new_claim is None else self.claim._replace(owner=self.new_claim.owner)
-        # Half as long as `_replace`, which takes 1 of the 8 µs of a renewal.
+        # Not `_replace`, which takes 0.5 µs longer of the 8 µs of a renewal.
         unchanged = self.fencing_token, self.since, self.generation, self.nodes, self.new_claim, self.least
         return Lease(claim, ttl, valid_until(start, ttl), *unchanged)
 
