@@ -124,12 +124,12 @@ class Extension:
         self.ttl = ttl
         # If the lease is released while the extension is in flight: True once the first of the two requests has ended.
         self.release_ended = False
-        self._wake_events: list[WakeEvent] = []
+        self._wake_events: tuple[WakeEvent, ...] = ()
 
     def new_wake_event(self) -> WakeEvent:
         """Return an event on which the calling thread or task can wait. The event is set when the outcome is known."""
         event = WakeEvent()
-        self._wake_events.append(event)
+        self._wake_events += (event,)
         return event
 
     def finish(self) -> None:
@@ -142,6 +142,7 @@ class Renewable(Protocol):
     """The part of a lock handle that the renewal thread uses."""
 
     name: str
+    keys: Keys
 
     @property
     def store(self) -> Store: ...
@@ -183,6 +184,11 @@ class Orphan(NamedTuple):
     until: float
     waited: bool = False  # the store may list the claim as a waiter, so it is cancelled, not only released
     keep_until: float = 0.0  # the lock stays taken until this time (the store's clock)
+
+    @property
+    def keys(self) -> Keys:
+        """The keys of the claim's lock, the first if it has several."""
+        return self.claim.keys
 
     def release_flow(self) -> Flow[bool]:
         """Release the claim, or cancel it. Returns whether it held the lock. Raises ``LockUnavailable``."""

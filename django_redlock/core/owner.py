@@ -56,6 +56,8 @@ class Owner:
             try:
                 pairs = clean(json.loads(text), 1 + _DEEPEST).items()  # the owner, and the levels of a field
                 known = {name: _KINDS[name](value) for name, value in pairs if name in _KINDS}
+                if "pid" in known:
+                    known.setdefault("thread", MAIN_THREAD)
                 return cls(**known, extra={name: value for name, value in pairs if name not in known})
             except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
                 pass
@@ -64,6 +66,7 @@ class Owner:
 
 Facts = tuple[tuple[str, Any], ...]  # names and values of fields
 
+MAIN_THREAD = "MainThread"  # the thread of an owner that has a pid and no thread, which saves 22 of 81 bytes
 MAX_OWNER_BYTES = 8192  # bytes of an owner as JSON
 _SHOWN = 200  # characters shown of a text that is not an owner
 _DEEPEST = 4  # levels of nested lists and mappings in a field
@@ -108,7 +111,8 @@ def _common_fields(pid: int, thread: str, ttl: float, more: Facts) -> str:
 
     ``ttl``: seconds; 0 leaves the field out. ``more``: further fields. The result has no closing brace.
     """
-    fields = {"host": socket.gethostname(), "pid": pid, "thread": thread} | ({"ttl": ttl} if ttl else {})
+    fields: dict[str, Any] = {"host": socket.gethostname(), "pid": pid}
+    fields |= ({"thread": thread} if thread != MAIN_THREAD else {}) | ({"ttl": ttl} if ttl else {})
     return _encode(fields | dict(more))[:-1]
 
 

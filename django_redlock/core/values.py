@@ -124,6 +124,11 @@ class Lease(NamedTuple):
         return self.new_claim or self.claim
 
     @property
+    def has_unknown_owner(self) -> bool:
+        """True if the store still has the owner of the previous holder, after a local hand-over without a request."""
+        return self.new_claim is not None and self.new_claim.owner != self.claim.owner
+
+    @property
     def shortest_ttl(self) -> float:
         """The shortest ttl in seconds that the server may have set, given the extensions whose reply was lost."""
         return min(self.ttl, self.least)

@@ -5,7 +5,6 @@ Each change is one atomic script. The script is idempotent, so a request can be 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import partial
 
@@ -115,8 +114,8 @@ def requeue_dead(call: TaskCall, pid: int, redelivered: bool = True) -> Flow[boo
 
 def owner_part(pid: int) -> bytes:
     """Return the part of an owner's JSON that identifies process ``pid`` of this host."""
-    own = describe_owner()
-    return own[1 : own.index(b',"thread"')].replace(b'"pid":%d' % os.getpid(), b'"pid":%d' % pid) + b","
+    host, _, _ = describe_owner()[1:].partition(b'"pid":')
+    return host + b'"pid":%d,' % pid
 
 
 def _run(call: TaskCall, request: EvalScript, parts: Sequence[EvalScript] = ()) -> Flow[bool]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from django_redlock.management.pipes import unread
 from tests.benchmarks.async_pairs import asyncio_pair
+from tests.benchmarks.cluster import cluster
 from tests.benchmarks.computed import computed_once
 from tests.benchmarks.costs import costs
 from tests.benchmarks.crowd import crowd, tasks
@@ -23,6 +24,7 @@ from tests.benchmarks.many import many
 from tests.benchmarks.measure import Row
 from tests.benchmarks.pair import pair
 from tests.benchmarks.quorum import quorum, quorum_faults
+from tests.benchmarks.refusals import refusals
 from tests.benchmarks.renewals import renewals
 from tests.benchmarks.replicas import quarantine, replica
 from tests.benchmarks.stripes import stripes
@@ -33,6 +35,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
         pair,
         asyncio_pair,
         costs,
+        refusals,
         handover,
         handover_busy,
         crowd,
@@ -47,6 +50,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
         ended_tasks,
         quorum,
         quorum_faults,
+        cluster,
         replica,
         quarantine,
     )

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import statistics
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import redis.asyncio
 
 from django_redlock.backends.redis import RedisBackend
 from testproject.redis_server import RedisServer
 from tests.benchmarks.async_peers import AsyncPair, Streams, redis_asyncio
-from tests.benchmarks.measure import Row, one_core, server_cpu
+from tests.benchmarks.measure import Row, Spent, one_core, server_cpu, spent_ratio
 
 OURS, BASE, BARE = "async with backend.lock()", "redis.asyncio by hand", "bare streams"
 TASKS, ROUNDS = 200, 20
 PAIRS = {1: 200, TASKS: 1200}  # of all tasks in one round
-
-
-class Spent(NamedTuple):
-    """Seconds for each pair: by the clock, of the client's CPU, and of the server's."""
-
-    clock: float
-    client: float
-    server: float
 
 
 @asynccontextmanager
@@ -73,11 +64,8 @@ async def _measured(server: RedisServer, admin: Any, tasks: int) -> dict[str, li
 
 
 def _rows(what: str, results: Mapping[str, list[Spent]], field: str, bars: Mapping[str, float | None]) -> Iterator[Row]:
-    base = [getattr(spent, field) for spent in results[BASE]]
     for side, bar in bars.items():
-        values = [getattr(spent, field) for spent in results[side]]
-        ratio = statistics.median(one / other for one, other in zip(values, base, strict=True))
-        note = f"{statistics.median(values) * 1e6:.1f} µs, {statistics.median(base) * 1e6:.1f} µs"
+        ratio, note = spent_ratio(results, side, BASE, field)
         yield Row(f"{what}, {side} / {BASE}", ratio, bar, note=note)
 
 

@@ -16,7 +16,7 @@ import redis_lock
 
 from django_redlock.backends.redis import RedisBackend
 from testproject.redis_server import RedisServer
-from tests.benchmarks.measure import Row, jain, one_core
+from tests.benchmarks.measure import Row, jain, one_core, server_cpu
 from tests.benchmarks.peers import Wire
 from tests.support.processes import Channel, Worker
 
@@ -36,7 +36,7 @@ Turns = Callable[[float, float], Stamps]
 
 
 class Round(NamedTuple):
-    """The result of one round of one side. ``p50`` in seconds.
+    """The result of one round of one side. ``p50``, and ``server``, the server's CPU for a hand-over, in seconds.
 
     ``commands`` are those that clients send for each hand-over; ``executed`` includes those inside scripts.
     """
@@ -46,6 +46,7 @@ class Round(NamedTuple):
     jain: float
     commands: float
     executed: float = 0.0
+    server: float = 0.0
 
 
 def contend(channel: Channel, port: int) -> None:
@@ -100,12 +101,13 @@ def _passing(pop: Callable[[], Any], push: Callable[[bytes], Any], end: float, h
 
 def _measured(side: str, workers: Sequence[Worker], client: redis.Redis, hold: float) -> Round:
     client.delete(TOKEN)
-    before, executed_before = sent(client), executed(client)
+    before, executed_before, server = sent(client), executed(client), server_cpu(client)
     for worker in workers:
         worker.tell("go", side=side, seconds=SECONDS, hold=hold)
     if side in (BARE, CLIENT):
         client.rpush(TOKEN, "1")
     shares = [worker.expect("done", TIMEOUT)["stamps"] for worker in workers]
+    server = server_cpu(client) - server
     turns = sorted((*stamp, who) for who, stamps in enumerate(shares) for stamp in stamps)
     gaps = [after[0] - turn[1] for turn, after in pairwise(turns) if turn[2] != after[2]]
     if any(gap < 0 for gap in gaps):
@@ -113,7 +115,8 @@ def _measured(side: str, workers: Sequence[Worker], client: redis.Redis, hold: f
     length = (turns[-1][1] - turns[0][0]) / 1e9
     commands = (sent(client) - before).total() / len(turns)
     run = (executed(client) - executed_before) / len(turns)
-    return Round(statistics.median(gaps) / 1e9, len(gaps) / length, jain(map(len, shares)), commands, run)
+    fairness = jain(map(len, shares))
+    return Round(statistics.median(gaps) / 1e9, len(gaps) / length, fairness, commands, run, server / len(turns))
 
 
 def sent(client: redis.Redis) -> Counter[str]:
@@ -172,15 +175,19 @@ def handover() -> Iterator[Row]:
             unit="",
             note=f"{PEER}: {run[PEER]:.1f}",
         )
+        cpu = {side: statistics.median(each.server for each in rounds) * 1e6 for side, rounds in results.items()}
+        for side in (OURS, PEER):
+            what, note = f"server CPU a hand-over, {waiting} waiting", f"{cpu[side]:.0f} µs, {cpu[CLIENT]:.0f} µs"
+            yield Row(f"{what}, {side} / {CLIENT}", _ratio(results, side, CLIENT, "server"), note=note)
 
 
 def handover_busy() -> Iterator[Row]:
-    """32 processes that hold for 1 ms: hand-overs to another process a second."""
-    results = _contest(31, 0.001, ROUNDS)
-    for base, barred in BASES.items():
-        for side, bar in ((OURS, 0.9 if barred else None), (PEER, None)):
-            rates = [statistics.median(each.rate for each in results[which]) for which in (side, base)]
-            note = "{:.0f}/s, {:.0f}/s".format(*rates)
-            yield Row(
-                f"hand-overs a second, {side} / {base}", _ratio(results, side, base, "rate"), bar, least=True, note=note
-            )
+    """8 and 32 processes that hold for 1 ms: hand-overs to another process a second."""
+    for processes in (8, 32):
+        results = _contest(processes - 1, 0.001, ROUNDS)
+        for base, barred in BASES.items():
+            for side, bar in ((OURS, 0.9 if barred else None), (PEER, None)):
+                rates = [statistics.median(each.rate for each in results[which]) for which in (side, base)]
+                what, note = f"hand-overs a second, {processes} processes, {side} / {base}", "{:.0f}/s, {:.0f}/s"
+                ratio = _ratio(results, side, base, "rate")
+                yield Row(what, ratio, bar, least=True, note=note.format(*rates))

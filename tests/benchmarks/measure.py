@@ -72,6 +72,30 @@ def interleaved(sides: Mapping[str, Side], rounds: int = 40, calls: int = 60) ->
     return Rounds(p50)
 
 
+class Spent(NamedTuple):
+    """Seconds for each call: by the clock, of the client's CPU, and of the servers' CPU."""
+
+    clock: float
+    client: float
+    server: float
+
+
+def spent(call: Side, times: int, admins: Sequence[Any]) -> Spent:
+    """Return the cost of one of so many calls. ``admins``: a client of each server that the calls use."""
+    server, clock, client = sum(map(server_cpu, admins)), time.perf_counter(), time.process_time()
+    for _ in range(times):
+        call()
+    clock, client = time.perf_counter() - clock, time.process_time() - client
+    return Spent(clock / times, client / times, (sum(map(server_cpu, admins)) - server) / times)
+
+
+def spent_ratio(sides: Mapping[str, Sequence[Spent]], side: str, base: str, field: str) -> tuple[float, str]:
+    """Return the median over the rounds of ``side / base``, and both medians in µs as a note."""
+    ours, other = ([getattr(each, field) for each in sides[name]] for name in (side, base))
+    ratio = statistics.median(one / another for one, another in zip(ours, other, strict=True))
+    return ratio, f"{statistics.median(ours) * 1e6:.1f} µs, {statistics.median(other) * 1e6:.1f} µs"
+
+
 @contextmanager
 def one_core(another: bool = False) -> Iterator[None]:
     """Run this thread, and the processes that it starts meanwhile, on one core, or on ``another`` if there is one."""

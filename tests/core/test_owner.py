@@ -34,6 +34,13 @@ def test_a_thread_is_named():
     assert told[0].thread == "night shift"
 
 
+def test_the_main_thread_is_not_stored():
+    """An owner without a thread is in the main thread, so most requests are shorter. A foreign value has no thread."""
+    assert b"thread" not in describe_owner()
+    assert Owner.parse(describe_owner()).thread == "MainThread"
+    assert Owner.parse('{"label":"theirs"}').thread == ""
+
+
 def test_fields_of_the_user():
     """Owner fields of the user are added, and replace ours if they have the same name and type."""
     owner = Owner.parse(describe_owner({"user": "ada", "pid": "7", "host": "till", "since": 1}, ttl=30))

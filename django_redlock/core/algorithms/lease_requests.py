@@ -45,9 +45,9 @@ def extend_request(primitive: Primitive, lease: Lease, ttl: float) -> EvalScript
     After a local hand-over, it also writes the new owner.
     """
     claim = lease.claim
-    if lease.new_claim is None or lease.new_claim.owner == claim.owner:
+    if not lease.has_unknown_owner:
         return primitive.extend_request(claim, ttl)
-    args = claim.token, millis(ttl), lease.new_claim.owner_since(lease.since - waited_before(claim.token))
+    args = claim.token, millis(ttl), lease.effective_claim.owner_since(lease.since - waited_before(claim.token))
     return EvalScript(script("mutex_set_owner"), (claim.keys.lock,), args)
 
 

@@ -14,11 +14,11 @@ from ..lock_info import LockInfo, read_lock_info
 from ..primitives.base import Primitive
 from ..values import DRIFT, Claim, Lease, Refusal, millis
 from .batched_extensions import run_extensions
-from .lease_requests import cancel_requests, extend_request, extension, is_confirmed, quarantine_restore_request
+from .lease_requests import cancel_requests, extension, is_confirmed, quarantine_restore_request
 from .quarantine import Quarantine, unwrap_reply
 from .retries import LAST_TRY, block, is_listed, must_requeue, retry_until_served, run_idempotent, run_in_order
 
-MOST_REFUSED = 1000  # locks of which an algorithm remembers that they were refused
+MOST_REFUSED = 10_000  # locks of which an algorithm remembers that they were refused
 _DESCRIBE, _HAND_OVER = script("describe"), script("mutex_hand_over")
 
 
@@ -173,9 +173,9 @@ class SingleNode:
         due = [index for index, (lease, _) in enumerate(leases) if start < lease.valid_until]
         if not due:
             return [None] * len(leases)
-        runs = [extend_request(primitive, *leases[index]) for index in due]
         touch = [self.quarantine.noop_request()] if self.quarantine else []
-        replies = dict(zip(due, (yield from run_extensions(runs, touch)), strict=True))
+        answers = yield from run_extensions(primitive, [leases[index] for index in due], touch)
+        replies = dict(zip(due, answers, strict=True))
         if self.quarantine and (absent := [index for index in due if replies[index] == 0]):
             guard = self.quarantine
             restores = [quarantine_restore_request(primitive, leases[i][0].claim, leases[i][1], guard) for i in absent]

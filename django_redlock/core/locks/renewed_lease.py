@@ -226,7 +226,7 @@ class RenewedLease(LeaseState):
         delay = lease.valid_until - self.store.clock()
         if self._is_renewable(lease):
             delay -= lease.shortest_ttl * 2 / 3
-            if lease.new_claim is not None and lease.new_claim.owner != lease.claim.owner:
+            if lease.has_unknown_owner:
                 delay = min(delay, OWNER_UPDATE_DELAY)
         self._schedule(lease, delay)
 
@@ -238,10 +238,10 @@ class RenewedLease(LeaseState):
 
     def _is_renewable(self, lease: Lease) -> bool:
         options = self.options
-        if not options.auto_renew:
-            return False
+        if options.max_hold is None or not options.auto_renew:
+            return options.auto_renew
         end = lease.valid_until + lease.ttl * DRIFT + PRECISION
-        return options.max_hold is None or end + PRECISION < lease.since + options.max_hold
+        return end + PRECISION < lease.since + options.max_hold
 
     def _within_max_hold(self, lease: Lease, ttl: float) -> float:
         if self.options.max_hold is None:

@@ -124,12 +124,8 @@ def _server_of(target: Target) -> tuple[int, str]:
 
     Each pair has its own renewal thread.
     """
-    if isinstance(target, Orphan):
-        store, keys = target.store, target.claim.keys
-    else:
-        lock: Any = target()  # alive: the caller has a reference
-        store, keys = lock.store, lock.keys
-    return id(store), store.server_of(keys)
+    alive: Any = target if isinstance(target, Orphan) else target()  # the caller has a reference to the handle
+    return id(alive.store), alive.store.server_of(alive.keys)
 
 
 class RenewalThread:

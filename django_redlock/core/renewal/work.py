@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 from ..contract import Extension, Orphan, Renewable
 from ..events import logger
 from ..flow.drivers import drive
 from ..flow.requests import Fault
+from ..primitives.base import Primitive
 from ..values import Lease
 
 BATCH = 256  # extensions in one pipeline: about 2 ms of a server's time
@@ -72,17 +72,13 @@ def _release(orphan: Orphan) -> bool:
 def extend_all(locks: Iterable[Renewable]) -> set[Renewable]:
     """Extend the leases of ``locks``, or mark them as lost. Returns the locks for which an exception was raised."""
     failed: set[Renewable] = set()
-    pairs = sorted(((_group_key(lock), lock) for lock in locks), key=itemgetter(0))
-    for _, group in groupby(pairs, key=itemgetter(0)):
-        failed |= _extend_group([lock for _, lock in group])
+    groups: defaultdict[tuple[int, str, Primitive], list[Renewable]] = defaultdict(list)
+    for lock in locks:
+        store = lock.store
+        groups[id(store), store.server_of(lock.keys), lock.primitive].append(lock)
+    for _, group in sorted(groups.items(), key=lambda item: item[0][:2]):
+        failed |= _extend_group(group)
     return failed
-
-
-def _group_key(lock: Renewable) -> tuple[int, str, str, str, int, str]:
-    """Return the key by which locks are grouped. The locks of a group are extended in one pipeline."""
-    primitive, lease = lock.primitive, lock.current_lease()
-    server = lock.store.server_of(lease.claim.keys) if lease else ""
-    return id(lock.store), server, primitive.kind, primitive.extend_script.name, primitive.limit, primitive.access
 
 
 def _extend_group(locks: list[Renewable]) -> set[Renewable]:

@@ -356,7 +356,13 @@ def test_extend_many_with_one_script(fed):
     ]
 
 
-@pytest.mark.parametrize("refusal", [Fault(ValueError("CROSSSLOT"), refused=True), [1], None])
+def test_extend_many_when_all_are_held(fed):
+    """The script replies with the number of locks if all were extended, and no lease is asked for by itself."""
+    fed.begin(fed.algorithm.extend_many(MUTEX, [(fed.lease(), TTL)] * 3)).reply([3], after=1)
+    assert [outcome.valid_until for outcome in fed.result] == [pytest.approx(100 + VALID, abs=1e-9)] * 3
+
+
+@pytest.mark.parametrize("refusal", [Fault(ValueError("CROSSSLOT"), refused=True), 1, [1], None])
 def test_extend_many_through_a_proxy(fed, refusal):
     """A server that can't run one script for several locks is asked for each lock."""
     fed.begin(fed.algorithm.extend_many(MUTEX, [(fed.lease(), TTL)] * 2)).reply([refusal])
