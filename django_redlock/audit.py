@@ -26,7 +26,7 @@ def log_force_release(row: HeldLock, username: str, user: Any = None, where: str
     token = f"; token {held.token_prefix}…" if held.token_prefix else ""
     by = f" by {username} {where}".rstrip() if where else ""
     message = f"Released by force{by}. Held by {holders}{how_long}{token}"
-    logger.warning("lock %r in %r was released by force by %s: held by %s", row.name, row.alias, username, holders)
+    logger.warning("lock %r in %r was released by force by %s: held by %s", held.name, row.alias, username, holders)
     if not (apps.is_installed("django.contrib.admin") and apps.is_installed("django.contrib.auth")):
         return
     from django.contrib.admin.models import DELETION, LogEntry  # the import fails if the app is not installed
@@ -36,6 +36,6 @@ def log_force_release(row: HeldLock, username: str, user: Any = None, where: str
             user = get_user_model().objects.get_by_natural_key(username)
         LogEntry.objects.log_actions(user.pk, [row], DELETION, message)
     except get_user_model().DoesNotExist:
-        logger.info("no LogEntry for lock %r: there is no user %r", row.name, username)
+        logger.info("no LogEntry for lock %r: there is no user %r", held.name, username)
     except Exception as error:  # noqa: BLE001  (also of a user model whose names are no text)
-        logger.warning("no LogEntry for the release of lock %r: %s", row.name, error)
+        logger.warning("no LogEntry for the release of lock %r: %s", held.name, error)

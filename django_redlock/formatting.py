@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.utils.translation import gettext, gettext_lazy
@@ -46,6 +47,19 @@ def duration(seconds: float) -> str:
     return " ".join(f"{number} {unit}" for number, unit in units[first : first + 2] if number)
 
 
+def printable(value: object) -> str:
+    """Return ``value`` as text with escaped control characters and invisible characters.
+
+    A terminal does not obey them, and no name looks like another: U+202E, for example, reverses the text after it.
+    """
+    text = str(value)
+    return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
+
+
 def shortened(text: str, width: int) -> str:
     """Return ``text``, cut to at most ``width`` characters. The beginning and the end stay: there names differ most."""
     if len(text) <= width:
@@ -55,6 +69,30 @@ def shortened(text: str, width: int) -> str:
 
 
 # ── one lock ─────────────────────────────────────────────────────────────────────────────────
+
+
+def printable_lock(held: LockInfo) -> LockInfo:
+    """Return ``held`` with `printable` texts, except for its name, which is needed to find the lock."""
+    return replace(
+        held,
+        kind=printable(held.kind),
+        owner=_printable_owner(held.owner),
+        holders=tuple(map(_printable_owner, held.holders)),
+        queue=tuple(map(_printable_owner, held.queue)),
+        token_prefix=printable(held.token_prefix),
+    )
+
+
+def _printable_owner(owner: Owner) -> Owner:
+    return replace(
+        owner,
+        host=printable(owner.host),
+        thread=printable(owner.thread),
+        task=printable(owner.task),
+        label=printable(owner.label),
+        # The text of a list or mapping has its control characters escaped already.
+        extra={printable(key): printable(v) if isinstance(v, str) else v for key, v in owner.extra.items()},
+    )
 
 
 def task_of(owner: Owner) -> str:
@@ -224,6 +262,6 @@ def event_text(event: HistoryEvent) -> str:
 
     The caller puts the event's kind before this text.
     """
-    who = gettext("by %(holder)s") % {"holder": event.holder} if event.holder else ""
+    who = gettext("by %(holder)s") % {"holder": printable(event.holder)} if event.holder else ""
     words = {"who": who, "time": duration(event.seconds), "reason": translated(event.reason)}
     return (str(_EVENT_TEXTS.get(event.kind, "%(who)s")) % words).strip()

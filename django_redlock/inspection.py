@@ -17,6 +17,7 @@ from .core.events import logger
 from .core.keys import glob_escape
 from .core.lock_info import LockInfo
 from .errors import LockError
+from .formatting import printable_lock
 from .history.minute_stats import MinuteStats
 from .models import HeldLock, parse_pk
 
@@ -113,7 +114,7 @@ def node_views(pk: str) -> list[NodeView]:
         seen = backend.drive(describe_on_each_node(name, backend))
     except (ValueError, LockError, ImproperlyConfigured):  # `find_lock` reports it
         return []
-    return [NodeView(node, held, trip, _node_text(error)) for node, held, trip, error in seen]
+    return [NodeView(node, held and printable_lock(held), trip, _node_text(error)) for node, held, trip, error in seen]
 
 
 def _node_text(error: Exception | None) -> str:

@@ -13,8 +13,8 @@ from django.db import models
 from django.utils.translation import gettext_lazy
 
 from .core.lock_info import LockInfo
-from .core.owner import clean
 from .fencing import FencedModel
+from .formatting import printable, printable_lock
 
 __all__ = ["FencedModel", "HeldLock", "make_pk", "parse_pk"]
 
@@ -29,7 +29,8 @@ class NoRows(models.Manager["HeldLock"]):
 class HeldLock(models.Model):
     """A lock that is held now.
 
-    The permission ``view_heldlock`` is needed to see the lock, ``delete_heldlock`` to release the lock by force.
+    The permission ``view_heldlock`` is needed to see the lock, ``delete_heldlock`` to release the lock by force. The
+    texts are `printable`; only ``held.name`` is the name in the store.
     """
 
     id = models.CharField(primary_key=True, max_length=1024, editable=False)
@@ -48,7 +49,7 @@ class HeldLock(models.Model):
         verbose_name_plural = gettext_lazy("held locks")
 
     def __str__(self) -> str:
-        return str(clean(self.name))  # the database stores it in a LogEntry
+        return self.name
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Raise ``TypeError``: a lock is acquired, not saved."""
@@ -57,8 +58,8 @@ class HeldLock(models.Model):
     @classmethod
     def of(cls, alias: str, held: LockInfo) -> Self:
         """Return the model instance for ``held``, a lock of the store ``alias``."""
-        row = cls(id=make_pk(alias, held.name), alias=alias, name=held.name)
-        row.held = held
+        row = cls(id=make_pk(alias, held.name), alias=alias, name=printable(held.name))
+        row.held = printable_lock(held)
         return row
 
 

@@ -23,7 +23,7 @@ from ..backend_registry import locks
 from ..checks.deploy import deployment
 from ..core.owner import Owner
 from ..errors import LockError
-from ..formatting import age, owners, state_of
+from ..formatting import age, owners, printable, state_of
 from ..inspection import explain, find_lock, health, last_hour, lost_names, node_views
 from ..models import HeldLock, make_pk, parse_pk
 from . import release
@@ -210,7 +210,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         counted = [each for each in people if state_of(each) != "queued" and locks[alias].history]
         history = LogEntry.objects.filter(content_type=ContentType.objects.get_for_model(HeldLock), object_id=pk)
         context = {
-            "title": name,
+            "title": printable(name),
             "alias": alias,
             "row": row,
             "error": error,
@@ -263,7 +263,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             if any(node["ok"] for node in nodes):
                 plots = charts(last_hour(alias)[0], number)
                 names = list(lost_names(alias).items()) if plots else []
-                lost = [(quote(make_pk(alias, name)), name, times) for name, times in names[: self.max_lost]]
+                lost = [(quote(make_pk(alias, name)), printable(name), times) for name, times in names[: self.max_lost]]
             yield StoreHealth(alias, [*nodes, *deployment(alias, nodes)], plots, lost)
 
     def release_view(self, request: HttpRequest) -> HttpResponse:

@@ -22,7 +22,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, gettext_lazy
 
 from ..backend_registry import locks
-from ..formatting import added_fields, age, duration, longest_wait, others, owners, shortened, state_of
+from ..formatting import added_fields, age, duration, longest_wait, others, owners, printable, shortened, state_of
 from ..inspection import fencing_token
 from ..templatetags.redlock import moment
 
@@ -212,7 +212,9 @@ class Columns:
     def redis_key(self, row: HeldLock) -> str:
         """Return the lock's key in Redis; ``""`` for a store that is not Redis."""
         backend = locks[row.alias]
-        return backend.keys_of(row.name).lock.decode(errors="replace") if hasattr(backend, "node_timeout") else ""
+        if not hasattr(backend, "node_timeout"):
+            return ""
+        return printable(backend.keys_of(row.held.name).lock.decode(errors="replace"))
 
     def detail(self, key: str, value: Any) -> Any:
         """Return the value of a field of the owner. The id of a task links to its `result_page`, if there is a page."""

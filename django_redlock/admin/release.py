@@ -20,7 +20,7 @@ from ..audit import log_force_release
 from ..backend_registry import locks
 from ..core.owner import Owner
 from ..errors import LockError
-from ..formatting import age, owners, state_of
+from ..formatting import age, owners, printable, state_of
 from ..inspection import explain, find_lock
 from ..models import HeldLock, parse_pk
 
@@ -38,7 +38,7 @@ def ask(model_admin: Any, request: HttpRequest, pks: Iterable[str]) -> HttpRespo
     """
     rows = []
     for pk in pks:
-        name = parse_pk(pk)[1]
+        name = printable(parse_pk(pk)[1])
         try:
             row = find_lock(pk)
         except (LockError, ImproperlyConfigured) as error:
@@ -108,20 +108,21 @@ def carry_out(model_admin: Any, request: HttpRequest) -> HttpResponse:
 
 def _release(request: HttpRequest, pk: str, digest: str) -> Outcome:
     alias, name = parse_pk(pk)
+    shown = printable(name)
     try:
         row = find_lock(pk)
         if row is None:
-            return Outcome(messages.INFO, gettext("Lock %(name)s was free already.") % {"name": name})
+            return Outcome(messages.INFO, gettext("Lock %(name)s was free already.") % {"name": shown})
         released = _released(row, digest)
         if released is None or not locks[alias].force_release(name, digest, str(request.user)):
             text = gettext("Lock %(name)s has a new holder since the page was shown: it was not released.")
-            return Outcome(messages.WARNING, text % {"name": name})
+            return Outcome(messages.WARNING, text % {"name": shown})
     except (LockError, ImproperlyConfigured) as error:
         text = gettext("Lock %(name)s may not have been released: %(error)s")
-        return Outcome(messages.ERROR, text % {"name": name, "error": explain(error)})
+        return Outcome(messages.ERROR, text % {"name": shown, "error": explain(error)})
     log_force_release(released, str(request.user), request.user)
     text = gettext("Lock %(name)s was released. It was held by %(holders)s.")
-    text %= {"name": name, "holders": _names(released)}
+    text %= {"name": shown, "holders": _names(released)}
     return Outcome(messages.SUCCESS, f"{text} {_second_look(pk)}".rstrip())
 
 

@@ -76,8 +76,10 @@ def _check_decorated(function: Any) -> None:
     """
     if isinstance(function, type):
         raise TypeError(f"locked() decorates functions and methods, not a class ({function.__qualname__})")
-    if isinstance(function, classmethod | staticmethod) or not callable(function):
+    if isinstance(function, staticmethod) or (hasattr(function, "__get__") and not callable(function)):
         raise TypeError(f"put locked() below @{type(function).__name__}, directly above the function")
+    if not callable(function):
+        raise TypeError(f"locked() decorates functions and methods, not {function!r:.100}")
     body = inspect.unwrap(function)  # for example the generator function under @contextmanager
     name, bodies = getattr(body, "__qualname__", body), (body, type(body).__call__)  # a callable object runs __call__
     if any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in bodies):

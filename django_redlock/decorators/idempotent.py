@@ -210,11 +210,10 @@ def _flow(terms: _Terms, entry_of: Callable[[], Any], view: Step, began: list[En
         return _known_response(known)
     began.append(entry)
     ended: StepOutcome = yield view
-    if ended.error is not None and _leaves_doubt(ended.error):
-        lock.end_lease()  # the record stays, without an answer
+    if ended.error is not None and not isinstance(ended.error, Exception):
+        lock.end_lease()  # sends no request, because the process may be about to end
     else:
-        answer = None if ended.error is not None else ended.value[1]
-        lock.answer = b"" if answer is None else answer.encoded()
+        lock.answer = _to_store(ended)
         try:
             yield from lock.release_flow()
         except LockError as error:  # the work is done: the client gets its answer
@@ -276,10 +275,15 @@ def _wrap(view: Callable[..., Any], terms: _Terms) -> Callable[..., Any]:
     return wrapper  # type: ignore[no-any-return]
 
 
-def _leaves_doubt(error: BaseException) -> bool:
-    """Return whether the view may have done its work although it raised ``error``."""
-    late = isinstance(error, AnswerNotStorable) or hasattr(error, AFTER_VIEW)
-    return late or not isinstance(error, Exception)
+def _to_store(ended: StepOutcome) -> bytes | None:
+    """Return what the release stores, as in `RequestLock`: an answer, ``b""`` to forget the request, or ``None``.
+
+    ``None``: the view may have done its work although there is no answer, so a repeat must not run it.
+    """
+    if ended.error is None:
+        answer: Answer | None = ended.value[1]
+        return b"" if answer is None else answer.encoded()
+    return None if isinstance(ended.error, AnswerNotStorable) or hasattr(ended.error, AFTER_VIEW) else b""
 
 
 def _check_order(view: Any, terms: _Terms) -> None:

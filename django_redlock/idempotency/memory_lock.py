@@ -30,12 +30,15 @@ _records: WeakKeyDictionary[Backend, dict[str, MemoryRecord]] = WeakKeyDictionar
 
 
 class MemoryRequestLock(Lock):
-    """The lock handle of one running request in memory. A mutex with the entry's name protects the request's record."""
+    """The lock handle of one running request in memory. A mutex with the entry's name protects the request's record.
+
+    ``answer``: what the release does with the record. Bytes are stored, ``b""`` removes the record, ``None`` keeps it.
+    """
 
     def __init__(self, backend: Backend, entry: Entry, options: LockOptions) -> None:
         super().__init__(backend, MUTEX, entry.name, backend.keys_of(entry.name), options)
         self.entry = entry
-        self.answer = b""
+        self.answer: bytes | None = b""
         self._records = _records.setdefault(backend, {})
 
     def begin_flow(self) -> Flow[Known | None]:
@@ -56,7 +59,7 @@ class MemoryRequestLock(Lock):
         if self.answer:
             until = self.store.clock() + self.entry.keep
             self._write(MemoryRecord(self.entry.fingerprint, until, self.answer))
-        else:
+        elif self.answer is not None:
             self._write(None)
         yield from super().release_flow(token)
 

@@ -29,7 +29,7 @@ class _Record(NamedTuple):
 
     ``answer`` says what a release does besides freeing the lock. ``b""``: the release removes the record, so that a
     repeated request runs the view again. Other bytes: the release stores them as the answer. ``None``: the release
-    keeps the record as it is, because the view may still be running.
+    keeps the record as it is, because the view may have done its work or may still be running.
     """
 
     entry: Entry

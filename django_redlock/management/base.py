@@ -16,8 +16,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ..backend_registry import WHAT_TO_WRITE, locks
 from ..core.lock_info import LockInfo
+from ..formatting import printable
 from .pipes import unread
-from .tables import Cell, columns_of, lock_table, printable
+from .tables import Cell, columns_of, lock_table
 
 MISUSED, INTERRUPTED = 2, 130  # argparse's exit code; 128 + SIGINT, as a shell reports it
 
@@ -97,8 +98,9 @@ class StoreCommand(LockCommand):
     # ── output ───────────────────────────────────────────────────────────────────────────────
 
     def print_json(self, value: Any) -> None:
-        """Write ``value`` to stdout as JSON."""
-        self.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+        """Write ``value`` to stdout as JSON. Control characters and invisible characters in texts are escaped."""
+        text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+        self.stdout.write("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
 
     def print_csv(self, head: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
         """Write CSV to stdout, with the columns ``head`` in the first line even if there are no rows.

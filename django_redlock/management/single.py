@@ -16,7 +16,7 @@ from ..backend_registry import DEFAULT_ALIAS, locks
 from ..core.owner import Owner
 from ..core.values import Seconds
 from ..errors import LockError, LockNotAcquired, LockUnavailable
-from ..formatting import age, duration, state_of
+from ..formatting import age, duration, printable, state_of
 from ..shortcuts import lock
 
 ALREADY_RUNNING, STORE_DOWN = 75, 69  # EX_TEMPFAIL and EX_UNAVAILABLE of sysexits.h, also used by redlock_run
@@ -110,7 +110,7 @@ def already_running(owner: Owner, remaining: float | None = None) -> str:
     For a lock with ``every=`` whose work is done, the text is ``done on host X, pid Y, again in 4 h``. ``remaining``:
     seconds until the lock ends or the work may start again; ``None`` if unknown.
     """
-    where = f" on host {owner.host}, pid {owner.pid}" if owner.host else ""
+    where = f" on host {printable(owner.host)}, pid {owner.pid}" if owner.host else ""
     if state_of(owner) == "done" and remaining is not None:
         return f"done{where}, again in {duration(remaining)}"
     seconds = age(owner)

@@ -8,7 +8,18 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..core.lock_info import LockInfo
-from ..formatting import added_fields, age, duration, ends_soon, longest_wait, others, owners, shortened, state_of
+from ..formatting import (
+    added_fields,
+    age,
+    duration,
+    ends_soon,
+    longest_wait,
+    others,
+    owners,
+    printable,
+    shortened,
+    state_of,
+)
 
 LEAST_WIDTH = 12  # columns of the terminal, the least width to which a column of names or holders is shortened
 # The optional columns that are left out if the terminal is too narrow, the first ones first.
@@ -34,11 +45,6 @@ class TableColumn(NamedTuple):
     cell: Callable[[str, LockInfo], Cell]
     optional: bool = False
     shorten: Callable[[str, int], str] | None = None
-
-
-def printable(value: object) -> str:
-    """Return ``value`` as text with escaped control characters, so that a terminal does not obey them."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value))
 
 
 def columns_of(text: str) -> int:

@@ -171,7 +171,7 @@ def test_a_failing_commit_is_in_doubt(atomic_requests, decorate):
     view = as_django(idempotent()(decorate(view)))
     with pytest.raises(ZeroDivisionError):
         ask(view)
-    assert code(ask(view)) == (409, "idempotency-key-in-use")
+    assert code(ask(view)) == (409, "idempotency-outcome-unknown")
     assert Charge.objects.using(atomic_requests).count() == 1
 
 

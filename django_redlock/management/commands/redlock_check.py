@@ -12,10 +12,9 @@ from django.core.management.base import CommandError, CommandParser
 from ...backend_registry import locks
 from ...checks.deploy import deployment
 from ...errors import LockError
-from ...formatting import facts, lost_calls_text
+from ...formatting import facts, lost_calls_text, printable
 from ...inspection import explain, health
 from ..base import StoreCommand, misused
-from ..tables import printable
 
 ASSERTION = (
     "Arming takes new servers into service at once. You assert that no lock is held on them:\n"

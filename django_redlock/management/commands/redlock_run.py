@@ -16,7 +16,7 @@ from ...core.election.leader import Leader
 from ...core.locks.lock import Lock
 from ...core.owner import Owner
 from ...errors import LockError, LockLost, LockNotAcquired, LockNotSupported, LockUnavailable
-from ...formatting import state_of
+from ...formatting import printable, state_of
 from ...shortcuts import lock
 from ..base import MISUSED, LockCommand, at_least, misused
 from ..durations import duration_seconds
@@ -165,7 +165,8 @@ settings: it was not run."""
             holder = store.describe(name)
         except LockUnavailable as error:
             return self._complain(str(error), STORE_DOWN)
-        return self._complain(f"{name!r} is led{f' by {holder.owner}' if holder else ' by another'}", NOT_GOT)
+        leader = printable(holder.owner) if holder else "another"
+        return self._complain(f"{name!r} is led by {leader}", NOT_GOT)
 
     def _run_child(self, child: ProcessGroup, name: str, fencing_token: int | None) -> int:
         try:

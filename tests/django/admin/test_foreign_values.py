@@ -1,16 +1,20 @@
 """Values that another program has written: a bad lock is shown as a bad row, without an error."""
 
 import contextlib
+import html
 import io
 import json
 import math
 import os
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.core.management import call_command
 
+from django_redlock.core.event_queue import event_queue
 from django_redlock.errors import LockError, LockNotAcquired
+from django_redlock.models import make_pk
 from tests.django.admin.test_list import LIST, names_in
 
 DEEP = "[" * 5000 + "]" * 5000
@@ -164,3 +168,42 @@ def test_own_owner(stores, using, client, operator):
         assert stores[using].describe("text").owner.label == "caf\\udce9.csv"
         for name in ("text", "mapping"):
             assert client.get(f"{LIST}{using}_3A{name}/change/").status_code == 200
+
+
+SPOOFED = "invoice\u202e\u2066\u200f\u200b\x9b:7"
+ESCAPED = "invoice\\u202e\\u2066\\u200f\\u200b\\x9b:7"
+ODD = "\u202e\u2066\u200f\u200b\x9b"
+
+
+def test_invisible_characters(client, stores, operator):
+    """Characters that reverse text or can't be seen are shown escaped on every page, and the lock is found."""
+    owner = {"label": SPOOFED, "task": SPOOFED, "host": SPOOFED, SPOOFED: SPOOFED}
+    page, release = f"{LIST}{quote(make_pk('default', SPOOFED))}/change/", f"{LIST}release/"
+    held = [stores["default"].semaphore(SPOOFED, limit=2, owner=owner) for _ in range(2)]
+    for each in held:
+        each.acquire()
+    waiter = stores["default"].semaphore(SPOOFED, limit=2, owner=owner)
+    assert not waiter.acquire(blocking=False)
+    event_queue.flush()
+    confirm = client.post(LIST, {"action": "force_release", "_selected_action": [make_pk("default", SPOOFED)]})
+    assert SPOOFED in {each.name for each in stores["default"].held()}
+    holding = [f"{digest}:{make_pk('default', SPOOFED)}" for digest in stores["default"].describe(SPOOFED).digests]
+    pages = [client.get(LIST), client.get(page), confirm, client.post(release, {"holding": holding}, follow=True)]
+    pages += [client.get(page), client.post(release, {"holding": holding}, follow=True), client.get(f"{LIST}health/")]
+    assert stores["default"].describe(SPOOFED) is None
+    for number, each in enumerate(pages[:-1]):
+        assert ESCAPED in html.unescape(each.content.decode()), number
+    for number, each in enumerate(pages):
+        assert not set(html.unescape(each.content.decode())) & set(ODD), number
+    assert LogEntry.objects.filter(object_id=make_pk("default", SPOOFED), change_message__contains=ESCAPED)
+
+
+def test_invisible_characters_on_a_terminal(stores):
+    """The commands write such characters escaped, and JSON has the true name."""
+    out, listed = io.StringIO(), io.StringIO()
+    with stores["default"].lock(SPOOFED, owner=SPOOFED):
+        call_command("redlock_list", stdout=out)
+        call_command("redlock_list", format="json", stdout=listed)
+    assert ESCAPED in out.getvalue()
+    assert not (set(out.getvalue()) | set(listed.getvalue())) & set(ODD)
+    assert [row["name"] for row in json.loads(listed.getvalue())] == [SPOOFED]

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import threading
 from contextlib import contextmanager
-from functools import partial, wraps
+from functools import cached_property, partial, wraps
 from types import SimpleNamespace
 
 import pytest
@@ -197,7 +197,10 @@ class Rows:
         (type("Shop", (), {}), "not a class"),
         (classmethod(print), "below @classmethod"),
         (staticmethod(print), "below @staticmethod"),
-        (17, "below @int"),
+        (property(print), "below @property"),
+        (cached_property(print), "below @cached_property"),
+        (17, "functions and methods, not 17"),
+        (None, "functions and methods, not None"),
     ],
 )
 def test_refuses_what_it_cannot_protect(decorated, message):
