@@ -11,7 +11,7 @@ from django_redlock.testing.conformance.harness.actors import Actors, InTask, In
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
-from tests.support.service import poll
+from tests.support.service import poll, revive
 
 MAKE = {
     "mutex": lambda backend: backend.lock("x", auto_renew=False),
@@ -44,7 +44,7 @@ def servers(group):
             client.flushall()
     yield group.servers
     for server in group.servers:
-        server.resume()
+        revive(server)
 
 
 @pytest.fixture(params=[InThread, InTask], ids=["sync", "async"])
@@ -93,6 +93,14 @@ def test_held_by_a_minority(servers, held):
     assert held() == (False, False, True)
 
 
+def test_may_be_held_by_a_node_that_is_down(servers, held):
+    """A lock that a node that is down may have counts as held."""
+    forget(servers[:2])
+    servers[2].kill()
+    assert held() == (True, True, True)
+
+
+@pytest.mark.parametrize("held", ["mutex"], indirect=True)
 def test_may_be_held_by_a_silent_node(servers, held):
     """A lock that a node that does not reply may have counts as held."""
     forget(servers[:2])
