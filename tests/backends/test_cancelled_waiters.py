@@ -8,6 +8,7 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
+from django_redlock.core.contract import Orphan
 from django_redlock.core.flow.requests import Block
 from django_redlock.core.keys import glob_escape
 from django_redlock.core.primitives import base
@@ -39,15 +40,26 @@ def rare_polls(monkeypatch):
 
 @pytest.fixture(params=["one", "three", "cluster"])
 def place(request, running):
-    """A backend and its servers."""
+    """A backend and its servers. The connections of the backend end with the test."""
     if request.param == "cluster":
         cluster = request.getfixturevalue("cluster")
-        return RedisBackend(cluster.url, node_timeout=10), cluster.nodes
-    if request.param == "one":
-        server = running(RedisServer)
-        return RedisBackend(server.url, node_timeout=10), [server]
-    servers = running(ThreeNodes).servers
-    return RedlockBackend([server.url for server in servers], node_timeout=10, quarantine=False), servers
+        servers, backend = cluster.nodes, RedisBackend(cluster.url, node_timeout=10)
+    elif request.param == "one":
+        servers = [running(RedisServer)]
+        backend = RedisBackend(servers[0].url, node_timeout=10)
+    else:
+        servers = running(ThreeNodes).servers
+        backend = RedlockBackend([server.url for server in servers], node_timeout=10, quarantine=False)
+    yield backend, servers
+    # A waiter is cancelled again in the background, on a new connection.
+    poll(lambda: not left_for_later(backend), timeout=20, what="the last cancellation")
+    backend.close()
+
+
+def left_for_later(backend):
+    """Return the claims that this process will release on this backend in the background."""
+    targets = [target for _, target in list(registry.renewal.entries.values())]
+    return [target for target in targets if isinstance(target, Orphan) and target.store is backend]
 
 
 def listed(servers, name):

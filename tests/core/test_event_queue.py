@@ -14,7 +14,7 @@ from django_redlock.core.event_queue import MAX_RECORDS, EventQueue, EventRecord
 from tests.support.service import poll
 
 
-def moment(name="stock"):
+def event(name="stock"):
     return EventRecord(time.time(), "acquired", name)
 
 
@@ -24,55 +24,55 @@ def seen():
 
 
 @pytest.fixture
-def pulse(seen):
+def queue(seen):
     """A separate event queue with a listener."""
-    pulse = EventQueue()
-    pulse.subscribe("test", lambda moments: seen.extend(each.name for each in moments))
-    return pulse
+    queue = EventQueue()
+    queue.subscribe("test", lambda records: seen.extend(each.name for each in records))
+    return queue
 
 
-def test_events_arrive_in_order(pulse, seen, monkeypatch):
+def test_events_arrive_in_order(queue, seen, monkeypatch):
     """The background thread hands recorded events to the listener in order."""
     monkeypatch.setattr(module, "INTERVAL", 0.01)
     for name in "abc":
-        pulse.record(moment(name))
+        queue.record(event(name))
     poll(lambda: len(seen) == 3, timeout=20, what="the thread")
     assert seen == ["a", "b", "c"]
 
 
-def test_one_thread_for_all(pulse, seen, monkeypatch):
+def test_one_thread_for_all(queue, seen, monkeypatch):
     """Many threads that record at once start one background thread, which ends when idle and starts again with the next
     event.
     """
     monkeypatch.setattr(module, "INTERVAL", 0.01)
     started = []
-    run = pulse._run
-    monkeypatch.setattr(pulse, "_run", lambda: (started.append(threading.current_thread()), run()))
+    run = queue._run
+    monkeypatch.setattr(queue, "_run", lambda: (started.append(threading.current_thread()), run()))
     for round_ in (1, 2):
         monkeypatch.setattr(module, "IDLE_ROUNDS", 100_000)  # however late some of the threads are
-        threads = [threading.Thread(target=pulse.record, args=(moment(),)) for _ in range(20)]
+        threads = [threading.Thread(target=queue.record, args=(event(),)) for _ in range(20)]
         for each in threads:
             each.start()
         for each in threads:
             each.join()
         poll(lambda: len(seen) == 20 * round_, timeout=20, what="all events")  # noqa: B023
         monkeypatch.setattr(module, "IDLE_ROUNDS", 1)
-        poll(lambda: pulse._thread is None, timeout=20, what="the thread's end")
+        poll(lambda: queue._thread is None, timeout=20, what="the thread's end")
         started[-1].join(20)
         assert (len(started), len(seen)) == (round_, 20 * round_)
 
 
-def test_work_of_a_listener_is_done_by_flush(pulse, seen):
+def test_work_of_a_listener_is_done_by_flush(queue, seen):
     """Work that a listener returns is done by flush(), and not by drain()."""
-    pulse.subscribe("worker", lambda moments: lambda: seen.append(f"wrote {len(moments)}"))
-    pulse.record(moment())
-    pulse.drain()
+    queue.subscribe("worker", lambda records: lambda: seen.append(f"wrote {len(records)}"))
+    queue.record(event())
+    queue.drain()
     assert seen == ["stock"]
-    pulse.flush()
+    queue.flush()
     assert seen == ["stock", "wrote 1"]
 
 
-def test_flush_waits_for_another_thread(pulse, seen):
+def test_flush_waits_for_another_thread(queue, seen):
     """flush() returns when the listener's work is done, even if another thread does it."""
     begun, go_on = threading.Event(), threading.Event()
 
@@ -82,13 +82,13 @@ def test_flush_waits_for_another_thread(pulse, seen):
         seen.append("wrote")
 
     def beat():
-        pulse.flush()
+        queue.flush()
         seen.append("returned")
 
-    pulse.listeners = {"worker": lambda _moments: work}
-    pulse._thread = threading.current_thread()  # no thread of its own
-    pulse.record(moment())
-    first, second = threading.Thread(target=pulse.flush), threading.Thread(target=beat)
+    queue.listeners = {"worker": lambda _records: work}
+    queue._thread = threading.current_thread()  # no thread of its own
+    queue.record(event())
+    first, second = threading.Thread(target=queue.flush), threading.Thread(target=beat)
     first.start()
     assert begun.wait(20)
     second.start()
@@ -99,44 +99,44 @@ def test_flush_waits_for_another_thread(pulse, seen):
     assert seen == ["wrote", "returned"]
 
 
-def test_listener_that_fails(pulse, seen, caplog):
+def test_listener_that_fails(queue, seen, caplog):
     """An error in a listener, or in the work that it returns, is logged, and the other listeners are served."""
 
-    def fail(_moments=None):
+    def fail(_records=None):
         raise ZeroDivisionError("in a watcher")
 
-    pulse.listeners = {"seeing": fail, "working": lambda _moments: fail, **pulse.listeners}
-    pulse.record(moment())
-    pulse.flush()
+    queue.listeners = {"seeing": fail, "working": lambda _records: fail, **queue.listeners}
+    queue.record(event())
+    queue.flush()
     assert seen == ["stock"]
     logged = [record for record in caplog.records if record.exc_info and "in a watcher" in str(record.exc_info[1])]
     assert [record.levelname for record in logged] == ["ERROR", "ERROR"]
 
 
-def test_full_queue_drops_events(pulse, seen, monkeypatch):
+def test_full_queue_drops_events(queue, seen, monkeypatch):
     """An event that is recorded while the queue is full is dropped and counted."""
-    monkeypatch.setattr(pulse, "_start", lambda: None)
+    monkeypatch.setattr(queue, "_start", lambda: None)
     for _ in range(MAX_RECORDS + 7):
-        pulse.record(moment())
-    assert pulse.dropped == 7
-    pulse.flush()
+        queue.record(event())
+    assert queue.dropped == 7
+    queue.flush()
     assert len(seen) == MAX_RECORDS
 
 
 def test_without_listeners():
     """Without a listener no event is kept and no thread runs."""
-    pulse = EventQueue()
-    pulse.record(moment())
-    assert not pulse._queue
-    assert pulse._thread is None
+    queue = EventQueue()
+    queue.record(event())
+    assert not queue._queue
+    assert queue._thread is None
 
 
-def test_unsubscribe(pulse, seen):
+def test_unsubscribe(queue, seen):
     """A listener gets no events after unsubscribe()."""
-    pulse.unsubscribe("test")
-    pulse.subscribe("other", lambda _moments: None)
-    pulse.record(moment())
-    pulse.flush()
+    queue.unsubscribe("test")
+    queue.subscribe("other", lambda _records: None)
+    queue.record(event())
+    queue.flush()
     assert seen == []
 
 
@@ -144,16 +144,16 @@ def test_unsubscribe(pulse, seen):
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_fork():
     """A forked child delivers its own events with its own thread, and does not repeat events of its parent."""
-    pulse, seen = module.event_queue, []
+    queue, seen = module.event_queue, []
     ours = {"parent", "child"}  # other tests' servers may have gone only now
-    pulse.subscribe("test", lambda moments: seen.extend(each.name for each in moments if each.name in ours))
+    queue.subscribe("test", lambda records: seen.extend(each.name for each in records if each.name in ours))
     try:
-        pulse.record(moment("parent"))
+        queue.record(event("parent"))
         read, write = os.pipe()
         if (child := os.fork()) == 0:  # pragma: no cover
             try:
                 seen.clear()
-                pulse.record(moment("child"))
+                queue.record(event("child"))
                 poll(lambda: seen, timeout=20, what="the child's thread")
                 os.write(write, ",".join(seen).encode())
             finally:
@@ -162,10 +162,10 @@ def test_fork():
         with os.fdopen(read) as pipe:
             assert pipe.read() == "child"
         os.waitpid(child, 0)
-        pulse.flush()
+        queue.flush()
         assert seen == ["parent"]
     finally:
-        pulse.unsubscribe("test")
+        queue.unsubscribe("test")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -173,21 +173,21 @@ def test_fork():
 def test_fork_waits_for_listeners(monkeypatch):
     """A fork waits for a listener that is at work, because the child would inherit its locked mutexes."""
     monkeypatch.setattr(fork_guard, "FORK_TIMEOUT", 20)
-    pulse, inside, go_on, mine = module.event_queue, threading.Event(), threading.Event(), threading.Lock()
+    queue, inside, go_on, mine = module.event_queue, threading.Event(), threading.Event(), threading.Lock()
 
-    def see(_moments):
+    def see(_records):
         with mine:
             inside.set()
             go_on.wait(20)
 
-    pulse.subscribe("test", see)
+    queue.subscribe("test", see)
     try:
-        pulse.record(moment())
-        threading.Thread(target=pulse.drain, daemon=True).start()
+        queue.record(event())
+        threading.Thread(target=queue.drain, daemon=True).start()
         assert inside.wait(20)
         threading.Timer(0.1, go_on.set).start()
         if (child := os.fork()) == 0:  # pragma: no cover
             os._exit(mine.locked())
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     finally:
-        pulse.unsubscribe("test")
+        queue.unsubscribe("test")

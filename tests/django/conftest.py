@@ -91,7 +91,7 @@ def file(tmp_path, django_db_blocker):
 
 
 @pytest.fixture
-def watchers(stores, monkeypatch):
+def own_listeners(stores, monkeypatch):
     """Removes the listeners that a test has installed."""
     event_queue.flush()
     before = dict(event_queue.listeners), event_queue.context

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from django_redlock.core.renewal.registry import renewal
 from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer
+from tests.support.service import poll
 
 
 class AdvancedClock:
@@ -28,6 +30,25 @@ def granted(client: Any, name: str = "stock") -> bool:
     if taken:
         lock.release()
     return bool(taken)
+
+
+def renew_now(lock: Any) -> None:
+    """Let the next renewal of a held lock begin at once."""
+    token = lock._lease.claim.token
+    renewal.schedule(token, renewal.entries[token][1], 0.0)
+
+
+def wait_until_renewed(backend: Any, name: str) -> None:
+    """Wait until the store shows more remaining time of the lock than before, as after a renewal."""
+    least = backend.describe(name).remaining
+
+    def renewed() -> bool:
+        nonlocal least
+        remaining = backend.describe(name).remaining
+        least = min(least, remaining)
+        return bool(remaining > least + 0.5)
+
+    poll(renewed, timeout=30, what=f"a renewal of {name}")
 
 
 def crash(server: RedisServer) -> None:

@@ -170,7 +170,7 @@ async def aacquired(lock) -> bool:
 @pytest.mark.parametrize("granted", [acquired, lambda lock: asyncio.run(aacquired(lock))], ids=["blocking", "asyncio"])
 def test_the_first_addresses_of_a_name_are_silent(silent_first, unique, granted):
     """A lock is acquired at the last address of a host name if the others do not answer."""
-    with closing(RedisBackend(silent_first, node_timeout=3, history=False)) as backend:
+    with closing(RedisBackend(silent_first, node_timeout=1, history=False)) as backend:
         lock = backend.lock(unique)
         poll(lambda: granted(lock), timeout=60, what="a lock")
         with suppress(LockUnavailable):  # on a slow machine

@@ -11,7 +11,7 @@ from django_redlock.testing.conformance.harness.actors import Actors, InTask, In
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
-from tests.support.service import poll
+from tests.support.service import poll, revive
 
 MAKE = {
     "mutex": lambda backend: backend.lock("x", auto_renew=False),
@@ -44,35 +44,35 @@ def servers(group):
             client.flushall()
     yield group.servers
     for server in group.servers:
-        server.resume()
+        revive(server)
 
 
 @pytest.fixture(params=[InThread, InTask], ids=["sync", "async"])
-def people(request, servers):
+def actors(request, servers):
     urls = [server.url for server in servers]
-    everybody = Actors(request.param, RedlockBackend(urls, node_timeout=3, quarantine=False))
-    yield everybody
-    everybody.close()
+    made = Actors(request.param, RedlockBackend(urls, node_timeout=3, quarantine=False))
+    yield made
+    made.close()
 
 
 @pytest.fixture(params=sorted(MAKE))
-def held(request, people):
+def held(request, actors):
     """`held()`: the result of the holder's check, and whether others see the lock as held."""
-    me, lock = people(), MAKE[request.param](people.backend)
+    holder, lock = actors(), MAKE[request.param](actors.backend)
     name = stripe_name("x", 0) if request.param == "striped" else "x"
 
     def granted_by_all():
         # A node that is too slow for an acquire, or not connected yet, votes with a renewal only: acquire again.
         with contextlib.suppress(LockUnavailable):
-            assert me.do(lock, "acquire", True, TEST_TIMEOUT)
+            assert holder.do(lock, "acquire", True, TEST_TIMEOUT)
             with contextlib.suppress(TimeoutError):
-                poll(lambda: len(people.backend.describe(name).nodes) == 5, timeout=2, what="five votes")
+                poll(lambda: len(actors.backend.describe(name).nodes) == 5, timeout=2, what="five votes")
                 return True
-            me.do(lock, "release")
+            holder.do(lock, "release")
         return False
 
     poll(granted_by_all, timeout=60, what="five votes")
-    return lambda: (me.do(lock, "owned"), me.do(lock, "locked"), people.backend.describe(name) is not None)
+    return lambda: (holder.do(lock, "owned"), holder.do(lock, "locked"), actors.backend.describe(name) is not None)
 
 
 def forget(servers):
@@ -93,6 +93,14 @@ def test_held_by_a_minority(servers, held):
     assert held() == (False, False, True)
 
 
+def test_may_be_held_by_a_node_that_is_down(servers, held):
+    """A lock that a node that is down may have counts as held."""
+    forget(servers[:2])
+    servers[2].kill()
+    assert held() == (True, True, True)
+
+
+@pytest.mark.parametrize("held", ["mutex"], indirect=True)
 def test_may_be_held_by_a_silent_node(servers, held):
     """A lock that a node that does not reply may have counts as held."""
     forget(servers[:2])

@@ -14,7 +14,7 @@ KEY = "redlock:{stock}"
 
 
 @pytest.fixture
-def people(two, client_of):
+def clients(two, client_of):
     """Two connected clients: the holder and another one."""
     clients = client_of(store(two)), client_of(store(two))
     for client in clients:
@@ -29,9 +29,9 @@ def admin(two):
         yield client
 
 
-def test_script_flush(two, people, admin):
+def test_script_flush(two, clients, admin):
     """After SCRIPT FLUSH each operation is sent once more, and is confirmed by replicas as usual."""
-    holder, other = people
+    holder, other = clients
     lock = holder.lock("stock", auto_renew=False)
     admin.script_flush()
     assert lock.acquire()
@@ -46,9 +46,9 @@ def test_script_flush(two, people, admin):
     assert granted(other)
 
 
-def test_renewal_after_script_flush(people, admin):
+def test_renewal_after_script_flush(clients, admin):
     """After SCRIPT FLUSH the background renewal goes on."""
-    holder, other = people
+    holder, other = clients
     lock = holder.lock("stock")
     assert lock.acquire()
     end = lock._lease.valid_until
@@ -59,11 +59,11 @@ def test_renewal_after_script_flush(people, admin):
     lock.release()
 
 
-def test_renewal_after_flushall(two, people, admin):
+def test_renewal_after_flushall(two, clients, admin):
     """After FLUSHALL a renewal restores the lock, also on the replicas, and nothing else is granted during the
     quarantine.
     """
-    holder, other = people
+    holder, other = clients
     lock = holder.lock("stock")
     assert lock.acquire()
     admin.flushall()
@@ -77,9 +77,9 @@ def test_renewal_after_flushall(two, people, admin):
     assert granted(other)
 
 
-def test_release_after_flushall(people, admin):
+def test_release_after_flushall(clients, admin):
     """A release after FLUSHALL, before a renewal, raises LockLost, and no other client is granted the lock."""
-    holder, other = people
+    holder, other = clients
     lock = holder.lock("stock", auto_renew=False)
     assert lock.acquire()
     admin.flushall()
@@ -93,9 +93,9 @@ def test_release_after_flushall(people, admin):
 
 
 @pytest.mark.parametrize("method", ["extend", "release"])
-def test_a_deleted_lock(two, people, admin, method):
+def test_a_deleted_lock(two, clients, admin, method):
     """A lock whose key was deleted is lost: its holder gets LockLost, and does not disturb the next holder."""
-    holder, other = people
+    holder, other = clients
     lock, next_one = holder.lock("stock", auto_renew=False), other.lock("stock", auto_renew=False)
     assert lock.acquire()
     admin.delete(KEY)
@@ -108,9 +108,9 @@ def test_a_deleted_lock(two, people, admin, method):
     lock.release()
 
 
-def test_a_deleted_lock_is_not_put_back(two, people, admin):
+def test_a_deleted_lock_is_not_put_back(two, clients, admin):
     """Without a quarantine a renewal does not restore a deleted key, and the lock is lost within a third of the ttl."""
-    holder, other = people
+    holder, other = clients
     lock = holder.lock("stock")
     assert lock.acquire()
     admin.delete(KEY)

@@ -21,5 +21,6 @@ NO_BROKER = "redis://127.0.0.1:1/0"
 def test_an_unknown_run_counts_as_not_sent(caplog, transport, results, logged):
     """The run counts as not sent, so that the leader sends it again under the same id, and the reason is logged."""
     app = Celery("in-doubt", broker=transport, backend=results, set_as_current=False)
+    app.conf.broker_transport_options = {"interval_start": 0, "max_retries": 1}  # no seconds between attempts
     assert was_sent(app, "an-id") is False
     assert [logged in record.getMessage() for record in caplog.records if record.name == "django_redlock"] == [True]

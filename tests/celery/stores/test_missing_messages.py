@@ -19,9 +19,10 @@ from django_redlock.celery.missing_messages import BrokerUnreadable, cancel_lost
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    """No minimum age of records, and no pause between the two checks."""
+    """No minimum age of records, no pause between the two checks, and little time for replies of workers."""
     monkeypatch.setattr(module, "MIN_AGE_SECONDS", 0)
     monkeypatch.setattr(module, "SECOND_LOOK_SECONDS", 0)
+    monkeypatch.setattr(module, "INSPECT_SECONDS", 0.1)
 
 
 @pytest.fixture
@@ -53,8 +54,9 @@ def test_a_queue_is_read_page_by_page(tasks, seen, lost, monkeypatch):
     assert lost() == []
 
 
-def test_messages_of_workers(tasks, workers, seen, lost):
+def test_messages_of_workers(tasks, workers, seen, lost, monkeypatch):
     """A message that a worker holds until its ETA is not lost."""
+    monkeypatch.setattr(module, "INSPECT_SECONDS", 1.0)  # the worker must reply
     result = tasks.long.apply_async((seen.name,), queue=workers("prefork"), countdown=60)
     seen_by_worker = tasks.executed.apply_async((seen.name, 0), queue=workers("prefork"))
     assert seen_by_worker.get(timeout=60) == seen.name  # it comes after the other

@@ -86,7 +86,7 @@ def test_errors(service, backend, acquire, unique):
 def test_waiters(service, unique, fault):
     """A waiter, which needs a connection of its own, gets an error if the provider fails or does not return."""
     with (
-        contextlib.closing(RedisBackend("cache:node0", ttl=60, node_timeout=10, history=False)) as backend,
+        contextlib.closing(RedisBackend("cache:node0", ttl=60, node_timeout=3, history=False)) as backend,
         backend.lock(unique),
     ):
         if fault == "error":

@@ -9,6 +9,7 @@ import pytest
 
 from django_redlock.management.process_group import ProcessGroup
 from tests.django.management.command_result import Done
+from tests.support.locks import wait_until_renewed
 from tests.support.service import poll
 
 
@@ -152,9 +153,9 @@ def test_renews(start_run, backend):
     """The lock is renewed while the command runs."""
     process = start_run("--ttl", "6", "job", "--", sys.executable, "-c", PATIENT)
     assert process.stdout.readline() == "ready\n"
-    other = backend.lock("job")
-    assert not other.acquire(timeout=6.5)
+    wait_until_renewed(backend, "job")
     process.terminate()
+    other = backend.lock("job")
     assert other.acquire(timeout=20)
     other.release()
 

@@ -19,7 +19,7 @@ from django_redlock.core.event_queue import event_queue
 from django_redlock.core.renewal.registry import renewal
 from django_redlock.metrics import opentelemetry
 
-pytestmark = pytest.mark.usefixtures("watchers")
+pytestmark = pytest.mark.usefixtures("own_listeners")
 
 
 @pytest.fixture

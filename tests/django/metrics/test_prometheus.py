@@ -24,7 +24,7 @@ from django_redlock.metrics import install, prometheus
 from django_redlock.signals import task_duplicate
 
 UNREACHABLE = "redis://127.0.0.1:1/0"
-pytestmark = pytest.mark.usefixtures("watchers")
+pytestmark = pytest.mark.usefixtures("own_listeners")
 
 
 @pytest.fixture

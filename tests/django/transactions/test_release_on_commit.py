@@ -14,6 +14,7 @@ from django_redlock import lock, locks
 from django_redlock.decorators import locked
 from django_redlock.errors import LockNotAcquired, LockNotHeld
 from tests.django.transactions.kept_locks import Boom, wrapped_methods
+from tests.support.locks import renew_now
 from tests.support.service import poll
 
 pytestmark = pytest.mark.usefixtures("stores")
@@ -161,6 +162,7 @@ class TestRealTransactions:
                 with held:
                     sent.clear()
                     answered.clear()
+                    renew_now(held)
                     assert sent.wait(20)
                     answering = own_thread(answer_after_the_release)
                 answering.join(20)

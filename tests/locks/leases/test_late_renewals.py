@@ -8,9 +8,9 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.core.flow.requests import Batch, Fault, SendToAll
-from django_redlock.core.renewal.registry import renewal
 from django_redlock.errors import LockLost
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from tests.support.locks import renew_now
 from tests.support.service import poll
 
 TTL, LONGER = 12, 40
@@ -41,8 +41,7 @@ def backend(request, redis_url, unique):
 
 def until_renewed(backend, lock):
     """Let a renewal begin, which is intercepted."""
-    token = lock._lease.claim.token
-    renewal.schedule(token, renewal.entries[token][1], 0.0)
+    renew_now(lock)
     poll(lambda: backend.caught, timeout=20, what="a renewal")
 
 
@@ -104,7 +103,7 @@ def test_extend_waits_no_longer_than_the_lease(backend, unique):
     """extend() waits for a renewal no longer than the lease lasts."""
     send = threading.Event()
     backend.answered = lambda _: send.wait(TEST_TIMEOUT) and backend.caught[0]()
-    lock = backend.lock(unique, ttl=5, on_lost="warn")
+    lock = backend.lock(unique, ttl=3, on_lost="warn")
     with lock:
         until_renewed(backend, lock)
         with pytest.raises(LockLost):
