@@ -40,8 +40,11 @@ def is_always_eager(conf: Any) -> bool:
     in each source of settings, with an exception for each miss.
     """
     *places, _defaults = conf.maps
-    unset = places and not any(name in place for place in places for name in _spellings(conf.prefix))
-    return not unset and bool(conf.task_always_eager)
+    for place in places:
+        for name in _spellings(conf.prefix):
+            if name in place:
+                return bool(conf.task_always_eager)
+    return not places and bool(conf.task_always_eager)
 
 
 @cache

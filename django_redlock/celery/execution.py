@@ -71,10 +71,17 @@ def run(task: ProtectedTask, request: Any, body: Callable[..., Any], args: Any, 
         wait = partial(run, task, request, body, args, kwargs, "wait")
         return _refused(task, request, call, message, outcome, on_conflict, wait)
     if message.tries and not task.acks_late:
-        # Without acks_late, the broker doesn't deliver this copy again if the process dies. The other copy of the
-        # message must not run then, either.
-        end_delivery(task, call)
+        body = partial(_run_only_copy, task, call, body)
     return _run_body(task, partial(_end_protected, task, lock), body, args, kwargs)
+
+
+def _run_only_copy(task: ProtectedTask, call: TaskCall, body: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run ``body`` so that no other copy of its message runs later. Returns the value of the body.
+
+    Without acks_late, the broker doesn't deliver this copy again if the process dies.
+    """
+    end_delivery(task, call)
+    return body(*args, **kwargs)
 
 
 def _acquire(task: ProtectedTask, request: Any, lock: Lock, call: TaskCall, wait: float) -> Lease | Refusal:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from types import MethodType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from celery import Task
 from celery.result import AsyncResult
 from kombu.utils.uuid import uuid
 
 from ..core.events import logger
-from ..core.values import Lease
+from ..core.flow.drivers import drive
+from ..core.values import Refusal
 from ..errors import LockUnavailable
 from ..single_instance.call import TaskCall
 from ..single_instance.conflicts import AT_SUBMIT, Conflict, conflict_of, decide, flag_result, notify_duplicate
@@ -26,7 +27,6 @@ from . import eager, execution
 from .cleanup import request_of
 from .messages import HEADER, Message, delay_of, expiry_of
 from .protected_task import ProtectedTask
-from .task_lock import CeleryTaskLock
 
 # Options of apply_async that only a canvas sets. The next step of the canvas waits for exactly this message.
 _CANVAS_OPTIONS = {"chain", "chord", "group_id", "parent_id", "root_id"}
@@ -46,8 +46,6 @@ class SubmitMixin(_Task):
 
     It comes after the task's own base classes, because their ``apply_async`` may change the arguments of the call.
     """
-
-    redlock: CeleryTaskLock
 
     def apply_async(
         self,
@@ -103,7 +101,7 @@ class SubmitMixin(_Task):
         try:
             return send(headers=headers)
         except BaseException:
-            if outcome is not None:
+            if outcome == "queued":
                 task_lock.cancel(call)
             raise
 
@@ -122,31 +120,31 @@ class SubmitMixin(_Task):
                 self.__header__(*(args or ()), **(kwargs or {}))  # raises with Celery's own message
             raise
 
-    def _submit(self, call: TaskCall, own: bool, must_send: bool) -> Lease | Conflict | None:
-        """Write the record of the queued call. Returns its `Lease`, or a `Conflict` when the call must not be sent.
+    def _submit(self, call: TaskCall, own: bool, must_send: bool) -> Literal["queued", "refused"] | Conflict:
+        """Write the record of the queued call. Returns "queued", or a `Conflict` when the call must not be sent.
 
-        Returns ``None`` for a refused call that must be sent: a worker then decides when it starts the body. ``own``:
+        Returns "refused" for a call that must be sent anyway: a worker then decides when it starts the body. ``own``:
         the call is a retry by the task that owns the record. ``must_send``: the call is sent even if it is refused.
         Raises ``LockNotAcquired`` as `apply_async` does, and ``LockUnavailable``.
         """
-        task_lock = self.redlock
-        algorithm, on_conflict = cast("SingleNode | Replicated", task_lock.store.algorithm), task_lock.options.at_submit
-        deadline = time.monotonic() + task_lock.options.wait
+        store, options = self.redlock.store, self.redlock.options
+        algorithm, on_conflict = cast("SingleNode | Replicated", store.algorithm), options.at_submit
+        deadline = time.monotonic() + options.wait
         action: Any = on_conflict
         while True:
-            outcome = task_lock.drive(submit(call, own, action == "replace", algorithm))
-            if isinstance(outcome, Lease):
-                return outcome
+            refusal: Refusal | None = drive(submit(call, own, action == "replace", algorithm), store.perform)
+            if refusal is None:
+                return "queued"
             if must_send:
-                return None
-            conflict = conflict_of(self.name, call.task_id, call.name, "submit", outcome)
+                return "refused"
+            conflict = conflict_of(self.name, call.task_id, call.name, "submit", refusal)
             if callable(action):
                 action = decide(on_conflict, conflict, AT_SUBMIT)
                 if action == "replace":
                     continue
             if action != "wait" or time.monotonic() > deadline:
                 break
-            time.sleep(min(_POLL_SECONDS, task_lock.options.wait))
+            time.sleep(min(_POLL_SECONDS, options.wait))
         notify_duplicate(conflict, action == "log")
         if action in ("raise", "wait"):
             raise conflict.error()

@@ -9,7 +9,6 @@ from typing import Any
 
 from celery import Task
 
-from ..core.algorithms.cluster import Cluster
 from ..core.keys import keys_for
 from ..errors import LockUnavailable
 from ..single_instance.call import TaskCall
@@ -35,7 +34,8 @@ class CeleryTaskLock(TaskLock):
     def __init__(self, options: TaskOptions, function: Callable[..., Any], bound: bool) -> None:
         super().__init__(options, function)
         self._this = (None,) if bound else ()
-        self._done_ttl: float | None = None
+        self._done_ttl = 0.0  # these two depend on the task and its app, which exist at the first call
+        self._is_retried = False
 
     def name(self, task: Task[Any, Any], args: Any, kwargs: Any, serializer: str | None = None) -> str:
         """Return the lock's name for a call of ``task`` with these arguments.
@@ -64,15 +64,15 @@ class CeleryTaskLock(TaskLock):
         ``delay``: seconds until the call may start. ``expires``: seconds until the call expires. Both set how long the
         record of the queued call is kept.
         """
-        options, backend = self.options, self.backend
-        if self._done_ttl is None:  # reading a setting costs as much as the rest of this method
+        options, records = self.options, self.records
+        if not self._done_ttl:  # reading a setting costs as much as the rest of this method
             transport = task.app.conf.broker_transport_options or {}
             visible = max(VISIBILITY_SECONDS, float(transport.get("visibility_timeout") or 0))
+            self._is_retried = any(issubclass(LockUnavailable, each) for each in getattr(task, "autoretry_for", ()))
             self._done_ttl = visible + REDELIVERY_SECONDS
-        retried = any(issubclass(LockUnavailable, each) for each in getattr(task, "autoretry_for", ()))
         return TaskCall(
             message.name,
-            keys_for(backend.encoded_prefix, message.name.encode()),
+            keys_for(records.backend.encoded_prefix, message.name.encode()),
             task.name,
             task_id,
             message.delivery_id,
@@ -81,8 +81,8 @@ class CeleryTaskLock(TaskLock):
             options.queued_ttl + delay if options.mode.until_expiry else min(options.queued_ttl + delay, expires),
             self._done_ttl,
             # A start without an answer ends the call, unless another copy of its message, a retry or its body follows.
-            ending="requeued" if message.prompt or options.run_unprotected or retried else "removed",
-            cluster=isinstance(backend.algorithm, Cluster),
+            ending="requeued" if message.prompt or options.run_unprotected or self._is_retried else "removed",
+            cluster=records.cluster,
         )
 
     def received_call(self, task: Task[Any, Any], request: Any) -> TaskCall:

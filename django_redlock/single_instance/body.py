@@ -17,7 +17,7 @@ from ..core.keys import Keys
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import Primitive
-from ..core.values import Claim, Lease, millis
+from ..core.values import Claim, Lease, millis, new_token
 from .call import Ending, TaskCall
 
 _START, _EXTEND, _END, _CANCEL = map(script, ("task_start", "task_extend", "task_end", "task_cancel"))
@@ -133,7 +133,9 @@ class BodyLock(Lock):
         self.ending: Ending = "requeued"
 
     def new_claim(self) -> Claim:
-        return super().new_claim()._replace(payload=self.call)
+        call, ttl = self.call, self.options.ttl
+        owner, asked = call.owner(ttl), self.store.clock()
+        return Claim(call.name, (call.keys,), new_token(), owner, ttl, payload=call, asked=asked)
 
     def on_granted(self, lease: Lease) -> None:
         # The release of a lost lease must not queue the call again: nothing would remove that record.
@@ -143,4 +145,6 @@ class BodyLock(Lock):
         return self._with_ending(lease, self.ending)
 
     def _with_ending(self, lease: Lease, ending: Ending) -> Lease:
+        if ending == call_of(lease.claim).ending:
+            return lease
         return lease._replace(claim=lease.claim._replace(payload=self.call._replace(ending=ending)))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from json.encoder import encode_basestring_ascii as encode
 from typing import Literal, NamedTuple
 
 from ..core.keys import Keys
+from ..core.owner import clean, describe_owner
 from .ended_deliveries import EndedMark, ended_mark
 from .modes import Mode
 
@@ -35,10 +37,10 @@ class TaskCall(NamedTuple):
     ending: Ending = "requeued"
     cluster: bool = False
 
-    @property
-    def owner(self) -> dict[str, str]:
-        """The fields that the call adds to the owner (host, process, thread) in its record."""
-        return {"label": self.task, "task_id": self.task_id}
+    def owner(self, ttl: float = 0.0) -> bytes:
+        """Describe the running thread or asyncio task as JSON, with the call's task and id. ``ttl``: seconds, or 0."""
+        own = f',"label":{encode(clean(self.task))},"task_id":{encode(clean(self.task_id))}}}'
+        return describe_owner(None, ttl)[:-1] + own.encode()
 
     @property
     def requeue_ttl(self) -> float:

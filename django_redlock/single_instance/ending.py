@@ -17,26 +17,21 @@ from .call import Ending
 
 
 def end_flow(lock: Lock, ending: Ending) -> Flow[bytes | None]:
-    """Release the lock of a task's body. Returns the message of another call that waited for the end of the body.
+    """Return the flow that releases the lock of a task's body, as `message_flow` runs it.
 
-    The caller must send this message now. Returns ``None`` if no call waited. ``ending``: the effect on the record of
-    the task. Errors are logged and not raised, because they must not change the outcome of the task.
+    ``ending``: the effect on the record of the task.
     """
     if isinstance(lock, BodyLock):
         lock.ending = ending
-    try:
-        return (yield from message_flow(lock.release_flow()))
-    except LockError as error:
-        logger.warning("%s", error)
-        return None
+    return message_flow(lock.release_flow())
 
 
 def message_flow(flow: Flow[Any]) -> Flow[bytes | None]:
     """Run ``flow``, which ends a task's body. Returns the message of another call that waited for the end of the body.
 
     The caller must send this message now. Returns ``None`` if no call waited. The script that ends the body may reply
-    ``[1, message]`` in place of 1. This function keeps the message, and passes 1 to ``flow``. If ``flow`` raises a
-    ``LockError`` after that, the error is only logged, so that the message is not lost.
+    ``[1, message]`` in place of 1. This function keeps the message, and passes 1 to ``flow``. A ``LockError`` is logged
+    and not raised, because it must not change the outcome of the task, and the message must not be lost.
     """
     message: bytes | None = None
     try:
@@ -49,8 +44,6 @@ def message_flow(flow: Flow[Any]) -> Flow[bytes | None]:
     except StopIteration:
         return message
     except LockError as error:
-        if message is None:
-            raise
         logger.warning("%s", error)
         return message
     finally:

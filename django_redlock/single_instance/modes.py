@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 from ..core.values import Seconds, seconds
@@ -88,17 +88,17 @@ def options(
 
     Raises ``TypeError`` or ``ValueError`` for invalid arguments.
     """
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(get_args(ModeName))}, not {mode!r}")
     if key is not None and unique_on is not None:
         raise ValueError("give key or unique_on, not both: unique_on picks arguments for the default key")
     if not (key is None or isinstance(key, str) or callable(key)):
         raise TypeError(f'key must be a text like "settle:{{order_id}}" or a callable, not {key!r}')
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+    if not _is_count(limit):
         raise ValueError(f"limit must be at least 1, not {limit!r}")
     if on_store_error not in ("raise", "run"):
         raise ValueError(f'on_store_error must be "raise" or "run", not {on_store_error!r}')
-    if conflict_retries is not None and (isinstance(conflict_retries, bool) or conflict_retries < 1):
+    if conflict_retries is not None and not _is_count(conflict_retries):
         raise ValueError(f"conflict_retries must be at least 1 or None, not {conflict_retries!r}")
     at_submit, at_start = _conflict(mode, on_conflict, limit)
     waits = mode == "until_and_while_executing"  # the call is retried without limit, so that it is not lost
@@ -106,7 +106,7 @@ def options(
         mode,
         MODES[mode],
         key,
-        (unique_on,) if isinstance(unique_on, str) else None if unique_on is None else tuple(unique_on),
+        None if unique_on is None else _argument_names(unique_on),
         at_submit,
         at_start,
         DEFAULT_BODY_TTL if ttl is None else seconds(ttl, "ttl"),
@@ -118,6 +118,18 @@ def options(
         seconds(conflict_timeout, "conflict_timeout"),
         conflict_retries or (None if waits else 20),
     )
+
+
+def _is_count(given: Any) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool) and given >= 1
+
+
+def _argument_names(given: Any) -> tuple[str, ...]:
+    """Return the argument ``unique_on`` as a tuple. Raises ``TypeError`` for anything but names of arguments."""
+    names = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"unique_on must be the name of an argument, or a list of names, not {given!r}")
+    return names
 
 
 def _conflict(mode: str, given: Any, limit: int) -> tuple[OnConflict, OnConflict]:

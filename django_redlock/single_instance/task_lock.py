@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ..backend_registry import locks
 from ..backends.base import Backend
+from ..core.algorithms.cluster import Cluster
 from ..core.contract import Orphan, Store
 from ..core.events import logger
 from ..core.flow.drivers import drive
@@ -38,12 +39,14 @@ def unsupported(backend: Backend, options: TaskOptions) -> str:
 class RecordStore(NamedTuple):
     """The backend of a task's lock, and the store for the records of its queued and running calls.
 
-    ``store``: ``None`` if the backend can't keep records. ``lease``: seconds of a running body's lease.
+    ``store``: ``None`` if the backend can't keep records. ``options``: those of a running body's lease. ``cluster``:
+    the backend is a Redis Cluster.
     """
 
     backend: Backend
     store: Store | None
-    lease: float
+    options: LockOptions
+    cluster: bool
 
 
 class TaskLock:
@@ -58,14 +61,19 @@ class TaskLock:
         self._records: RecordStore | None = None
 
     @property
-    def backend(self) -> Backend:
-        """The lock backend that the task's option ``using`` names."""
-        return locks[self.options.using]
+    def records(self) -> RecordStore:
+        """The lock backend that the task's option ``using`` names, and its store for records."""
+        backend, records = locks[self.options.using], self._records
+        if records is None or records.backend is not backend:
+            lease = LockOptions(backend.check_ttl(self.options.body_ttl(backend.max_ttl)), on_lost="warn")
+            is_cluster = isinstance(backend.algorithm, Cluster)
+            self._records = records = RecordStore(backend, backend.task_store(), lease, is_cluster)
+        return records
 
     @property
     def keeps_records(self) -> bool:
         """True if the backend can keep records of queued and running calls."""
-        return self._record_store().store is not None
+        return self.records.store is not None
 
     @property
     def store(self) -> Store:
@@ -73,10 +81,10 @@ class TaskLock:
 
         Raises ``LockNotSupported`` for a backend that can't keep records.
         """
-        store = self._record_store().store
+        backend, store, *_ = self.records
         if store is None:
-            kept = f"store {self.options.using!r}: {type(self.backend).__name__} keeps no records of queued tasks"
-            raise LockNotSupported("", unsupported(self.backend, self.options) or kept)
+            kept = f"store {self.options.using!r}: {type(backend).__name__} keeps no records of queued tasks"
+            raise LockNotSupported("", unsupported(backend, self.options) or kept)
         return store
 
     @property
@@ -85,7 +93,7 @@ class TaskLock:
 
         It is the store for the records, or the backend itself if the backend can't keep records.
         """
-        return self._record_store().store or self.backend
+        return self.records.store or self.records.backend
 
     def body_lock(self, call: TaskCall) -> Lock:
         """Return the lock handle for the running body of ``call``.
@@ -93,19 +101,12 @@ class TaskLock:
         If the backend can't keep records, the handle is a mutex, or a semaphore for a ``limit`` above 1. Raises
         ``LockNotSupported`` if the mode needs records and the backend can't keep them.
         """
-        backend, store, lease = self._record_store()
-        options = LockOptions(lease, owner=call.owner, on_lost="warn")
+        backend, store, options, _ = self.records
         if store is None and not unsupported(backend, self.options):
             primitive = MUTEX if call.limit == 1 else SEMAPHORE._replace(limit=call.limit)
-            return Lock(backend, primitive, call.name, call.keys, options)
-        return BodyLock(self.store, call, options)
-
-    def _record_store(self) -> RecordStore:
-        backend = self.backend
-        if self._records is None or self._records.backend is not backend:
-            lease = backend.check_ttl(self.options.body_ttl(backend.max_ttl))
-            self._records = RecordStore(backend, backend.task_store(), lease)
-        return self._records
+            owner = {"label": call.task, "task_id": call.task_id}
+            return Lock(backend, primitive, call.name, call.keys, options._replace(owner=owner))
+        return BodyLock(store or self.store, call, options)
 
     def cancel(self, call: TaskCall, same_delivery: bool = True) -> None:
         """Remove the queued record of a call that will not run. Errors are logged and not raised.

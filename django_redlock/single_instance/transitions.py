@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import cast
 
 from ..core.algorithms.replicated import Replicated
 from ..core.algorithms.retries import run_idempotent, run_in_order
 from ..core.algorithms.single_node import SingleNode
-from ..core.flow.replies import fault_error, read_outcome
+from ..core.flow.replies import fault_error, is_grant, read_outcome
 from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script
 from ..core.owner import describe_owner
-from ..core.values import Claim, Lease, Refusal, millis
+from ..core.values import Claim, Refusal, millis
 from .body import by_key, cancel_request
 from .call import TaskCall
 
@@ -25,18 +26,16 @@ MESSAGE_SECONDS = 120.0  # the store drops a message after this time; each furth
 MAX_MESSAGES = 1000  # most messages that the store keeps for one lock
 
 
-def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode | Replicated) -> Flow[Lease | Refusal]:
-    """Write the record of a queued call. Returns the record's `Lease`, or a `Refusal` if another call is in the way.
+def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode | Replicated) -> Flow[Refusal | None]:
+    """Write the record of a queued call. Returns ``None``, or a `Refusal` if another call is in the way.
 
     ``own``: the call is a retry of a task. It is always granted if there is a record with its task id. ``replace``:
     replace a queued call that is in the way. Raises ``LockUnavailable``.
     """
-    owner = describe_owner(call.owner)
-    claim = Claim(call.name, (call.keys,), call.delivery_id.encode(), owner, call.queued_ttl)
     args = (
         call.task_id.encode(),
-        claim.token,
-        owner,
+        call.delivery_id.encode(),
+        call.owner(),
         millis(call.queued_ttl),
         b"%d" % call.limit,
         call.mode.at_submit.encode(),
@@ -44,17 +43,15 @@ def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode | Rep
         b"1" if replace else b"0",
         millis(call.done_ttl),
     )
-    request = EvalScript(
-        _SUBMIT,
-        (call.keys.lock,),
-        args,
-        compensation=partial(cancel_request, call.keys, call.task_id, call.delivery_id),
-    )
+    undo = partial(cancel_request, call.keys, call.task_id, call.delivery_id)
     start = algorithm.clock()
-    reply = yield from algorithm.run_granting(request, call.name)
+    reply = yield from algorithm.run_granting(EvalScript(_SUBMIT, (call.keys.lock,), args, 0, undo), call.name)
+    if is_grant(reply):
+        return None
     if isinstance(reply, Fault):
         raise fault_error(call.name, reply)
-    return read_outcome(claim, reply, start)
+    claim = Claim(call.name, (call.keys,), b"", b"", call.queued_ttl)
+    return cast("Refusal", read_outcome(claim, reply, start))
 
 
 def cancel(call: TaskCall, same_delivery: bool = True) -> Flow[bool]:
@@ -68,9 +65,10 @@ def cancel(call: TaskCall, same_delivery: bool = True) -> Flow[bool]:
 def rename(call: TaskCall, task_id: str) -> Flow[bool]:
     """Give the queued record with the task id ``task_id`` the task id and the owner of ``call``.
 
-    Returns whether the record was changed. Raises ``LockUnavailable``.
+    ``task_id``: ``"?"`` means a record whose id begins with it. Returns whether the record was changed. Raises
+    ``LockUnavailable``.
     """
-    args = (task_id.encode(), call.task_id.encode(), describe_owner(call.owner))
+    args = (task_id.encode(), call.task_id.encode(), call.owner())
     return (yield from _run(call, EvalScript(_RENAME, (call.keys.lock,), args)))
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from django.utils import timezone
 
-from ..core.algorithms.cluster import Cluster
 from ..core.keys import keys_for
 from ..single_instance.call import TaskCall
 from ..single_instance.call_names import canonical
@@ -52,11 +51,11 @@ class DjangoTaskLock(TaskLock):
         ``task_id``: the id of the call's ``TaskResult``. ``""`` if it is not known: the `TaskCall` then gets a
         provisional id. ``run_after``: the datetime before which the call does not start, as in ``Task``.
         """
-        options, backend, delivery_id = self.options, self.backend, new_delivery_id()
+        options, records, delivery_id = self.options, self.records, new_delivery_id()
         delay = 0.0 if run_after is None else max(0.0, (run_after - timezone.now()).total_seconds())
         return TaskCall(
             name,
-            keys_for(backend.encoded_prefix, name.encode()),
+            keys_for(records.backend.encoded_prefix, name.encode()),
             self.path,
             task_id or UNNAMED + delivery_id,
             delivery_id,
@@ -65,5 +64,5 @@ class DjangoTaskLock(TaskLock):
             options.queued_ttl + delay,
             0.0,
             ending="removed",  # the end is not remembered: a call that the task backend delivers again runs again
-            cluster=isinstance(backend.algorithm, Cluster),
+            cluster=records.cluster,
         )

@@ -134,6 +134,7 @@ def body_flow(lock: DjangoTaskLock, name: str, task_id: str, body: Step) -> Flow
         return unprotected.unwrap()
     if isinstance(outcome, Refusal):
         if call.mode.at_submit:  # the call was queued, but a task of another mode with the same key runs
+            yield from _rename_flow(call, UNNAMED)  # the call may have started before enqueue() has renamed the record
             yield from _cancel_flow(lock, call, same_delivery=False)
         conflict = _conflict(call, "start", outcome)
         on_conflict = lock.options.at_start

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
 from ..backends.dummy import DummyBackend
 from ..backends.locmem import LocMemBackend
+from ..backends.locmem.task_store import MemoryStore
 from ..backends.storage import StorageAlgorithm, StorageBackend
+from ..core.algorithms.single_node import SingleNode
 from ..core.events import Event, Hook
-from ..core.flow.requests import CallFunction, Fault, Flow
+from ..core.flow.requests import CallFunction, EvalScript, Fault, Flow
 from ..core.keys import glob_matcher
 from ..core.locks.lock import Lock
 from ..core.owner import describe_owner
@@ -40,7 +42,10 @@ class Rehearsal:
         self._broken = False
 
     def refuse_next(self, name: str = "*") -> None:
-        """Refuse the next acquire of the lock. The acquire returns at once, as if its whole timeout had passed."""
+        """Refuse the next acquire of the lock. The acquire returns at once, as if its whole timeout had passed.
+
+        A call of a task that needs the lock is refused when it is sent, or in ``while_executing`` when its body starts.
+        """
         self._planned.append((name, "refused"))
 
     def lose_next(self, name: str = "*") -> None:
@@ -79,34 +84,55 @@ class Rehearsal:
         """
         return FakeLocMem(self.place, rehearsal=self, **options)
 
-    def _next(self, name: str) -> Outcome | None:
+    def _next(self, name: str, *outcomes: Outcome) -> Outcome | None:
+        """Return the next outcome that is planned for ``name``, one of ``outcomes``. Raises it if it is "broken"."""
         for plan in self._planned:
-            if glob_matcher(plan[0])(name):
+            if plan[1] in outcomes and glob_matcher(plan[0])(name):
                 self._planned.remove(plan)
+                if plan[1] == "broken":
+                    raise LockUnavailable(name, _REASON)
                 return plan[1]
         return None
 
+    def _acquire(self, claim: Claim, flow: Flow[Lease | Refusal]) -> Flow[Lease | Refusal]:
+        """Refuse ``claim`` or raise ``LockUnavailable``, if that is planned; otherwise run ``flow``, which asks for it.
+
+        A lease that is to be lost is granted here. `FakeStorage.hook` ends it.
+        """
+        planned = self._next(claim.name, "refused", "broken", "lost")
+        if planned == "refused":
+            return Refusal(claim.ttl, describe_owner("the test").decode())
+        outcome = yield from flow
+        if planned == "lost" and isinstance(outcome, Lease):
+            self._to_lose.add(outcome.claim.token)
+        return outcome
+
 
 class FakeAlgorithm(StorageAlgorithm):
-    """The algorithm of `FakeStorage`. It refuses an acquire, or raises ``LockUnavailable``, if that was planned.
-
-    A lease that is to be lost is granted here. `FakeStorage.hook` ends it.
-    """
+    """The algorithm of `FakeStorage`, with the outcomes that ``rehearsal`` has planned."""
 
     def __init__(self, backend: StorageBackend, rehearsal: Rehearsal) -> None:
         super().__init__(backend)
         self._rehearsal = rehearsal
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        planned = self._rehearsal._next(claim.name)
-        if planned == "refused":
-            return Refusal(claim.ttl, describe_owner("the test").decode())
-        if planned == "broken":
-            raise LockUnavailable(claim.name, _REASON)
-        outcome = yield from super().acquire(primitive, claim, deadline)
-        if planned == "lost" and isinstance(outcome, Lease):
-            self._rehearsal._to_lose.add(outcome.claim.token)
-        return outcome
+        return self._rehearsal._acquire(claim, super().acquire(primitive, claim, deadline))
+
+
+class FakeTaskAlgorithm(SingleNode):
+    """The algorithm for the records of tasks, with the outcomes that ``rehearsal`` has planned."""
+
+    def __init__(self, clock: Callable[[], float], rehearsal: Rehearsal) -> None:
+        super().__init__(clock)
+        self._rehearsal = rehearsal
+
+    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
+        return self._rehearsal._acquire(claim, super().acquire(primitive, claim, deadline))
+
+    def run_granting(self, run: EvalScript, name: str) -> Flow[Any]:
+        if self._rehearsal._next(name, "refused", "broken"):
+            return [0, 0, 0, describe_owner("the test")]
+        return (yield from super().run_granting(run, name))
 
 
 class FakeStorage(StorageBackend):
@@ -117,6 +143,12 @@ class FakeStorage(StorageBackend):
         self._hook: Hook | None = None
         super().__init__(location, **{"clock": rehearsal.clock, **options})
         self.algorithm = FakeAlgorithm(self, rehearsal)
+
+    def task_store(self) -> Any:
+        store = super().task_store()
+        if isinstance(store, MemoryStore):
+            store.algorithm = FakeTaskAlgorithm(store.clock, self._rehearsal)
+        return store
 
     @property
     def hook(self) -> Hook:

@@ -9,7 +9,7 @@ import os
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.keys import keys_for
 from django_redlock.core.owner import describe_owner
-from django_redlock.core.values import Claim, Lease
+from django_redlock.core.values import Claim, Refusal
 from django_redlock.single_instance.body import BODY
 from django_redlock.single_instance.call import TaskCall
 from django_redlock.single_instance.modes import MODES
@@ -53,4 +53,4 @@ class Player:
 
     @staticmethod
     def outcome(outcome):
-        return "granted" if isinstance(outcome, Lease) else json.loads(outcome.holder)["state"]
+        return json.loads(outcome.holder)["state"] if isinstance(outcome, Refusal) else "granted"

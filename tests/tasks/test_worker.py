@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import ExitStack
 
 import pytest
 
@@ -100,6 +101,30 @@ def test_failing_task(start_worker, app, unique, held):
         finished(first)
     assert (first.status, first.errors[0].exception_class) == ("FAILED", ValueError)
     assert held(f'tests.tasks.app.failing(name="{unique}")') is None
+
+
+def test_refused_before_enqueue_has_renamed_its_record(start_worker, app, unique, held, events, monkeypatch):
+    """A call that another mode's task refuses, and whose record has no id yet, leaves no record."""
+    from django_redlock.tasks import flows
+
+    rename = flows.rename
+
+    def late(call, task_id):
+        for _ in range(2):
+            workers.enter_context(start_worker())
+        poll(lambda: app.until.get_result(call.task_id).is_finished, timeout=60, what="the refused call")
+        return (yield from rename(call, task_id))
+
+    monkeypatch.setattr(flows, "rename", late)
+    other = app.beside_until.using(priority=50).enqueue(unique, waits=True)  # a worker takes it first
+    with ExitStack() as workers:
+        queued = app.until.enqueue(unique)
+        queued.refresh()
+        assert is_duplicate(queued.return_value)
+        assert held(f"until:{unique}") == ("running", other.id)
+        events.go()
+        finished(other)
+    assert held(f"until:{unique}") is None
 
 
 def test_worker_is_faster_than_enqueue(start_worker, app, unique, held, events, monkeypatch):

@@ -109,6 +109,20 @@ def test_time_passes_and_the_store_breaks(redlock, redlock_tasks):
     assert_not_enqueued(settle, 18)
 
 
+def test_planned_failures(redlock, redlock_tasks):
+    """A planned refusal refuses the submit of a call, a planned loss its body."""
+    redlock.lose_next()
+    redlock.refuse_next("settle:17")
+    assert settle.delay(17).duplicate
+    redlock.break_next()
+    with pytest.raises(LockUnavailable):
+        settle.delay(17)
+    assert not settle.delay(17).duplicate
+    assert redlock.planned == [("*", "lost")]
+    assert [result.get() for result in redlock_tasks.run_all()] == [None]
+    assert redlock.planned == []
+
+
 def test_tasks_of_other_services(redlock_tasks):
     """Calls by name of tasks that are not registered here are captured, with ids, but can't be run."""
     sent = app.send_task("billing.charge", [17], {"note": "first"})

@@ -316,6 +316,8 @@ def _cancel(entries: Entries, _past: Past, _now: int, _keys: Words, args: Words)
 
 def _rename(entries: Entries, _past: Past, _now: int, _keys: Words, args: Words) -> int:
     task, renamed, owner = args
+    if task == b"?":
+        task = next((each for each in entries if each[:1] == task and entries[each].state == b"queued"), task)
     entry = entries.get(task)
     if entry is None or entry.state != b"queued" or renamed in entries:
         return 0

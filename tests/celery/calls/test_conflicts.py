@@ -192,6 +192,7 @@ def test_wait_at_submit_ends(tasks, seen):
     ("options", "what"),
     [
         ({"mode": "until"}, "mode must be one of"),
+        ({"mode": []}, r"mode must be one of .*, not \[\]"),
         ({"on_conflict": "replce"}, "on_conflict must be one of skip, log, raise, wait, replace, retry, .*'replce'"),
         ({"mode": "while_executing", "on_conflict": "replace"}, "does not support"),
         ({"mode": "until_and_while_executing", "on_conflict": ("skip", "skip")}, "would lose it"),
@@ -210,6 +211,7 @@ def test_wait_at_submit_ends(tasks, seen):
         ({"unique_on": ["nothing"]}, "no argument 'nothing'"),
         ({"key": "{a}", "unique_on": "a"}, "not both"),
         ({"conflict_retries": 0}, "conflict_retries"),
+        ({"conflict_retries": "3"}, "conflict_retries must be at least 1 or None, not '3'"),
     ],
 )
 def test_invalid_options_are_refused_at_declaration(options, what):
@@ -219,6 +221,12 @@ def test_invalid_options_are_refused_at_declaration(options, what):
 
     with pytest.raises(ValueError, match=what):
         single_instance_task(**options)(function)
+
+
+@pytest.mark.parametrize("given", [5, ["a", 5], b"a"])
+def test_unique_on_takes_names(given):
+    with pytest.raises(TypeError, match=r"unique_on must be the name of an argument, or a list of names, not .*"):
+        single_instance_task(unique_on=given)
 
 
 def test_unknown_option():

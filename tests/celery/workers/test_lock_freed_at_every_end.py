@@ -6,11 +6,17 @@ import json
 from datetime import datetime, timedelta
 
 import pytest
+from celery.app.trace import build_tracer
 from celery.canvas import StampingVisitor
 from celery.concurrency.base import BasePool
+from celery.exceptions import SoftTimeLimitExceeded
 from kombu.exceptions import OperationalError
 
+from django_redlock import locks
 from django_redlock.celery import single_instance_task
+from django_redlock.celery.messages import HEADER, Message
+from django_redlock.core.flow.requests import EvalScript
+from django_redlock.single_instance.ended_deliveries import new_delivery_id
 from tests.support.service import poll
 
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -73,6 +79,26 @@ def test_soft_time_limit(tasks, workers, seen, free):
     tasks.softly.apply_async((seen.name,), queue=workers("prefork"))
     seen.wait("soft")
     free(f"softly:{seen.name}")
+
+
+def test_soft_time_limit_before_the_body_of_a_call_that_was_put_off(tasks, seen, monkeypatch):
+    """The limit interrupts the request between the grant and the body: the lock is released, the body doesn't run."""
+    store, task = locks["default"], tasks.executed
+    message = Message(f"executed:{seen.name}", new_delivery_id(), seen.name, tries=1)
+    perform = store.perform
+
+    def interrupted(request):
+        reply = perform(request)
+        if isinstance(request, EvalScript) and request.script.name == "task_done":
+            raise SoftTimeLimitExceeded
+        return reply
+
+    monkeypatch.setattr(store, "perform", interrupted)
+    request = {"id": seen.name, "retries": 0, "is_eager": False, "called_directly": False, "delivery_info": {}}
+    request |= {"args": (seen.name,), "kwargs": {}, HEADER: list(message)}
+    build_tracer(task.name, task, app=tasks.app)(seen.name, (seen.name,), {}, request)
+    assert isinstance(task.AsyncResult(seen.name).result, SoftTimeLimitExceeded)
+    assert (store.held(message.name), seen.count("start")) == ([], 0)
 
 
 def test_hard_time_limit(tasks, workers, seen, free, held):
