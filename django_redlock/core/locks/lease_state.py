@@ -137,7 +137,7 @@ class LeaseState:
             return current is lease
         return current.effective_claim.token == lease.effective_claim.token
 
-    # ── events ──────────────────────────────────────────────────────────────────────
+    # ── events ───────────────────────────────────────────────────────────────────────────────
 
     def _emit_lost(self, reason: str, lease: Lease) -> None:
         """Report the loss of a lease to the log, the event hook and ``on_lost``, once for each lease."""

@@ -54,6 +54,8 @@ class RenewedLease(LeaseState):
             self.acquired_by, self._loop = acquired_by, loop
         self._schedule_renewal(lease)
 
+    # ── the end of the lease ─────────────────────────────────────────────────────────────────
+
     def end_lease(self, token: bytes | None = None) -> EndedLease:
         """Stop holding the lease, and return the lease. Sends no request.
 
