@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ EVENTS = (
     gettext_noop("lost"),
     gettext_noop("forced"),
 )
+_SPACES = re.compile("^ +| +$")
 LISTED_KINDS = (*KINDS, "task")  # of locks and of records in lists
 
 
@@ -48,16 +50,14 @@ def duration(seconds: float) -> str:
 
 
 def printable(value: object) -> str:
-    """Return ``value`` as text with escaped control characters and invisible characters.
+    """Return ``value`` as text with escaped control characters, invisible characters, and spaces at both ends.
 
     A terminal does not obey them, and no name looks like another: U+202E, for example, reverses the text after it.
     """
     text = str(value)
-    return text if text.isprintable() else "".join(map(_escaped, text))
-
-
-def _escaped(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode()
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return _SPACES.sub(lambda found: "\\x20" * len(found[0]), text)
 
 
 def shortened(text: str, width: int) -> str:

@@ -107,10 +107,14 @@ class Columns:
 
     @admin.display(description=gettext_lazy("name"), ordering="name")
     def lock(self, row: HeldLock) -> SafeString:
+        return self.link(row, shortened(row.name, LONGEST_NAME))
+
+    def link(self, row: HeldLock, name: str) -> SafeString:
+        """Return a link with the text ``name`` to the page of a lock, and kind, states and store of the lock."""
         url = reverse("admin:django_redlock_heldlock_change", args=[quote(row.pk)], current_app=self.admin_site.name)
         return format_html(
             '<a href="{}" class="redlock-name" title="{}">{}</a><small>{} {}</small>',
-            *(url, row.name, shortened(row.name, LONGEST_NAME), badges(row), row.alias),
+            *(url, row.name, name, badges(row), row.alias),
         )
 
     @admin.display(description=gettext_lazy("holder"), ordering="holder")

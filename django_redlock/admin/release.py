@@ -54,8 +54,18 @@ def ask(model_admin: Any, request: HttpRequest, pks: Iterable[str]) -> HttpRespo
             rows.append(row)
     if not rows:
         return HttpResponseRedirect(model_admin.list_url())
-    columns = model_admin.lock, model_admin.holder, model_admin.held_for
-    shown = [(row, *(column(row) for column in columns), meaning(row), choices(row)) for row in rows]
+    # A shortened name might hide which lock it is.
+    shown = [
+        (
+            row,
+            model_admin.link(row, row.name),
+            model_admin.holder(row),
+            model_admin.held_for(row),
+            meaning(row),
+            choices(row),
+        )
+        for row in rows
+    ]
     response: HttpResponse = model_admin.page(
         request, "force_release", {"title": gettext("Release by force?"), "shown": shown}
     )

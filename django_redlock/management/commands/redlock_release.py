@@ -16,7 +16,7 @@ from ...backend_registry import locks
 from ...core.keys import glob_escape, is_stripe
 from ...core.lock_info import LockInfo
 from ...errors import LockError, LockNotSupported
-from ...formatting import LISTED_KINDS, STATES, age, as_dict, owners, state_of, task_of
+from ...formatting import LISTED_KINDS, STATES, age, as_dict, owners, printable, state_of, task_of
 from ...inspection import explain
 from ...models import HeldLock
 from ..base import StoreCommand, misused
@@ -110,6 +110,8 @@ class Command(StoreCommand):
         elif not results:
             if not self.failed:  # after a failure, stderr has the reason
                 self.stdout.write(_nothing_in(aliases))
+                if patterns := [] if options["exact"] else [name for name in options["names"] if GLOB & set(name)]:
+                    self.stdout.write(f"Taken as a pattern: {', '.join(map(printable, patterns))}; see --exact.")
         elif options["dry_run"]:
             self.stdout.write(f"Would release {_number(results)}.")
         else:

@@ -165,8 +165,7 @@ settings: it was not run."""
             holder = store.describe(name)
         except LockUnavailable as error:
             return self._complain(str(error), STORE_DOWN)
-        leader = printable(holder.owner) if holder else "another"
-        return self._complain(f"{name!r} is led by {leader}", NOT_GOT)
+        return self._complain(f"{name!r} is led by {holder.owner if holder else 'another'}", NOT_GOT)
 
     def _run_child(self, child: ProcessGroup, name: str, fencing_token: int | None) -> int:
         try:
@@ -176,7 +175,7 @@ settings: it was not run."""
             return self._complain(f"{child.command[0]}: {error.strerror}", code)
 
     def _complain(self, text: str, code: int = 0) -> int:
-        self.stderr.write(self.style.ERROR(text))
+        self.stderr.write(self.style.ERROR(printable(text)))  # the text may have the holder's label
         return code
 
 

@@ -170,8 +170,8 @@ def test_own_owner(stores, using, client, operator):
             assert client.get(f"{LIST}{using}_3A{name}/change/").status_code == 200
 
 
-SPOOFED = "invoice\u202e\u2066\u200f\u200b\x9b:7"
-ESCAPED = "invoice\\u202e\\u2066\\u200f\\u200b\\x9b:7"
+SPOOFED = "invoice\u202e\u2066\u200f\u200b\x9b:7 "
+ESCAPED = "invoice\\u202e\\u2066\\u200f\\u200b\\x9b:7\\x20"
 ODD = "\u202e\u2066\u200f\u200b\x9b"
 
 

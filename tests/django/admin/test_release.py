@@ -42,6 +42,14 @@ def test_asks_who_holds_it_and_releases_nothing(client, stores, operator):
         assert held.owned()
 
 
+def test_the_whole_name_is_asked_about(client, stores, operator):
+    """The confirmation page shows names in full, because shortened names of two locks may be equal."""
+    names = [f"invoice:2026-11:{region}-central:4711" for region in ("eu", "us")]
+    with stores["default"].lock(names[0]), stores["default"].lock(names[1]):
+        page = asked(client, *(f"default:{name}" for name in names)).content.decode()
+    assert all(f">{name}<" in page for name in names)
+
+
 def test_released_logged_and_lost(client, stores, operator):
     """After the confirmation the lock is free, its holder has lost it, and the log names user and holder."""
     lock = stores["default"].lock("stock", owner="till 7", on_lost="warn")

@@ -50,6 +50,14 @@ def test_release_exact(stores, held):
     assert held() == ["invoice", "stock:1", "stock:2"]
 
 
+def test_release_of_a_name_that_is_a_pattern(stores):
+    """If nothing matches, the command says that it has taken the name for a pattern."""
+    with stores["default"].lock("stock[1]"):
+        done = Done("redlock_release", "stock[1]", "other", "--yes")
+        assert done.out.splitlines()[1:] == ["Taken as a pattern: stock[1]; see --exact."]
+    assert "pattern" not in Done("redlock_release", "other", "--yes").out
+
+
 def test_release_names_the_stores_that_it_did_not_search(stores):
     """A command that finds nothing names the stores that it has searched, and those that it has not."""
     with stores["memory"].lock("stock:1"):

@@ -86,6 +86,13 @@ def test_not_found(run, backend):
     assert backend.describe("job") is None
 
 
+def test_the_label_of_the_holder_does_not_reach_the_terminal(run, backend):
+    """Escape sequences in the holder's label are shown escaped."""
+    with backend.lock("job", owner="x\x1b]0;pwned\x07"):
+        err = run("--timeout", "0", "job", "--", "echo", "ran")[2]
+    assert r"x\x1b]0;pwned\x07" in err
+
+
 def test_held_by_another(run, backend):
     """With a held lock nothing runs: --timeout gives 75, and --skip-if-locked 0."""
     with backend.lock("job"):
