@@ -101,7 +101,7 @@ def with_cache(servers, pool, **limits):
 
 @says("replicas that must confirm")
 def replicas_are_missing(servers):
-    backend = ReplicaBackend(servers.start(Replicated()).primary.url, node_timeout=30, min_replicas=2)
+    backend = ReplicaBackend(servers.start(Replicated()).primary.url, node_timeout=30, min_replicas=2, wait_timeout=1)
     backend.arm()
     yield backend
 
