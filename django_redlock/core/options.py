@@ -71,6 +71,9 @@ def check_on_lost(on_lost: Any) -> None:
         )
 
 
+_TOO_LARGE = 2**63 / 1e9  # seconds: CPython counts the nanoseconds of a time in 64 bits
+
+
 def wait_seconds(blocking: bool, timeout: Seconds) -> float:
     """Return the seconds that ``acquire(blocking, timeout)`` may wait; infinite for a ``timeout`` of -1.
 
@@ -84,16 +87,18 @@ def wait_seconds(blocking: bool, timeout: Seconds) -> float:
     timeout = float(timeout)
     if math.isnan(timeout):
         raise ValueError("Invalid value NaN (not a number)")
+    if abs(timeout) >= _TOO_LARGE:
+        raise OverflowError("timeout value is too large")
     if not blocking:
         if timeout != -1:
             raise ValueError("can't specify a timeout for a non-blocking call")
         return 0.0
     if timeout == -1:
         return float("inf")
-    if abs(timeout) > threading.TIMEOUT_MAX:
-        raise OverflowError("timeout value is too large")
     if timeout < 0:
         raise ValueError("timeout value must be a non-negative number")
+    if timeout > threading.TIMEOUT_MAX:
+        raise OverflowError("timeout value is too large")
     return timeout
 
 

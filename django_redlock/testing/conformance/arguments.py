@@ -40,6 +40,11 @@ ARGUMENTS += [
     (True, "1"),
     (True, None),
     (True, b"1"),
+    (False, float("inf")),
+    (False, float("-inf")),
+    (False, float("nan")),
+    (False, threading.TIMEOUT_MAX),
+    (False, 2**63 / 1e9),
 ]
 
 
