@@ -19,7 +19,7 @@ from django_redlock.core.event_queue import EventQueue, EventRecord
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MUTEX
 from django_redlock.core.values import Claim, new_token
-from tests.core.processes.test_interrupts import interrupted
+from tests.support.interrupts import interrupted
 from tests.support.service import poll
 
 # Not within the locks of `threading`, which an interrupt may leave unlocked.

@@ -9,7 +9,7 @@ import pytest
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
-from tests.core.processes.test_interrupts import interrupted
+from tests.support.interrupts import interrupted
 
 KINDS = {
     "semaphore": lambda backend, name: backend.semaphore(name, limit=3, ttl=60),

@@ -1,11 +1,10 @@
 """Signal handlers that raise, as Ctrl-C does, while the main thread uses a result of kazoo."""
 
-import gc
 import itertools
-import sys
 import threading
 
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from tests.support.interrupts import interrupted_by
 
 RESULTS = "kazoo/handlers/utils.py"
 
@@ -21,17 +20,7 @@ def interrupted(function, step):
             raise KeyboardInterrupt
         return strike
 
-    before = sys.gettrace()
-    gc.disable()  # or it would strike in the `__del__` of what others have left
-    sys.settrace(strike)
-    try:
-        function()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-        gc.enable()
-    return False
+    return interrupted_by(strike, function)
 
 
 def test_the_session_goes_on(backend):

@@ -11,7 +11,7 @@ from django_redlock.client.fanout import background_connector
 from django_redlock.client.fanout.background_connector import Connector
 from django_redlock.client.urls import node_for
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
-from tests.core.processes.test_interrupts import interrupted
+from tests.support.interrupts import interrupted
 from tests.support.service import poll
 
 

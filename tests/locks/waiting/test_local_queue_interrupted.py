@@ -17,8 +17,8 @@ from django_redlock.testing.conformance.exclusion import Counter
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.harness.fixtures import eventually
 from testproject.redis_server import RedisServer
-from tests.core.processes.test_interrupts import interrupted
 from tests.support.cluster import Cluster
+from tests.support.interrupts import interrupted
 
 pytestmark = pytest.mark.usefixtures("woken_only")
 WAKE = TEST_TIMEOUT  # see `woken_only`
