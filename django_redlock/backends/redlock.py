@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import select
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from ..client.discovery import ClusterNode
 from ..client.redact import redact
@@ -15,7 +16,6 @@ from ..core.algorithms.redlock import Redlock
 from ..core.algorithms.votes import votes_needed
 from ..core.flow.replies import unavailable_error
 from ..core.flow.requests import Flow
-from ..core.keys import check_name, keys_for
 from ..core.lock_info import LockInfo, by_trouble
 from ..core.primitives.fair import READERS_BEHIND_WRITERS
 from ..core.translatable import TranslatableText, gettext_noop
@@ -24,6 +24,7 @@ from .base import Listing
 from .inspection import force_release, listing
 from .redis_base import RedisBaseBackend
 
+T = TypeVar("T")
 _SAME_SERVER = gettext_noop("is the same server as %(node)s: one server must not have two votes")
 
 
@@ -66,33 +67,34 @@ class RedlockBackend(RedisBaseBackend):
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
         found: dict[str, list[LockInfo]] = {}
-        scanned, complete, errors = 0, True, {}
-        for index, node in enumerate(self.nodes):
-            try:
-                part = yield from listing(self.key_prefix, pattern, limit, max_keys, index)
-            except LockUnavailable as error:
-                errors[node.label] = _cause(error)
-                continue
-            scanned, complete = scanned + part.scanned, complete and part.complete
+        parts = yield from self._ask_each(pattern, partial(listing, self.key_prefix, pattern, limit, max_keys))
+        for label, part in parts:
             for held in part.locks:
-                found.setdefault(held.name, []).append(replace(held, nodes=(node.label,)))
-        if len(errors) > len(self.nodes) - votes_needed(len(self.nodes)):
-            raise unavailable_error(pattern, f"no majority of the {len(self.nodes)} nodes is available", errors)
+                found.setdefault(held.name, []).append(replace(held, nodes=(label,)))
         rows = [row for views in found.values() if (row := merge_views(views)) is not None]
         if max_keys is not None:
             rows.sort(key=by_trouble)
-        return Listing(rows[:limit], scanned, complete and (limit is None or len(rows) <= limit))
+        complete = all(part.complete for _, part in parts) and (limit is None or len(rows) <= limit)
+        return Listing(rows[:limit], sum(part.scanned for _, part in parts), complete)
 
     def _force_release(self, name: str, digest: str) -> Flow[bool]:
-        keys, released, errors = keys_for(self.encoded_prefix, check_name(name)), False, {}
+        outcomes = yield from self._ask_each(name, partial(force_release, name, self.keys_of(name), digest))
+        return any(released for _, released in outcomes)
+
+    def _ask_each(self, name: str, ask: Callable[[int], Flow[T]]) -> Flow[list[tuple[str, T]]]:
+        """Run the flow ``ask(index)`` for each node. Returns the labels and results of the nodes that have replied.
+
+        ``name``: for errors. Raises ``LockUnavailable`` if they are no majority.
+        """
+        results, errors = [], dict[str, Any]()
         for index, node in enumerate(self.nodes):
             try:
-                released |= yield from force_release(name, keys, digest, index)
+                results.append((node.label, (yield from ask(index))))
             except LockUnavailable as error:
-                errors[node.label] = _cause(error)
-        if len(errors) > len(self.nodes) - votes_needed(len(self.nodes)):
+                errors[node.label] = next(iter(error.errors.values()), error)  # the node's own error
+        if len(results) < votes_needed(len(self.nodes)):
             raise unavailable_error(name, f"no majority of the {len(self.nodes)} nodes is available", errors)
-        return released
+        return results
 
     def _health(self) -> Flow[list[dict[str, Any]]]:
         rows = []
@@ -107,8 +109,3 @@ class RedlockBackend(RedisBaseBackend):
             elif run_id:
                 seen[run_id] = row["node"]
         return rows
-
-
-def _cause(error: LockUnavailable) -> Any:
-    """Return the error of the node that made ``error``, which names that node itself."""
-    return next(iter(error.errors.values()), error)
