@@ -39,16 +39,17 @@ class TimestampPrimitive(Primitive):
     """The primitive for a mutex whose value in Redis is the time at which its lease ends.
 
     ``form``: two script arguments: how many milliseconds one unit of the value has, and the clock skew in milliseconds.
+    The ``payload`` of a claim that adopts a lock is the token of the holder that has handed it off.
     """
 
     form: tuple[bytes, bytes]
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        keys, (unit, skew) = claim.keys, self.form
+        keys, args = claim.keys, (claim.token, claim.owner, millis(claim.ttl), b"%d" % wait, *self.form)
         return EvalScript(
             self.acquire_script,
             (keys.lock, keys.waiters, keys.fence),
-            (claim.token, claim.owner, millis(claim.ttl), b"%d" % wait, unit, skew),
+            (*args, claim.payload) if claim.payload else args,
             node,
             partial(self.release_request, claim, node=node),
         )
@@ -67,29 +68,6 @@ class TimestampPrimitive(Primitive):
         return EvalScript(
             script("timestamp_describe"), (keys.lock, keys.waiters, keys.fence), (b"%d" % queue, *self.form)
         )
-
-
-class TimestampAdoption(TimestampPrimitive):
-    """The primitive that takes over a lock which was handed off.
-
-    Acquires the lock only if the holder's token is the payload of the claim.
-    """
-
-    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        run = super().acquire_request(claim, 0, node)
-        return run._replace(args=(*run.args, claim.payload))
-
-
-def timestamp(unit: str, skew: float) -> tuple[TimestampPrimitive, TimestampAdoption]:
-    """Return two primitives for values in ``unit`` (``"s"`` or ``"ms"``): for ordinary claims, and for adoptions.
-
-    A lease of older code counts as ended ``skew`` seconds after the time in its value.
-    """
-    acquire, extend, release = script_family("timestamp")
-    made = TimestampPrimitive("timestamp", acquire, extend, release)
-    adopting = TimestampAdoption("timestamp", script("timestamp_adopt"), extend, release)
-    made.form = adopting.form = UNITS[unit], b"%d" % round(skew * 1000)
-    return made, adopting
 
 
 class TimestampAlgorithm(SingleNode):
@@ -149,7 +127,11 @@ class TimestampBackend(RedisBackend):
         skew = 0.0 if clock_skew in (0, timedelta(0)) else seconds(clock_skew, "clock_skew")
         self.unit, self.key_format, self.clock_skew = unit, key_format, skew
         self._key, self._name_of = _key_format(key_format, self.key_prefix)
-        self.primitive, self.adopting = timestamp(unit, skew)
+        acquire, extend, release = script_family("timestamp")
+        self.primitive = TimestampPrimitive("timestamp", acquire, extend, release)
+        adopting = TimestampPrimitive("timestamp", script("timestamp_adopt"), extend, release)
+        self.primitive.form = adopting.form = UNITS[unit], b"%d" % round(skew * 1000)
+        self.adopting = adopting
         self.algorithm = rule = TimestampAlgorithm(self.clock)
         rule.primitive = self.primitive
 
