@@ -8,7 +8,7 @@ import time
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
-from django_redlock.core.renewal import registry
+from django_redlock.core.renewal import thread as renewal_thread
 from django_redlock.core.renewal.registry import renewal
 from tests.support.service import poll
 
@@ -52,7 +52,7 @@ class Hanging(LocMemBackend):
 @pytest.fixture(autouse=True)
 def again_soon(monkeypatch):
     """Short retry pauses, so that short leases survive a failure."""
-    monkeypatch.setattr(registry, "RENEWAL_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(renewal_thread, "RENEWAL_RETRY_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_one_thread_for_all_locks_of_a_store(unique):
 
 def test_the_thread_ends_when_nothing_is_watched(unique, monkeypatch):
     """The renewal thread ends when there is nothing to renew, and starts again with the next lock."""
-    monkeypatch.setattr(registry, "RENEWAL_IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(renewal_thread, "RENEWAL_IDLE_SECONDS", 0.01)
     backend = LocMemBackend(unique)
     for _ in range(2):
         with backend.lock("stock", ttl=TTL) as lock:

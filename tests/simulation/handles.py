@@ -20,7 +20,7 @@ from django_redlock.core.locks import lease_state, lock, lock_flows, renewed_lea
 from django_redlock.core.options import LockOptions
 from django_redlock.core.primitives.base import Primitive
 from django_redlock.core.primitives.multi import ADOPT
-from django_redlock.core.renewal.registry import SLACK
+from django_redlock.core.renewal.thread import SLACK
 from django_redlock.core.values import Claim, Lease
 from django_redlock.core.waiting import local_queue
 from django_redlock.core.waiting.waiters import Waiter
