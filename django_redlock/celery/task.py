@@ -27,6 +27,7 @@ from . import eager, execution
 from .cleanup import request_of
 from .messages import HEADER, Message, delay_of, expiry_of
 from .protected_task import ProtectedTask
+from .task_lock import CeleryTaskLock
 
 # Options of apply_async that only a canvas sets. The next step of the canvas waits for exactly this message.
 _CANVAS_OPTIONS = {"chain", "chord", "group_id", "parent_id", "root_id"}
@@ -46,6 +47,8 @@ class SubmitMixin(_Task):
 
     It comes after the task's own base classes, because their ``apply_async`` may change the arguments of the call.
     """
+
+    redlock: CeleryTaskLock
 
     def apply_async(
         self,

@@ -37,7 +37,7 @@ def _named(name: str) -> Any:
 
 
 TASKS: dict[str, Any] = {"plain": app.task(_named("plain"))}
-for mode in ("while_executing", "until_executed"):
+for mode in ("while_executing", "until_executed", "until_executing", "until_and_while_executing"):
     TASKS[mode] = app.task(single_instance_task(mode=mode, key=f"{mode}:{{number}}")(_named(mode)))
 try:
     from celery_once import QueueOnce
