@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import re
 import shutil
 import sys
 import threading
@@ -21,6 +22,8 @@ from .pipes import unread
 from .tables import Cell, columns_of, lock_table
 
 MISUSED, INTERRUPTED = 2, 130  # argparse's exit code; 128 + SIGINT, as a shell reports it
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 
 
 def misused(text: object) -> CommandError:
@@ -155,6 +158,17 @@ def at_least(least: float, kind: type[int | float] = float) -> Callable[[str], i
 
     number.__name__ = kind.__name__  # for argparse's message "invalid int value"
     return number
+
+
+def duration_seconds(text: str) -> float:
+    """Return the seconds in ``text``: a number of seconds, or a number with the unit s, m, h or d.
+
+    A parser for argparse's ``type``. Raises ``ArgumentTypeError`` for any other text.
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text} is not a duration: write seconds, or 90s, 15m, 1h, 2d")
+    return float(found[1]) * _SECONDS[found[2]]
 
 
 def _cell(value: Any) -> Any:
