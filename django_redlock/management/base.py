@@ -108,11 +108,13 @@ class StoreCommand(LockCommand):
     def print_csv(self, head: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
         """Write CSV to stdout, with the columns ``head`` in the first line even if there are no rows.
 
-        Lists and dicts in the rows are written as JSON.
+        Lists and dicts in the rows are written as JSON. On a terminal, texts are `printable`.
         """
-        writer = csv.writer(self.stdout)
+        writer, shown = csv.writer(self.stdout), printable if self.stdout.isatty() else str
         writer.writerow(head)
-        writer.writerows([_cell(row[name]) for name in head] for row in rows)
+        for row in rows:
+            cells = [_cell(row[name]) for name in head]
+            writer.writerow([shown(cell) if isinstance(cell, str) else cell for cell in cells])
 
     def print_table(self, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Write a table with the headings ``head`` to stdout. Each column is as wide as its longest cell."""
