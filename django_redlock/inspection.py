@@ -63,16 +63,16 @@ def health(alias: str) -> list[dict[str, Any]]:
         return [{"node": alias, "ok": False, "problems": [explain(error)]}]
 
 
-def last_hour(alias: str, name: str = "") -> tuple[list[MinuteStats], str]:
-    """Return both the counts of each minute of the last hour, the current minute last, and an error text.
+def last_hour(alias: str, name: str = "") -> list[MinuteStats]:
+    """Return the counts of each minute of the last hour, the current minute last.
 
-    Never raises: if the store fails, the list of counts is empty. If the store replied, the text is ``""``. ``name``:
-    the lock; ``""`` means all locks of the store.
+    Never raises: if the store fails, the result is empty. ``name``: the lock; ``""`` means all locks of the store.
     """
     try:
-        return history.last_hour(locks[alias], name), ""
+        return history.last_hour(locks[alias], name)
     except Exception as error:  # noqa: BLE001  (an error of one store must not hide the other stores)
-        return [], explain(error)
+        explain(error)
+        return []
 
 
 def lost_names(alias: str) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import copy
 from typing import Any, NamedTuple
 
@@ -46,8 +46,8 @@ class StoreHealth(NamedTuple):
     lost: list[tuple[str, str, int]]
 
 
-def _longest_first(waiter: tuple[Owner, float | None]) -> float:
-    return -(waiter[1] or 0.0)
+def _ages(people: Iterable[Owner]) -> list[tuple[Owner, float | None]]:
+    return [(owner, age(owner)) for owner in people]
 
 
 def shows_tasks(request: HttpRequest) -> bool:
@@ -186,10 +186,6 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
 
     # ── one lock ─────────────────────────────────────────────────────────────────────────────
 
-    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> HeldLock | None:
-        """Read the lock from its store. Returns ``None`` if the lock is free."""
-        return find_lock(object_id)
-
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
@@ -205,7 +201,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             row = find_lock(pk)
         except (LockError, ImproperlyConfigured) as failure:
             error = explain(failure)
-        minutes, _ = ([], "") if error else last_hour(alias, name)
+        minutes = [] if error else last_hour(alias, name)
         people = owners(row.held) if row else ()
         counted = [each for each in people if state_of(each) != "queued" and locks[alias].history]
         history = LogEntry.objects.filter(content_type=ContentType.objects.get_for_model(HeldLock), object_id=pk)
@@ -216,8 +212,8 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             "error": error,
             "facts": row and self.facts(row),
             "queued": row and state_of(row.held.owner) == "queued",
-            "holders": [(owner, age(owner)) for owner in people],
-            "queue": sorted(((owner, age(owner)) for owner in row.held.queue), key=_longest_first) if row else [],
+            "holders": _ages(people),
+            "queue": sorted(_ages(row.held.queue), key=lambda pair: -(pair[1] or 0.0)) if row else [],
             "views": node_views(pk),
             "plots": charts(minutes, held=[seconds for each in counted if (seconds := age(each)) is not None]),
             "complete": all(minute.complete for minute in minutes),
@@ -261,7 +257,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             nodes = health(alias)
             plots, lost = [], []
             if any(node["ok"] for node in nodes):
-                plots = charts(last_hour(alias)[0], number)
+                plots = charts(last_hour(alias), number)
                 names = list(lost_names(alias).items()) if plots else []
                 lost = [(quote(make_pk(alias, name)), printable(name), times) for name, times in names[: self.max_lost]]
             yield StoreHealth(alias, [*nodes, *deployment(alias, nodes)], plots, lost)

@@ -93,8 +93,8 @@ def _times(heading: str, histograms: Sequence[Mapping[int, int]], minutes: Seque
             bars = [ChartBar("p50", 0, half), ChartBar("p95", half, most)]
             columns.append(ChartColumn(index, bars, f"p50 {short(half)}, p95 {short(most)}"))
     legend = [
-        (kind, short(time) if (time := quantile(whole, share)) is not None else "-", words)
-        for kind, share, words in [("p50", 0.5, "p50"), ("p95", 0.95, "p95")]
+        (kind, short(time) if (time := quantile(whole, share)) is not None else "-", kind)
+        for kind, share in [("p50", 0.5), ("p95", 0.95)]
     ]
     return Chart(heading, _picture(heading, name, columns, minutes, short, legend), legend)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import ImproperlyConfigured
@@ -97,13 +97,6 @@ def meaning(row: HeldLock) -> str:
     return gettext("The next waiter gets the lock.") if held.waiters else gettext("The lock is free.")
 
 
-class Outcome(NamedTuple):
-    """The message about the release of one lock. ``level``: its level in ``django.contrib.messages``."""
-
-    level: int
-    text: str
-
-
 def carry_out(model_admin: Any, request: HttpRequest) -> HttpResponse:
     """Release the locks of the confirmed form that still have the same holder. Returns a redirect to the list."""
     holdings = request.POST.getlist("holding")
@@ -116,24 +109,25 @@ def carry_out(model_admin: Any, request: HttpRequest) -> HttpResponse:
     return HttpResponseRedirect(model_admin.list_url())
 
 
-def _release(request: HttpRequest, pk: str, digest: str) -> Outcome:
+def _release(request: HttpRequest, pk: str, digest: str) -> tuple[int, str]:
+    """Release one lock. Returns a message about it for ``django.contrib.messages``: level and text."""
     alias, name = parse_pk(pk)
     shown = printable(name)
     try:
         row = find_lock(pk)
         if row is None:
-            return Outcome(messages.INFO, gettext("Lock %(name)s was free already.") % {"name": shown})
+            return messages.INFO, gettext("Lock %(name)s was free already.") % {"name": shown}
         released = _released(row, digest)
         if released is None or not locks[alias].force_release(name, digest, str(request.user)):
             text = gettext("Lock %(name)s has a new holder since the page was shown: it was not released.")
-            return Outcome(messages.WARNING, text % {"name": shown})
+            return messages.WARNING, text % {"name": shown}
     except (LockError, ImproperlyConfigured) as error:
         text = gettext("Lock %(name)s may not have been released: %(error)s")
-        return Outcome(messages.ERROR, text % {"name": shown, "error": explain(error)})
+        return messages.ERROR, text % {"name": shown, "error": explain(error)}
     log_force_release(released, str(request.user), request.user)
     text = gettext("Lock %(name)s was released. It was held by %(holders)s.")
     text %= {"name": shown, "holders": _names(released)}
-    return Outcome(messages.SUCCESS, f"{text} {_second_look(pk)}".rstrip())
+    return messages.SUCCESS, f"{text} {_second_look(pk)}".rstrip()
 
 
 def _released(row: HeldLock, digest: str) -> HeldLock | None:

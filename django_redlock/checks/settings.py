@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from django.conf import settings
@@ -70,21 +70,14 @@ def _cache(alias: str, location: Any) -> Iterator[CheckMessage]:
         yield Error(f"{where}: {error}.", id="redlock.E004")
         return
     if lacking := [name for name in ("socket_connect_timeout", "socket_timeout") if not limits.get(name)]:
-        options = " and ".join(map(_option_names(cache), lacking))
+        # Django's RedisCache passes OPTIONS on unchanged; the caches of django-redis and django-valkey use capitals.
+        by_django = str(settings.CACHES[cache]["BACKEND"]).startswith("django.core.")
+        options = " and ".join(lacking if by_django else map(str.upper, lacking))
         yield Caution(
             f"{where}: the cache sets no limit to how long it waits for its server.",
             f"Set {options} in the OPTIONS of CACHES[{cache!r}], to a second or less.",
             id="redlock.W003",
         )
-
-
-def _option_names(cache: str) -> Callable[[str], str]:
-    """Return a function that takes the name of a connection's option and returns its spelling in the cache's OPTIONS.
-
-    Django's RedisCache passes OPTIONS on unchanged; the caches of django-redis and django-valkey use capitals.
-    """
-    by_django = str(settings.CACHES[cache]["BACKEND"]).startswith("django.core.")
-    return str if by_django else str.upper
 
 
 def _times(alias: str, backend: Backend) -> Iterator[CheckMessage]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import re
 import shutil
 import sys
 import threading
@@ -21,6 +22,8 @@ from .pipes import unread
 from .tables import Cell, columns_of, lock_table
 
 MISUSED, INTERRUPTED = 2, 130  # argparse's exit code; 128 + SIGINT, as a shell reports it
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 
 
 def misused(text: object) -> CommandError:
@@ -105,11 +108,13 @@ class StoreCommand(LockCommand):
     def print_csv(self, head: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
         """Write CSV to stdout, with the columns ``head`` in the first line even if there are no rows.
 
-        Lists and dicts in the rows are written as JSON.
+        Lists and dicts in the rows are written as JSON. On a terminal, texts are `printable`.
         """
-        writer = csv.writer(self.stdout)
+        writer, shown = csv.writer(self.stdout), printable if self.stdout.isatty() else str
         writer.writerow(head)
-        writer.writerows([_cell(row[name]) for name in head] for row in rows)
+        for row in rows:
+            cells = [_cell(row[name]) for name in head]
+            writer.writerow([shown(cell) if isinstance(cell, str) else cell for cell in cells])
 
     def print_table(self, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Write a table with the headings ``head`` to stdout. Each column is as wide as its longest cell."""
@@ -155,6 +160,17 @@ def at_least(least: float, kind: type[int | float] = float) -> Callable[[str], i
 
     number.__name__ = kind.__name__  # for argparse's message "invalid int value"
     return number
+
+
+def duration_seconds(text: str) -> float:
+    """Return the seconds in ``text``: a number of seconds, or a number with the unit s, m, h or d.
+
+    A parser for argparse's ``type``. Raises ``ArgumentTypeError`` for any other text.
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text} is not a duration: write seconds, or 90s, 15m, 1h, 2d")
+    return float(found[1]) * _SECONDS[found[2]]
 
 
 def _cell(value: Any) -> Any:

@@ -19,8 +19,7 @@ from ...errors import LockError, LockNotSupported
 from ...formatting import LISTED_KINDS, STATES, age, as_dict, owners, printable, state_of, task_of
 from ...inspection import explain
 from ...models import HeldLock
-from ..base import StoreCommand, misused
-from ..durations import duration_seconds
+from ..base import StoreCommand, duration_seconds, misused
 
 GLOB = set("*?[")
 

@@ -18,8 +18,7 @@ from ...core.owner import Owner
 from ...errors import LockError, LockLost, LockNotAcquired, LockNotSupported, LockUnavailable
 from ...formatting import printable, state_of
 from ...shortcuts import lock
-from ..base import MISUSED, LockCommand, at_least, misused
-from ..durations import duration_seconds
+from ..base import MISUSED, LockCommand, at_least, duration_seconds, misused
 from ..process_group import ProcessGroup
 from ..single import STORE_DOWN, already_running, ended_in_order
 

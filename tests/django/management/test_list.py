@@ -271,13 +271,17 @@ def test_list_with_a_store_down(one_down):
     assert "Connection refused" in done.err
 
 
-def test_names_do_not_reach_the_terminal(stores):
+def test_names_do_not_reach_the_terminal(stores, monkeypatch):
     """Escape sequences and line breaks in names and owners are shown escaped."""
     with stores["default"].lock("a\x1b[31m\nb", owner="x\x1b]0;pwned\x07"):
         done = Done("redlock_list")
+        on_terminal = on_a_terminal(monkeypatch, 80, "redlock_list", "--format", "csv")
+        piped = Done("redlock_list", "--format", "csv")
     assert "\x1b" not in done.out
     assert r"a\x1b[31m\nb" in done.out
     assert len(done.out.splitlines()) == 2
+    assert "\x1b" not in on_terminal
+    assert "a\x1b[31m\nb" in piped.out  # a program gets the true name
 
 
 def test_unknown_store(stores):
