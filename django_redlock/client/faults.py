@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -25,6 +26,8 @@ WRONG_SERVER = AskError, ClusterDownError, ReadOnlyError, TryAgainError  # anoth
 NOT_SERVING = ClusterDownError, ReadOnlyError  # the server was demoted, or is cut off from the Cluster
 # Before authentication Redis rejects long requests as an attack, with the first of these words. redis-py drops NOAUTH.
 _NO_PASSWORD = "unauthenticated", "NOAUTH", "Authentication required"
+# redis-py recognises neither "-READONLY", which a script raised before Redis 7, nor NOREPLICAS.
+_TAKES_NO_WRITES = re.compile("-READONLY|NOREPLICAS")
 _REASONS = {AuthenticationError: "authentication", ReadOnlyError: "read only", ResponseError: "refused"}
 
 
@@ -32,10 +35,10 @@ def fault_of(node: Node, error: Exception, connected: bool = False, where: str =
     """Return the `Fault` for ``error`` from the server at ``where``, and record a ``"fault"`` event.
 
     ``error`` must have no exception of the caller in its chain (`without_context`). ``where`` is the server's address.
-    ``connected`` says whether the connection was open before the error. If the server has closed that connection or has
-    become a replica, the fault is ``stale``, so the request may be repeated at once. After a `ResponseError` other than
-    READONLY and CLUSTERDOWN, ``node`` keeps the server. After any other error, ``node`` forgets the server, and the
-    next request looks for the server again.
+    ``connected`` says whether the connection was open before the error. If the server has closed that connection or
+    takes no writes (READONLY, NOREPLICAS), the fault is ``stale``, so the request may be repeated at once. After any
+    other `ResponseError` but CLUSTERDOWN, ``node`` keeps the server. After all other errors, ``node`` forgets the
+    server, and the next request looks for the server again.
     """
     late = timed_out(error)
     closed = connected and type(error) is RedisConnectionError and not late
@@ -65,8 +68,10 @@ def check_reply(node: Node, call: EvalScript, reply: Any, where: str = "") -> An
 def _plain_error(error: Exception, late: bool, connected: bool) -> Exception:
     """Return ``error``, or a clearer error with ``error`` as its cause if the reason is known.
 
-    Known are a timeout, a missing password, a server that closes a new connection at once, and a replica's READONLY.
-    ``late`` says whether ``error`` is a timeout, ``connected`` whether the connection was open before the error.
+    Known are a timeout, a missing password, a server that closes a new connection at once, and a server that takes no
+    writes: a replica, or a master with too few replicas (``min-replicas-to-write``), because a failover may have moved
+    its replicas to another master. ``late`` says whether ``error`` is a timeout, ``connected`` whether the connection
+    was open before the error.
     """
     if late:
         error = caused_by(TimeoutError("no reply in time"), error)
@@ -80,7 +85,7 @@ def _plain_error(error: Exception, late: bool, connected: bool) -> Exception:
         error = caused_by(
             RedisConnectionError("it closed the connection at once, as a server does at its maxclients limit"), error
         )
-    if "-READONLY" in str(error):  # raised inside a script, before Redis 7; redis-py does not recognise it
+    if _TAKES_NO_WRITES.search(str(error)):
         error = caused_by(ReadOnlyError(str(error)), error)
     return error
 

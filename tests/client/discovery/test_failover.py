@@ -1,12 +1,13 @@
 """The connections and the known address of a master that has failed."""
 
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.timestamp import TimestampBackend
 from django_redlock.errors import LockUnavailable
+from tests.support.service import poll
 
 
 @pytest.mark.parametrize("kind", [RedisBackend, TimestampBackend])
@@ -32,3 +33,36 @@ def test_a_list_without_a_master(sentinel, start, unique):
         server.kill()
     with pytest.raises(LockUnavailable):
         backend.held()
+
+
+@contextmanager
+def replicas_required(servers):
+    """Context manager in which a master without replicas takes no writes."""
+
+    def require(replicas):
+        for server in servers:
+            with server.client() as client:
+                client.config_set("min-replicas-to-write", replicas)
+
+    require(1)
+    try:
+        yield
+    finally:
+        require(0)
+
+
+def test_a_former_master_without_replicas(sentinel, start, unique):
+    """After an ordered failover, Sentinels leave the former master a master for eight seconds. If it requires replicas,
+    its clients find the new master at once: a free lock is acquired there, and a held one extended.
+    """
+    start(replicas_required(sentinel.servers))
+    backend = start(closing(RedisBackend(sentinel.url, node_timeout=10)))
+    lock = backend.lock(unique)
+    assert lock.acquire(False)
+    former = sentinel.master
+    with former.client() as old, sentinel.failover().client() as new:
+        poll(lambda: old.info("replication").get("connected_slaves", 0) == 0, timeout=60, what="a master alone")
+        poll(lambda: new.info("replication").get("connected_slaves", 0), timeout=60, what="a master with replicas")
+        assert backend.lock(f"{unique}:2").acquire(False)
+        lock.extend()
+    lock.release()
