@@ -1,10 +1,14 @@
 """A lock that one process hands to another, when either is killed and when replies are lost."""
 
+import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import redis
 
+from django_redlock.core.flow.drivers import drive
+from django_redlock.core.flow.requests import EvalScript, SendToAll
 from django_redlock.errors import LockLost, LockUnavailable
 from tests.locks.hand_off_workers import backend_on, give, go_on
 from tests.support.processes import ForkedWorker
@@ -143,6 +147,56 @@ def test_lost_reply(proxy, redis_url, client_of, unique):
     assert adopted.owned()
     adopted.release()
     assert direct.lock(unique).acquire(False)
+
+
+def test_late_acquire(places, backend, unique):
+    """A copy of the acquire request that arrives after the release makes the text valid for no second adoption."""
+    lock = backend.lock(unique)
+    lock.acquire()
+    token, text = lock.token, lock.hand_off()
+    backend.adopt(text).release()
+    for place in places:
+        with redis.Redis.from_url(place) as server:
+            server.set(backend.keys_of(unique).lock, f"{token} {{}}", px=60_000)
+    with pytest.raises(LockLost):
+        backend.adopt(text)
+    assert backend.force_release(unique)
+
+
+def handed_off_when(lock, before_transfer):
+    """Run hand_off(), and `before_transfer()` before the request that gives the lock to the text."""
+
+    def perform(request):
+        asks = request.requests if isinstance(request, SendToAll) else [request]
+        if isinstance(asks[0], EvalScript) and asks[0].script.name == "multi_adopt":
+            before_transfer()
+        return lock.store.perform(request)
+
+    return drive(lock.hand_off_flow(None), perform)
+
+
+@pytest.mark.parametrize("way", ["requests", "replies"])
+def test_transfer_without_reply(proxy, redis_url, unique, way):
+    """If it is unknown whether the text has the lock, the handle has lost it, and it is free soon."""
+    direct, backend = backend_on([redis_url]), type(backend_on([redis_url]))(proxy.url, node_timeout=1, ttl=60)
+    losses = []
+    lock = backend.lock(unique, on_lost=losses.append)
+    with lock:
+        with pytest.raises(LockUnavailable):
+            handed_off_when(lock, lambda: proxy.drop(way))
+        assert lock.lost
+        assert losses == [lock]
+        proxy.restore()
+        assert direct.lock(unique).acquire(timeout=WAIT / 2)  # the ttl is longer
+    backend.close()
+
+
+def test_lost_before_transfer(backend, unique):
+    """A lock that is released by force while it is handed off is lost, and the block says so at its end."""
+    lock = backend.lock(unique)
+    with pytest.raises(LockLost), lock, contextlib.suppress(LockLost):
+        handed_off_when(lock, lambda: backend.force_release(unique))
+    assert backend.lock(unique).acquire(False)
 
 
 def test_restarted_node_adopts_nothing(own_redis, client_of, unique):

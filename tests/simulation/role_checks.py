@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from django_redlock.core.lease_transfer import HandedOff
 from django_redlock.core.values import DRIFT
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ class RoleChecks:
 
     def __init__(self) -> None:
         self.on_their_way: dict[str, Text] = {}
-        self._adopted: dict[str, float] = {}  # text -> time of its first adoption
+        self._adopted: set[str] = set()
         self._starts: dict[str, float] = {}  # name -> the earliest time of the last start
         self._started: set[bytes] = set()
 
@@ -54,14 +53,10 @@ class RoleChecks:
         self.on_their_way.pop(text, None)
 
     def adopted(self, client: HandingThread, text: str) -> None:
-        """Check that no text is adopted twice, unless a server has granted its token again in between.
-
-        A repeated acquire request that arrives late does that, see docs/howto/hand-off.
-        """
-        granted = self.world.granted.get(HandedOff.parse(text).token, 0.0)
-        if text in self._adopted and granted <= self._adopted[text]:
+        """Check that no text is adopted twice."""
+        if text in self._adopted:
             self.fail(f"{client.name} has adopted a text that was adopted before")
-        self._adopted.setdefault(text, self.world.now)
+        self._adopted.add(text)
 
     # ── elections ────────────────────────────────────────────────────────────────────────────
 

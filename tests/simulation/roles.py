@@ -32,12 +32,12 @@ from .world import Clock
 
 
 class HandingHandle(Handle):
-    """A handle that keeps the lease that it has handed off."""
+    """A handle that keeps the lease of the text for which it has handed its lease off."""
 
     handed: Lease
 
-    def hand_over_flow(self, token: bytes | None = None) -> Flow[Lease]:
-        self.handed = yield from super().hand_over_flow(token)
+    def give_to_text_flow(self, adopting: Primitive, claim: Claim) -> Flow[Lease]:
+        self.handed = yield from super().give_to_text_flow(adopting, claim)
         return self.handed
 
 
@@ -74,8 +74,12 @@ class HandingThread(Thread):
 
         def handed_off(text: str | None, error: BaseException | None) -> None:
             self._world.say(self.holder, f"hands off {handle.name}: {error or 'done'}")
-            if text is None:
+            if text is None and handle.current_lease() is not None:
                 release(handle, self._world.now, then)
+                return
+            if text is None:
+                self._ended(handle.claim)
+                then()
                 return
             lease = cast("HandingHandle", handle).handed
             self._watcher.on_its_way(text, Text(f"the text of {self.name}", text, self.mode, self.clock, lease))

@@ -7,14 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from django_redlock.core.flow.replies import is_grant
 from django_redlock.core.flow.requests import EvalScript
 from django_redlock.core.keys import hash_tag
 
 from .redis_model import Model
 from .world import Clock, World
-
-TOKEN_BYTES = 32
 
 
 class Server:
@@ -57,10 +54,7 @@ class Server:
 
     def run(self, run: EvalScript) -> Any:
         """Run a script. Returns its reply."""
-        reply = self.model.run(run.script, run.keys, run.args)
-        if run.script.name.endswith(("mutex_acquire", "transaction")) and is_grant(reply):
-            self.world.granted[run.args[0][:TOKEN_BYTES]] = self.world.now
-        return reply
+        return self.model.run(run.script, run.keys, run.args)
 
     def block(
         self, keys: Sequence[bytes], seconds: float, there: Callable[[], bool], then: Callable[[bytes | None], None]

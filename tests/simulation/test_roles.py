@@ -7,20 +7,23 @@ from typing import Any
 import pytest
 
 from django_redlock.core.election.election import CandidateLock, Election
-from django_redlock.core.flow.requests import Flow
+from django_redlock.core.flow.requests import EvalScript, Flow
 from django_redlock.core.locks.lock import Lock
 from django_redlock.core.locks.renewed_lease import RenewedLease
 from django_redlock.core.primitives.base import Primitive
 from django_redlock.core.primitives.multi import ADOPT
 from django_redlock.core.primitives.periodic import PERIODIC, PeriodicPrimitive
-from django_redlock.core.values import Lease
+from django_redlock.core.values import Claim, Lease
 
 from .handles import Process, Thread
+from .network import Then
+from .performer import Performer
 from .roles import Candidate, HandingThread, PeriodicThread
 from .scenario import Setting, play
 from .test_simulation import found, rewritten
 
 SINGLE = Setting("single", handles=True)
+UNTIL = 4.0  # seconds: when requests are no longer repeated, so that the run comes to an end
 HAND_OFFS, ELECTIONS, PERIODS = (
     SINGLE._replace(threads=threads) for threads in (HandingThread, Candidate, PeriodicThread)
 )
@@ -39,6 +42,34 @@ def test_it_finds_a_text_that_is_adopted_twice(monkeypatch: pytest.MonkeyPatch) 
     wrong = rewritten("multi_adopt", refused, refused.replace("if ", "if held and "))
     monkeypatch.setattr(Process, "adopting", ADOPT._replace(acquire_script=wrong))
     assert "adopted before" in found(HAND_OFFS, 400)
+
+
+class LateAcquires(Performer):
+    """A client after whose releases an earlier acquire request arrives once more."""
+
+    def perform(self, request: Any, then: Then) -> None:
+        super().perform(request, then)
+        if not isinstance(request, EvalScript) or self.world.now > UNTIL:
+            return
+        acquires: dict[bytes, list[EvalScript]] = vars(self.world).setdefault("acquires", {})
+        earlier = acquires.setdefault(request.keys[0], [])
+        if request.script.name.endswith("mutex_acquire"):
+            earlier.append(request)
+        elif earlier and request.script.name.endswith("release"):
+            server, late = self._servers[request.node], self.world.random.uniform(0.0, 0.1)
+            self.world.trouble(late)
+            self.world.after(late, server.handle, server.run, self.world.random.choice(earlier[-4:]))
+
+
+def test_it_finds_a_text_with_the_token_of_an_acquire(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A late copy of the acquire request makes a text adoptable again, unless the text has a token of its own."""
+    claim = Lock._text_claim
+
+    def keep_token(self: Lock, lease: Lease) -> Claim:
+        return claim(self, lease)._replace(token=lease.claim.token)
+
+    monkeypatch.setattr(Lock, "_text_claim", keep_token)
+    assert "adopted before" in found(HAND_OFFS._replace(performer=LateAcquires), 200)
 
 
 def test_it_finds_a_text_that_takes_from_anybody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,6 @@ class World:
         self.now = 0.0
         self.troubled = 0.0  # time until which the effects of past faults last
         self.forgot = -1.0  # time of the last loss of data on a server
-        self.granted: dict[bytes, float] = {}  # token -> time of the last grant by a server
         self.log: list[tuple[float, str, str]] = []
         self.flows: list[Any] = []  # all flows, kept alive so that garbage collection closes none at random
         self.running: object = None  # owner of the running flow

@@ -77,7 +77,8 @@ class Lock(LockFlows):
         until the lease ends. Keep it secret, because a process that has it can release the lock.
 
         Raises ``LockNotSupported`` for a lock with several holders, and on a backend that can't hand locks off. Also
-        raises the errors of `extend`. After an error this handle still holds the lock, unless the lease is lost.
+        raises the errors of `extend`. After an error this handle still holds the lock, unless `lost` is true: if the
+        lease was extended but the store did not confirm the hand-off, the lock is lost, and released in the background.
         """
         return drive(self.hand_off_flow(ttl), self.store.perform)
 

@@ -12,6 +12,7 @@ from ..flow.requests import Fault, Flow, Sleep
 from ..lease_transfer import HANDED_OFF, HandedOff
 from ..lock_info import LockInfo
 from ..owner import describe_owner
+from ..primitives.base import Primitive
 from ..primitives.periodic import periodic_claim
 from ..renewal.registry import renewal
 from ..translatable import gettext_noop
@@ -26,6 +27,7 @@ _LATE_GRANTS = 5  # number of leases that ended before their grant arrived, at w
 _PAUSE = 0.01  # seconds after the first late grant, doubled after each further one
 _ADOPTABLE = {"mutex", "striped", "multilock", "timestamp"}  # kinds of locks with one holder
 _ENDED_BEFORE = gettext_noop("the lease had ended before the release")
+_NOT_HANDED_OFF = gettext_noop("the store did not confirm the hand-off")
 _UNANSWERED = Fault(TimeoutError("whether it was extended is unknown"))
 
 
@@ -211,18 +213,55 @@ class LockFlows(RenewedLease):
         before = self._require_lease()
         token = before.effective_claim.token
         yield from self.extend_flow(ttl)
+        claim: Claim | None = None
         try:
             lease = yield from self.hand_over_flow(token)
+            claim = self._text_claim(lease)
+            granted = yield from self.give_to_text_flow(store.adopting, claim)
             self._blocks.replace(token, NO_TOKEN)
             held = store.clock() - lease.since
-            self._emit("released", lease.effective_claim.owner, held=held, reason=HANDED_OFF)
-            names, is_multilock, claim = self._names(lease), self.primitive.kind == "multilock", lease.claim
-            kept = claim.token, options.ttl, options.fencing, lease.fencing_token
+            self._emit("released", claim.owner, held=held, reason=HANDED_OFF)
+            names, is_multilock = self._names(lease), self.primitive.kind == "multilock"
+            kept = granted.claim.token, options.ttl, options.fencing, lease.fencing_token
             return HandedOff(store.alias, store.key_prefix, names, is_multilock, *kept).text()
-        except BaseException as error:
-            if self._lease is None and not isinstance(error, LockError):  # interrupted: the caller gets no text
-                renewal.release_later(store, self.primitive, before.claim, keep_until=self._kept_until(before))
+        except BaseException as error:  # the caller gets no text
+            if claim is None and (self._lease is not None or isinstance(error, LockError)):
+                raise  # still held, or lost before
+            renewal.release_later(store, self.primitive, before.claim, keep_until=self._kept_until(before))
+            if claim is not None:
+                renewal.release_later(store, self.primitive, claim, waited=True)
+                self._blocks.replace(token, LOST_TOKEN)
+                if isinstance(error, LockError):
+                    with state_mutex.mutex:
+                        self._lost = self._lost or self._lease is None
+                    self._emit_lost(_NOT_HANDED_OFF, before)
             raise
+
+    def _text_claim(self, lease: Lease) -> Claim:
+        """Return the claim by which a text acquires ``lease`` from this handle, with a new token.
+
+        The text must not have the token of the handle's acquire request. A late copy of that request would grant the
+        lock to this token once more after its release.
+        """
+        return lease.claim._replace(
+            token=new_token(),
+            owner=lease.effective_claim.owner_since(lease.since),
+            ttl=lease.ttl,
+            fencing=False,
+            payload=lease.claim.token,
+            all_keys=lease.claim.all_keys if lease.claim.require_all else lease.claim.all_keys[:1],
+            asked=self.store.clock(),
+        )
+
+    def give_to_text_flow(self, adopting: Primitive, claim: Claim) -> Flow[Lease]:
+        """Transfer the lease to ``claim``, the claim of a text, and return the lease of the text.
+
+        Raises ``LockLost`` if this handle does not hold the lock in the store, and ``LockUnavailable``.
+        """
+        outcome = yield from self.store.algorithm.acquire(adopting, claim, 0.0)
+        if isinstance(outcome, Refusal):
+            raise LockLost(self.name)
+        return outcome
 
     def _names(self, lease: Lease) -> tuple[str, ...]:
         """Return the names that ``lease`` holds."""
