@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -54,31 +54,32 @@ def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, 
         waited_for, others = _by_waiters(found.keys)
         keys = waited_for + (others if limit is None else others[: max(0, limit - len(waited_for))])
         complete = found.complete and (limit is None or len(waited_for) + len(others) <= limit)
-    named = [(key, name) for key in keys if (name := lock_name_of(prefix.encode(), key)) is not None]
-    locks, faults = yield from _described(named, pattern, node)
+    named = [(name, _describe(key, node)) for key in keys if (name := lock_name_of(prefix.encode(), key)) is not None]
+    locks, faults = yield from describe_all(named, pattern, node)
     if max_keys is not None:
         locks.sort(key=by_trouble)
     unanswered = found.unanswered | faults
     return Listing(locks[:limit], found.scanned, complete and not unanswered, unanswered)
 
 
-def _described(
-    named: list[tuple[bytes, str]], pattern: str, node: int
+def describe_all(
+    named: Sequence[tuple[str, EvalScript]], pattern: str, node: int = 0
 ) -> Flow[tuple[list[LockInfo], dict[str, Exception]]]:
-    """Return the live locks among ``named`` (keys and names), and the errors of servers that were unavailable.
+    """Return the live locks among ``named``, and the errors of servers that were unavailable.
 
-    ``pattern``: for errors. Raises ``LockUnavailable`` if no lock of a page can be described.
+    ``named``: the names, each with the request that describes the lock. ``pattern``: for errors. Raises
+    ``LockUnavailable`` if no lock of a page can be described.
     """
     locks: list[LockInfo] = []
     unanswered: dict[str, Exception] = {}
     for first in range(0, len(named), LOCKS_IN_PIPELINE):
         page = named[first : first + LOCKS_IN_PIPELINE]
-        replies = yield Batch([_describe(key, node) for key, _ in page], node)
+        replies = yield Batch([request for _, request in page], node)
         if faults := [reply for reply in replies if type(reply) is Fault]:
             if len(faults) == len(page):
                 raise fault_error(pattern, faults[0])
             unanswered |= {fault.where: fault.error for fault in faults}
-        for (_, name), reply in zip(page, replies, strict=True):
+        for (name, _), reply in zip(page, replies, strict=True):
             if reply and type(reply) is not Fault:  # an empty reply: the lock was released meanwhile
                 locks.append(parse_reply(name, partial(read_lock_info, name), reply))
     return locks, unanswered

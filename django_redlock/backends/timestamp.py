@@ -14,7 +14,7 @@ from typing import Any
 from ..core.algorithms.retries import run_idempotent
 from ..core.algorithms.single_node import SingleNode
 from ..core.flow.replies import fault_error, parse_reply
-from ..core.flow.requests import Batch, EvalScript, Fault, Flow
+from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script
 from ..core.keys import Keys, check_name, glob_escape, keys_for
 from ..core.lock_info import LockInfo, by_trouble, read_lock_info
@@ -24,13 +24,10 @@ from ..core.primitives.base import Primitive, script_family
 from ..core.values import PRECISION, Claim, Refusal, Seconds, millis, seconds
 from ..errors import LockNotSupported
 from .base import Listing
-from .inspection import LOCKS_IN_PIPELINE, find_keys
+from .inspection import describe_all, find_keys
 from .redis import RedisBackend
 
-OLD_CODE_POLL_SECONDS = (
-    0.05,
-    0.2,
-)  # pause between two tries while older code holds the lock: older code sends no wake-ups
+OLD_CODE_POLL_SECONDS = 0.05, 0.2  # pause between two tries while older code holds the lock: it sends no wake-ups
 UNITS = {"s": b"1000", "ms": b"1"}
 RETRIES = 3  # tries of a force release if the holder changes meanwhile
 
@@ -83,13 +80,9 @@ class TimestampAlgorithm(SingleNode):
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
         reply = yield from run_idempotent(self.primitive.describe(keys, with_waiters))
-        return _held(name, reply)
-
-
-def _held(name: str, reply: Any) -> LockInfo | None:
-    if isinstance(reply, Fault):
-        raise fault_error(name, reply)
-    return parse_reply(name, partial(read_lock_info, name), reply) if reply else None
+        if isinstance(reply, Fault):
+            raise fault_error(name, reply)
+        return parse_reply(name, partial(read_lock_info, name), reply) if reply else None
 
 
 class TimestampBackend(RedisBackend):
@@ -146,16 +139,15 @@ class TimestampBackend(RedisBackend):
         return super()._new_handle(self.primitive, name, keys, options)
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
-        keys, scanned, complete, lost = yield from find_keys(self._key(pattern, glob_escape), None, max_keys, pattern)
-        named = [(name, self.keys_of(name)) for key in keys if (name := self._name_of(key))]
-        locks: list[LockInfo] = []
-        for first in range(0, len(named), LOCKS_IN_PIPELINE):
-            page = named[first : first + LOCKS_IN_PIPELINE]
-            replies = yield Batch([self.primitive.describe(keys) for _, keys in page])
-            locks += [held for (name, _), reply in zip(page, replies, strict=True) if (held := _held(name, reply))]
+        found = yield from find_keys(self._key(pattern, glob_escape), None, max_keys, pattern)
+        names = filter(None, map(self._name_of, found.keys))
+        named = [(name, self.primitive.describe(self.keys_of(name))) for name in names]
+        locks, faults = yield from describe_all(named, pattern)
         if max_keys is not None:
             locks.sort(key=by_trouble)
-        return Listing(locks[:limit], scanned, complete and (limit is None or len(locks) <= limit), lost)
+        unanswered = found.unanswered | faults
+        complete = found.complete and not unanswered and (limit is None or len(locks) <= limit)
+        return Listing(locks[:limit], found.scanned, complete, unanswered)
 
     def _force_release(self, name: str, digest: str) -> Flow[bool]:
         keys = self.keys_of(name)
