@@ -34,7 +34,9 @@ class WorkerThreads:
         If the task is cancelled, the task does not wait for ``function``, which may still acquire the lock. In this
         case ``undo`` is called after ``function`` has ended.
         """
-        future = self._started().submit(copy_context().run, function)
+        if (executor := self._executor) is None:
+            executor = self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix=self._name)
+        future = executor.submit(copy_context().run, function)
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
@@ -47,9 +49,3 @@ class WorkerThreads:
         executor, self._executor = self._executor, None
         if executor is not None:
             executor.shutdown(wait=False)
-
-    def _started(self) -> ThreadPoolExecutor:
-        executor = self._executor
-        if executor is None:
-            executor = self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix=self._name)
-        return executor
