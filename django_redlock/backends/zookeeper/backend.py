@@ -17,9 +17,9 @@ from ...core.thread_mutex import new_mutex
 from ...core.translatable import gettext_noop
 from ...core.values import Claim, Lease, Refusal, Seconds, seconds
 from ...core.waiting.waiters import AwaitWakeUp
-from ...errors import LockNotSupported, LockUnavailable
+from ...errors import LockUnavailable
 from ..storage import StorageAlgorithm, StorageBackend, call_storage
-from . import inspection as looking
+from . import inspection
 from .contenders import Contender, Contenders
 from .recipe import FINAL_REQUEST_SECONDS, Recipe, encode_data, escaped
 from .session import NoZnode, Session, Unanswered, ZooKeeperError, kazoo_client
@@ -32,8 +32,6 @@ class ZooKeeperAlgorithm(StorageAlgorithm):
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
         backend = self._backend
-        if primitive is not MUTEX:
-            raise LockNotSupported(claim.name, f"{type(backend).__name__} has no {primitive.kind}")
         undo = partial(backend.leave, claim)
         while True:
             asked = backend.clock()
@@ -285,22 +283,22 @@ class ZooKeeperBackend(StorageBackend):
 
     def describe_once(self, name: str) -> LockInfo | None:
         with self._asking(name) as until:
-            return looking.describe(self._recipe, name, until)
+            return inspection.describe(self._recipe, name, until)
 
     def names(self) -> Iterable[str]:
         with self._asking("") as until:
-            return looking.lock_names(self._recipe, until)
+            return inspection.lock_names(self._recipe, until)
 
     def force_release_once(self, name: str, digest: str) -> bool:
         with self._asking(name) as until:
-            return looking.force_release(self._recipe, name, digest, until)
+            return inspection.force_release(self._recipe, name, digest, until)
 
     def _health(self) -> Flow[list[dict[str, Any]]]:
         rows: list[dict[str, Any]] = yield from call_storage(self._check)
         return rows
 
     def _check(self) -> list[dict[str, Any]]:
-        return [looking.server_health(server.strip(), self.node_timeout) for server in self.hosts.split(",")]
+        return [inspection.server_health(server.strip(), self.node_timeout) for server in self.hosts.split(",")]
 
 
 def _remove(backend: weakref.ref[ZooKeeperBackend], contender: Contender) -> None:

@@ -16,9 +16,7 @@ from ...core.values import Claim, Lease, Refusal, valid_until
 from .contenders import Contender, Contenders
 from .session import NoZnode, Session, Unanswered, ZooKeeperError
 
-TRUSTED_SHARE = (
-    0.5  # share of the session timeout for which a confirmed write proves that the session lives, see docs/backends
-)
+TRUSTED_SHARE = 0.5  # share of the session timeout for which a confirmed write proves that the session lives
 FINAL_REQUEST_SECONDS = 0.25  # time for the last requests of a claim after its deadline
 
 # The name that ZooKeeper gives to a sequential znode, and its data as `encode_data` writes it.
