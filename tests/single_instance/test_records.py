@@ -12,6 +12,7 @@ from django_redlock.core.flow.drivers import drive
 from django_redlock.core.values import Lease, new_token
 from django_redlock.single_instance.body import BODY
 from django_redlock.single_instance.modes import MODES
+from django_redlock.single_instance.transitions import cancel, rename
 from tests.single_instance.player import Player
 from tests.support.service import poll
 
@@ -47,6 +48,23 @@ def test_memory_and_scripts_give_the_same_replies(redis_store, moves, mode, limi
         options["replace"] &= limit == 1
         answers = [plainly(player.play(move, task, sending, **options)) for player in (here, there)]
         assert answers[0] == answers[1], move
+
+
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+def test_a_record_with_a_provisional_id_is_renamed(redis_store, kind):
+    """The id "?" stands for a queued record whose id begins with it, unless the new id has a record."""
+    store = redis_store if kind == "redis" else MemoryStore(LocMemBackend("renamed"))
+    player = Player(store, "until_and_while_executing")
+    named = player.ticket("a", "a-1")
+    assert not drive(rename(named, "?"), store.perform)
+    player.play("submit", "?0", "1")
+    assert drive(rename(named, "?"), store.perform)
+    assert not drive(rename(player.ticket("b", "b-1"), "?"), store.perform)
+    player.play("start", "a", "1")
+    player.play("submit", "?1", "1")
+    assert not drive(rename(named, "?"), store.perform)
+    assert drive(rename(player.ticket("b", "b-1"), "?"), store.perform)
+    assert drive(cancel(player.ticket("b", "?1-1")), store.perform)
 
 
 @pytest.mark.parametrize(
