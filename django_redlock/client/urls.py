@@ -94,6 +94,9 @@ def _cluster(url: str, timeout: float) -> Node:
 
 def _direct(url: str, timeout: float) -> Node:
     settings = parse_url(url)
+    scheme, _, path = split_url(url.partition("?")[0])
+    if scheme in ("redis", "rediss") and not re.fullmatch(r"\d*", path.replace("/", "")):
+        raise ValueError(f"the database after host:port/ must be a number, not {path!r}")  # redis-py would use 0
     _host(settings.get("host", ""))
     is_limited = settings.pop("max_connections", None) is not None
     kind = settings.pop("connection_class", Connection)
