@@ -74,7 +74,7 @@ class LockLost(LockError):
     Another holder may already change the protected data: stop the work, and don't write.
     """
 
-    reason = "the lease was lost"
+    reason = "the lease was lost, and another process may hold the lock now"
 
 
 class StaleLock(LockLost):

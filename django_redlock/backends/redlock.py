@@ -56,7 +56,7 @@ class RedlockBackend(RedisBaseBackend):
         if any(isinstance(node, ClusterNode) for node in self.nodes):
             raise ValueError("a Redis Cluster can't be a node of a quorum, because its masters fail over by themselves")
         if len(self.nodes) % 2 == 0:
-            few = f"{len(self.nodes)} nodes tolerate no more failures than {len(self.nodes) - 1}"
+            few = f"{len(self.nodes)} nodes tolerate the failure of {len(self.nodes) // 2 - 1}, as one node less would"
             warnings.warn(f"{type(self).__name__}: {few}; use an odd number", stacklevel=2)
         labels = tuple(node.label for node in self.nodes)
         self.algorithm = Redlock(len(self.nodes), self.clock, self._new_quarantine(), labels=labels)

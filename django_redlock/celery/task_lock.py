@@ -46,9 +46,10 @@ class CeleryTaskLock(TaskLock):
         return self.namer.name(task.name, tuple(args or ()), kwargs or {}, text_for(serializer), self._this)
 
     def message(self, task: Task[Any, Any], request: Any) -> Message:
-        """Return the `Message`, the package's header, of a message that a worker has received as ``request``.
+        """Return the header that ``apply_async`` has added to the message of a call.
 
-        If the message has no header, for example after ``send_task`` with the task's name, a new one is returned.
+        ``request``: the worker's Celery request for that message. A message without the header, for example one that
+        ``send_task`` has sent, gets a new header: its lock's name follows from the arguments.
         """
         if message := Message.read(request.get(HEADER), request.id):
             return message

@@ -95,7 +95,7 @@ def _cluster(url: str, timeout: float) -> Node:
 def _direct(url: str, timeout: float) -> Node:
     scheme, _, path = split_url(url.partition("?")[0])
     if scheme != "unix" and not re.fullmatch(r"\d*/?", path, re.ASCII):  # redis-py would use database 0
-        raise ValueError("expected the number of a database after the host")
+        raise ValueError("the database after host:port/ must be a number")
     settings = parse_url(url)
     _host(settings.get("host", ""))
     is_limited = settings.pop("max_connections", None) is not None

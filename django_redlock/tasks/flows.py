@@ -151,10 +151,10 @@ def body_flow(lock: DjangoTaskLock, name: str, task_id: str, body: Step) -> Flow
 def _start_flow(lock: DjangoTaskLock, call: TaskCall, handle: Lock, known: bool) -> Flow[Lease | Refusal]:
     """Acquire the lock of the body with ``handle``. Returns the `Lease`, or the `Refusal` by another call.
 
-    A queued record with a provisional id is taken for the call's own: ``enqueue()`` gives the record its final id only
-    after it has sent the call. If such a record refuses the start, this flow gives it the task id of ``call``, and
-    acquires the lock again. ``known``: whether the worker knows the call's id. If not, any queued record is taken for
-    the call's own.
+    ``enqueue()`` writes the queued record with a provisional id, and the final id only after it has sent the call. The
+    body may start in between, and the call's own record then refuses it. So a queued record with a provisional id
+    counts as the call's own: it gets the task id of ``call``, and the lock is acquired again. ``known``: whether the
+    worker knows the call's id. If not, any queued record counts as the call's own.
     """
     wait = lock.options.wait if lock.options.at_start == "wait" else 0.0
     outcome: Lease | Refusal = yield from handle.acquire_flow(0.0 if call.mode.at_submit else wait)

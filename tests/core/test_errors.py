@@ -54,7 +54,7 @@ def test_pickling(error, protocol):
 
 def test_text_begins_with_the_lock():
     """An error begins with the lock that it is about, if there is one."""
-    assert str(LockLost("stock")) == "lock 'stock': the lease was lost"
+    assert str(LockLost("stock")) == "lock 'stock': the lease was lost, and another process may hold the lock now"
     assert str(LockUnavailable("", "no node is available")) == "no node is available"
 
 

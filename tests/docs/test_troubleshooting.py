@@ -64,6 +64,22 @@ def with_user(server, user):
     return server.url.replace("redis://", f"redis://{user}@")
 
 
+@says("cluster support disabled")
+def no_cluster(servers):
+    yield RedisBackend(servers.redis().url.replace("redis://", "redis+cluster://").rpartition("/")[0], node_timeout=30)
+
+
+@says("unknown command 'SENTINEL'")
+def no_sentinel(servers):
+    address = servers.redis().url.removeprefix("redis://").rpartition("/")[0]
+    yield RedisBackend(f"redis+sentinel://{address}/shop/0", node_timeout=30)
+
+
+@says("DB index is out of range")
+def no_such_database(servers):
+    yield RedisBackend(servers.redis().url.rpartition("/")[0] + "/1000", node_timeout=30)
+
+
 @says("in quarantine")
 def in_quarantine(servers):
     yield RedisBackend(servers.redis().url, node_timeout=30, quarantine=True)

@@ -131,7 +131,8 @@ def misuse_error(fault: Fault) -> Callable[[str, Exception], LockError] | None:
 
 def _other_kind(name: str, error: Exception) -> LockError:
     text = str(error).partition(" script: ")[0]
-    return LockError(name, f"another kind of lock, or another program, uses one of its keys ({text:.200})")
+    use = "another kind of lock, or another program, uses one of its keys"
+    return LockError(name, f"{use} ({text:.200}): give this lock another name or KEY_PREFIX")
 
 
 def upgrade_error(name: str) -> LockError:

@@ -26,7 +26,7 @@ FOREVER = float("inf")
 _LATE_GRANTS = 5  # number of leases that ended before their grant arrived, at which `acquire` raises
 _PAUSE = 0.01  # seconds after the first late grant, doubled after each further one
 _ADOPTABLE = {"mutex", "striped", "multilock", "timestamp"}  # kinds of locks with one holder
-_ENDED_BEFORE = gettext_noop("the lease had ended before the release")
+_ENDED_BEFORE = gettext_noop("before the release, the lease had ended or the lock was released by force")
 _NOT_HANDED_OFF = gettext_noop("the store did not confirm the hand-off")
 _UNANSWERED = Fault(TimeoutError("whether it was extended is unknown"))
 

@@ -17,7 +17,7 @@ BATCH = 256  # extensions in one pipeline: about 2 ms of a server's time
 
 
 def serve(due: Mapping[bytes, Renewable | Orphan], served: set[bytes]) -> None:
-    """Extend the leases and release the orphans in ``due``, which has them by token.
+    """Extend the lease of each lock in ``due``, and release each orphan in it. The keys of ``due`` are their tokens.
 
     Adds to ``served`` the tokens that need no further attempt.
     """
