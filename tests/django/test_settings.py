@@ -45,7 +45,7 @@ def redlock(settings):
             {"BACKEND": REDIS, "LOCATION": "redis://a..b:6379/0"},
             r"'redis://a..b:6379/0': 'a\.\.b' is not a host name",
         ),
-        ({"BACKEND": REDIS, "LOCATION": "redis://127.0.0.1:6379/locks?max_connections=9"}, "number, not 'locks'"),
+        ({"BACKEND": REDIS, "LOCATION": "redis://127.0.0.1:6379/locks?max_connections=9"}, "must be a number"),
         ({"BACKEND": REDIS, "LOCATION": "redis+cluster://" + 64 * "a"}, "is not a host name"),
         (
             {"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"tll": 3}},
