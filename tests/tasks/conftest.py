@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("django_tasks_db")
 
 from django.conf import settings as configured
+from django.contrib.admin import site
 from django.db import connections
 from django.test import override_settings
 
@@ -102,6 +103,8 @@ def database(app, queue_file, settings, django_db_blocker):
                 editor.create_model(DBTaskResult)
         DBTaskResult.objects.all().delete()
         yield alias
+        if site.is_registered(DBTaskResult):  # the admin of the app registers it, and the app goes
+            site.unregister(DBTaskResult)
 
 
 @pytest.fixture
