@@ -47,13 +47,6 @@ def test_one_url_for_several_nodes():
         RedlockBackend("redis://user:secret@h")
 
 
-def test_one_url_for_two_nodes():
-    """A server that is named twice would have two votes."""
-    with pytest.raises(ValueError, match="a URL twice") as caught:
-        RedlockBackend(["redis://user:secret@h", "redis://i", "redis://user:secret@h"])
-    assert "secret" not in str(caught.value)
-
-
 @pytest.mark.parametrize("option", ["ttl", "max_ttl", "node_timeout"])
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf")])
 def test_invalid_times(option, value):

@@ -259,10 +259,8 @@ def test_an_extension_in_flight_does_not_lose_the_answer(proxy, redis_server, un
 
 def test_several_nodes(settings):
     """A backend that can't run a script on both lock and record is refused by name."""
-    redis = "redis://127.0.0.1:1/0"
-    settings.REDLOCK = {
-        "default": {"BACKEND": "django_redlock.backends.redlock.RedlockBackend", "LOCATION": [redis] * 3}
-    }
+    nodes = [f"redis://127.0.0.1:{port}/0" for port in (1, 2, 3)]
+    settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.redlock.RedlockBackend", "LOCATION": nodes}}
     with pytest.raises(LockNotSupported, match="RedlockBackend"):
         ask(idempotent()(lambda _request: HttpResponse()))
     locks.reset()

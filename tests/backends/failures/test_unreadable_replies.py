@@ -66,7 +66,7 @@ def url(request):
 BACKENDS = {
     "one": RedisBackend,
     "guarded": lambda url: RedisBackend(url, quarantine=True),
-    "quorum": lambda url: RedlockBackend([url, url, url], quarantine=False),
+    "quorum": lambda url: RedlockBackend([url, f"{url}/", f"{url}/0"], quarantine=False),
     "replicas": ReplicaBackend,
 }
 
