@@ -235,7 +235,7 @@ def test_conformance_suite_is_rewritten(run):
         "-p",
         "no:django",
         "-k",
-        "test_excludes and sync",
+        "test_second_handle_is_excluded and sync",
         django=False,
     )
     assert done.ret == 1
