@@ -75,7 +75,7 @@ def run(task: ProtectedTask, request: Any, body: Callable[..., Any], args: Any, 
     return _run_body(task, partial(_end_protected, task, lock), body, args, kwargs)
 
 
-def _run_only_copy(task: ProtectedTask, call: TaskCall, body: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _run_only_copy(task: ProtectedTask, call: TaskCall, body: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Run ``body`` so that no other copy of its message runs later. Returns the value of the body.
 
     Without acks_late, the broker doesn't deliver this copy again if the process dies.

@@ -145,7 +145,7 @@ class SubmitMixin(_Task):
                 action = decide(on_conflict, conflict, AT_SUBMIT)
                 if action == "replace":
                     continue
-            if action != "wait" or time.monotonic() > deadline:
+            if action != "wait" or refusal.final or time.monotonic() > deadline:
                 break
             time.sleep(min(_POLL_SECONDS, options.wait))
         notify_duplicate(conflict, action == "log")

@@ -13,6 +13,7 @@ from ..backends.locmem.task_store import MemoryStore
 from ..backends.storage import StorageAlgorithm, StorageBackend
 from ..core.algorithms.single_node import SingleNode
 from ..core.events import Event, Hook
+from ..core.flow.replies import NEVER
 from ..core.flow.requests import CallFunction, EvalScript, Fault, Flow
 from ..core.keys import glob_matcher
 from ..core.locks.lock import Lock
@@ -131,7 +132,7 @@ class FakeTaskAlgorithm(SingleNode):
 
     def run_granting(self, run: EvalScript, name: str) -> Flow[Any]:
         if self._rehearsal._next(name, "refused", "broken"):
-            return [0, 0, 0, describe_owner("the test")]
+            return [0, NEVER, 0, describe_owner("the test")]  # final, because on_conflict="wait" would ask again
         return (yield from super().run_granting(run, name))
 
 

@@ -6,7 +6,7 @@ import pytest
 from celery import Celery, Task
 
 from django_redlock.celery import single_instance_task
-from django_redlock.errors import LockUnavailable
+from django_redlock.errors import LockNotAcquired, LockUnavailable
 from django_redlock.testing import assert_enqueued_once, assert_not_enqueued, capture_tasks
 
 app = Celery("captured", broker="amqp://nowhere.invalid//", set_as_current=False)
@@ -19,6 +19,11 @@ def settle(order, note=""):
     done.append(order)
     if note == "next":
         settle.delay(order + 1)
+
+
+@app.task
+@single_instance_task(key="patient:{order}", on_conflict="wait")
+def patient(order): ...
 
 
 @app.task
@@ -121,6 +126,14 @@ def test_planned_failures(redlock, redlock_tasks):
     assert redlock.planned == [("*", "lost")]
     assert [result.get() for result in redlock_tasks.run_all()] == [None]
     assert redlock.planned == []
+
+
+def test_planned_refusal_of_a_call_that_waits(redlock, redlock_tasks):
+    """A planned refusal counts as if the whole ``conflict_timeout`` had passed."""
+    redlock.refuse_next("patient:17")
+    with pytest.raises(LockNotAcquired):
+        patient.delay(17)
+    assert_not_enqueued(patient)
 
 
 def test_tasks_of_other_services(redlock_tasks):

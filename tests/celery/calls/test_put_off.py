@@ -12,15 +12,17 @@ import pytest
 import redis
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery import Celery
+from celery.app.trace import build_tracer
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.locmem.task_store import MemoryStore
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.celery import is_duplicate
-from django_redlock.celery.messages import Message
+from django_redlock.celery import is_duplicate, single_instance_task
+from django_redlock.celery.messages import HEADER, Message
 from django_redlock.celery.put_off import _broker_digest, send
 from django_redlock.core.flow.drivers import drive
 from django_redlock.errors import LockNotAcquired
+from django_redlock.single_instance.ended_deliveries import new_delivery_id
 from django_redlock.single_instance.transitions import keep_message
 from tests.single_instance.player import Player
 from tests.support.service import poll
@@ -70,6 +72,22 @@ def test_each_end_sends_one(tasks, workers, seen, kept, go, long_eta):
     go()
     assert [result.get(timeout=SOON) for result in results] == [seen.name] * 5
     assert (seen.count("start"), seen.overlap()) == (5, [])
+
+
+def test_a_postponed_call_with_any_names_of_arguments(tasks, seen):
+    """The body of a call that was put off gets arguments named task, call and body."""
+
+    @tasks.app.task(name=f"mail-{seen.name}")
+    @single_instance_task
+    def mail(task, call, body):
+        return [task, call, body]
+
+    kwargs = {"task": "a", "call": "b", "body": "c"}
+    message = Message(mail.lock_name((), kwargs, None), new_delivery_id(), seen.name, tries=1)
+    request = {"id": seen.name, "retries": 0, "is_eager": False, "called_directly": False, "delivery_info": {}}
+    request |= {"args": (), "kwargs": kwargs, HEADER: list(message)}
+    build_tracer(mail.name, mail, app=tasks.app)(seen.name, (), kwargs, request)
+    assert mail.AsyncResult(seen.name).result == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("seconds", [0, 1.5], ids=["ended", "running"])
