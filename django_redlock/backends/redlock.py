@@ -34,7 +34,8 @@ class RedlockBackend(RedisBaseBackend):
     ``location``: the list of the nodes' URLs, each as for `RedisBackend`. ``quarantine`` (on by default): a node that
     may have lost its data grants no lock until all earlier leases have ended. ``arm()`` takes new nodes into service
     without that delay. Other options as for `RedisBaseBackend`. Warns if a URL stands twice, and if the number of nodes
-    is even, because four nodes tolerate no more failures than three. Source: Redis documentation, "The Redlock Algorithm".
+    is even, because four nodes tolerate no more failures than three. Source: Redis documentation, "The Redlock
+    Algorithm".
     """
 
     default_max_ttl = 60.0
