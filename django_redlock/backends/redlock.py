@@ -52,9 +52,9 @@ class RedlockBackend(RedisBaseBackend):
             raise RuntimeError(
                 f"{type(self).__name__} needs select.poll, which Windows doesn't have and eventlet removes"
             )
+        super().__init__(list(location), **options)
         if len(set(location)) < len(location):
             raise ValueError("LOCATION has a URL twice, but each server must have one vote")
-        super().__init__(list(location), **options)
         if any(isinstance(node, ClusterNode) for node in self.nodes):
             raise ValueError("a Redis Cluster can't be a node of a quorum, because its masters fail over by themselves")
         if len(self.nodes) % 2 == 0:
