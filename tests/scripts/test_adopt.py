@@ -17,7 +17,7 @@ def adopt(call, keys):
     """`adopt()`: OTHER adopts the lock of TOKEN."""
 
     def run(fencing=b"0"):
-        return call("multi_adopt", keys, OTHER, NEXT, b"10000", fencing, b"0", b"1", TOKEN)
+        return call("multi_adopt", (keys.lock, keys.fence), OTHER, NEXT, b"10000", fencing, b"0", b"1", TOKEN)
 
     return run
 
@@ -65,9 +65,25 @@ def test_all_or_none(redis, keys, dump):
     redis.set(second.lock, FOREIGN + b" x", px=10000)
     before = dump()
     args = OTHER, NEXT, b"10000", b"0", b"0", b"2", TOKEN
-    refused, *_, which = redis.eval(script("multi_adopt").source, 8, *keys, *second, *args)
+    refused, *_, which = redis.eval(script("multi_adopt").source, 2, keys.lock, second.lock, *args)
     assert (refused, which) == (0, 2)
     assert dump() == before
+
+
+@pytest.mark.parametrize("fencing", [b"0", b"1"], ids=["plain", "fencing"])
+def test_several(redis, keys, fencing):
+    """All of several locks are adopted. With fencing one number, the largest, is remembered for all."""
+    several = keys, keys_for(b"redlock", b"stock:43")
+    for each in several:
+        redis.set(each.lock, VALUE, px=5_000)
+    redis.set(keys.fence, b"9000000000000000")
+    places = [key for each in several for key in (each.lock, each.fence)[: 1 + int(fencing)]]
+    args = OTHER, NEXT, b"10000", fencing, b"0", b"2", TOKEN
+    assert redis.eval(script("multi_adopt").source, len(places), *places, *args)
+    for each in several:
+        assert redis.get(each.lock) == OTHER + b" " + NEXT
+    remembered = [b"9000000000000001"] * 2 if fencing == b"1" else [b"9000000000000000", None]
+    assert [redis.get(each.fence) for each in several] == remembered
 
 
 def test_fencing(adopt, redis, keys):

@@ -82,12 +82,13 @@ class LeaseState:
         Also true in a ``with`` block whose lease has ended, after another thread or task has acquired the lock through
         this handle.
         """
+        is_own = self._generation == fork.generation  # read before the lease, see `current_lease`
         lease = self._lease
         if self._blocks and self._is_replaced():
             return True
         if lease is None:
             return self._lost
-        if self._generation != fork.generation:
+        if not is_own:
             return False  # the lease belongs to the parent process
         return self._lost or self.store.clock() >= lease.valid_until
 

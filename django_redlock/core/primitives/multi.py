@@ -78,7 +78,9 @@ class AdoptPrimitive(MultiPrimitive):
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         run = super().acquire_request(claim, 0, node)
-        return run._replace(args=(*run.args, claim.payload))
+        fenced = tuple(key for keys in claim.all_keys for key in (keys.lock, keys.fence))
+        keys = fenced if claim.fencing else _locks(claim.all_keys)  # few keys: see `Primitive.release_by_key`
+        return run._replace(script=run.script._replace(keys=len(keys)), keys=keys, args=(*run.args, claim.payload))
 
 
 _, _MUTEX_EXTEND, _MUTEX_RELEASE = script_family("mutex")

@@ -323,6 +323,23 @@ def test_seen_and_handed_over_while_its_slot_moves(cluster, start, unique, moved
         cluster.move_keys(key, target)
 
 
+@pytest.mark.parametrize("kind", ["mutex", "striped"])
+@pytest.mark.parametrize("moved", [False, True], ids=["there", "moved"])
+def test_handed_off_while_its_slot_moves(cluster, start, unique, kind, moved):
+    """While a slot migrates its locks are handed off and adopted."""
+    backend = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=5, key_prefix="faults")))
+    lock = KINDS[kind](backend, unique)
+    lock.acquire()
+    key = next(each for node in cluster.nodes for each in ask(node, "KEYS", f"faults:*{unique}*"))
+    target = next(node for node in cluster.nodes if node is not cluster.owner(key))
+    with cluster.migrating(key, target):
+        if moved:
+            ask(cluster.owner(key), "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", key)
+        with backend.adopt(lock.hand_off()) as adopted:
+            assert adopted.owned()
+        cluster.move_keys(key, target)
+
+
 @pytest.mark.parametrize("kind", ["lock", "rlock", "rwlock"])
 def test_kept_while_its_slot_moves(cluster, start, unique, kind):
     """While a slot migrates `min_hold` keeps a released lock."""

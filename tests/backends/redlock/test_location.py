@@ -25,6 +25,13 @@ def test_location_is_a_list(location):
         RedlockBackend(location)
 
 
+@pytest.mark.parametrize("node", [["redis://127.0.0.1:6379"], {"URL": "redis://127.0.0.1:6379"}], ids=["list", "dict"])
+def test_a_node_that_is_no_url(node):
+    """A node that is not a text is refused with an explanation."""
+    with pytest.raises(ValueError, match="LOCATION must begin with one of"):
+        RedlockBackend([node] * 3)
+
+
 def test_a_cluster_is_no_node():
     """A Redis Cluster is refused as a node, because it fails over by itself and is not independent."""
     with pytest.raises(ValueError, match="can't be a node of a quorum"):
