@@ -33,9 +33,8 @@ class RedlockBackend(RedisBaseBackend):
 
     ``location``: the list of the nodes' URLs, each as for `RedisBackend`. ``quarantine`` (on by default): a node that
     may have lost its data grants no lock until all earlier leases have ended. ``arm()`` takes new nodes into service
-    without that delay. Other options as for `RedisBaseBackend`. Warns if a URL stands twice, and if the number of nodes
-    is even, because four nodes tolerate no more failures than three. Source: Redis documentation, "The Redlock
-    Algorithm".
+    without that delay. Other options as for `RedisBaseBackend`. Warns if the number of nodes is even, because four
+    nodes tolerate no more failures than three. Source: Redis documentation, "The Redlock Algorithm".
     """
 
     default_max_ttl = 60.0
@@ -59,8 +58,6 @@ class RedlockBackend(RedisBaseBackend):
         if len(self.nodes) % 2 == 0:
             few = f"{len(self.nodes)} nodes tolerate the failure of {len(self.nodes) // 2 - 1}, as one node less would"
             warnings.warn(f"{type(self).__name__}: {few}; use an odd number", stacklevel=2)
-        if len(set(location)) < len(location):
-            warnings.warn(f"{type(self).__name__}: LOCATION has a URL twice; a server must have one vote", stacklevel=2)
         labels = tuple(node.label for node in self.nodes)
         self.algorithm = Redlock(len(self.nodes), self.clock, self._new_quarantine(), labels=labels)
 

@@ -11,13 +11,6 @@ def test_an_even_number_of_nodes_warns():
         RedlockBackend([f"redis://127.0.0.1:{port}" for port in range(4)])
 
 
-def test_a_url_that_stands_twice():
-    """A server that is named twice would have two votes: RedlockBackend warns, without the password."""
-    with pytest.warns(UserWarning, match="a URL twice") as caught:
-        RedlockBackend(["redis://user:secret@h", "redis://i", "redis://user:secret@h"])
-    assert "secret" not in str(caught[0].message)
-
-
 @pytest.mark.parametrize("location", ["redis://127.0.0.1:6379", [], ()])
 def test_location_is_a_list(location):
     """A LOCATION that is one URL or empty is refused with an explanation."""
