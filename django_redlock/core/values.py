@@ -52,7 +52,7 @@ class Claim(NamedTuple):
 
     @property
     def keys(self) -> Keys:
-        """The keys of the lock; of several locks, those of the first."""
+        """The keys of the first lock, which is the only lock unless the claim is for several."""
         return self.all_keys[0]
 
     def narrowed_to(self, index: int) -> Claim:

@@ -225,20 +225,27 @@ class LockFlows(RenewedLease):
             kept = granted.claim.token, options.ttl, options.fencing, lease.fencing_token
             return HandedOff(store.alias, store.key_prefix, names, is_multilock, *kept).text()
         except BaseException as error:  # the caller gets no text
-            if claim is None and (self._lease is not None or isinstance(error, LockError)):
-                raise  # still held, or lost before
-            renewal.release_later(store, self.primitive, before.claim, keep_until=self._kept_until(before))
             if claim is not None:
-                renewal.release_later(store, self.primitive, claim, waited=True)
-                self._blocks.replace(token, LOST_TOKEN)
-                if isinstance(error, LockError):
-                    with state_mutex.mutex:
-                        self._lost = self._lost or self._lease is None
-                    self._emit_lost(_NOT_HANDED_OFF, before)
+                self._fail_hand_off(before, claim, error)
+            elif self._lease is None and not isinstance(error, LockError):  # interrupted
+                renewal.release_later(store, self.primitive, before.claim, keep_until=self._kept_until(before))
             raise
 
+    def _fail_hand_off(self, before: Lease, claim: Claim, error: BaseException) -> None:
+        """Release the lock in the background, because either ``before`` or the text's ``claim`` may hold it.
+
+        ``before``: the lease that was to be handed off. The loss is reported unless ``error`` is an interrupt.
+        """
+        renewal.release_later(self.store, self.primitive, before.claim, keep_until=self._kept_until(before))
+        renewal.release_later(self.store, self.primitive, claim, waited=True)
+        self._blocks.replace(before.effective_claim.token, LOST_TOKEN)
+        if isinstance(error, LockError):
+            with state_mutex.mutex:
+                self._lost = self._lost or self._lease is None
+            self._emit_lost(_NOT_HANDED_OFF, before)
+
     def _text_claim(self, lease: Lease) -> Claim:
-        """Return the claim by which a text acquires ``lease`` from this handle, with a new token.
+        """Return a claim with a new token, which takes over ``lease`` for the text of a hand-off.
 
         The text must not have the token of the handle's acquire request. A late copy of that request would grant the
         lock to this token once more after its release.
