@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 from django.core.handlers.base import BaseHandler
 from django.db import connections
+from django.http import HttpResponse
 from django.test import AsyncRequestFactory, RequestFactory
 
 from django_redlock import locks
@@ -84,6 +87,13 @@ def atomic_requests(new_store):
     return alias
 
 
+@pytest.fixture
+def pool():
+    """Threads for requests at the same time."""
+    with ThreadPoolExecutor(4) as threads:
+        yield threads
+
+
 def _ask(factory, body, key, user, method, path, extra):
     headers = {"Idempotency-Key": key} if key else {}
     request = factory.generic(method, path, json.dumps(body), "application/json", headers=headers, **extra)
@@ -120,3 +130,24 @@ def code(response):
 def replayed(response):
     """Return whether a response is a stored one."""
     return response.headers.get("Idempotent-Replayed") == "true"
+
+
+class Paused:
+    """A view that sets `entered` in its first call, and waits for `go`."""
+
+    def __init__(self):
+        self.entered, self.go, self.calls = threading.Event(), threading.Event(), 0
+
+    def __call__(self, _request):
+        self.calls += 1
+        self.entered.set()
+        assert self.go.wait(60)
+        return HttpResponse(b"done")
+
+
+def send(view, **more):
+    """Call `ask` in a thread, and close its database connections."""
+    try:
+        return ask(view, **more)
+    finally:
+        connections.close_all()

@@ -1,13 +1,9 @@
 """A repeat that arrives while the first request runs, and what the running request leaves behind."""
 
 import contextlib
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from django.db import connections, transaction
 from django.http import HttpResponse, StreamingHttpResponse
-from django.utils import timezone
 
 from django_redlock import locks
 from django_redlock.backends.redis import RedisBackend
@@ -18,38 +14,10 @@ from django_redlock.decorators import idempotent
 from django_redlock.errors import LockNotSupported, LockUnavailable
 from django_redlock.idempotency.answers import AnswerNotStorable
 from django_redlock.idempotency.entries import Entry
-from django_redlock.idempotency.models import StoredAnswer
 from django_redlock.idempotency.stores import request_lock
 from django_redlock.testing import override_locks
-from tests.idempotency.conftest import ALICE, ask, code, replayed
+from tests.idempotency.conftest import ALICE, Paused, ask, code, replayed, send
 from tests.support.service import poll
-
-
-class Paused:
-    """A view that sets `entered` in its first call, and waits for `go`."""
-
-    def __init__(self):
-        self.entered, self.go, self.calls = threading.Event(), threading.Event(), 0
-
-    def __call__(self, _request):
-        self.calls += 1
-        self.entered.set()
-        assert self.go.wait(60)
-        return HttpResponse(b"done")
-
-
-def send(view, **more):
-    """Call `ask` in a thread, and close its database connections."""
-    try:
-        return ask(view, **more)
-    finally:
-        connections.close_all()
-
-
-@pytest.fixture
-def pool():
-    with ThreadPoolExecutor(4) as threads:
-        yield threads
 
 
 def test_while_the_first_runs(options, pool):
@@ -266,103 +234,6 @@ def test_several_nodes(settings):
     locks.reset()
 
 
-# ── the database store ───────────────────────────────────────────────────────────────────────
-
-
-def charge(alias):
-    from tests.idempotency.models import Charge
-
-    Charge.objects.using(alias).create(order="1")
-
-
-def charges(alias):
-    from tests.idempotency.models import Charge
-
-    return Charge.objects.using(alias).count()
-
-
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("way", ["raises", "500", "rollback"])
-def test_nothing_is_done_without_an_answer(database, way):
-    """With a database store a request without a stored answer has done nothing, and the repeat does the work once."""
-    calls = []
-
-    def view(_request):
-        charge(database)
-        calls.append(1)
-        if len(calls) == 1:
-            if way == "raises":
-                raise ZeroDivisionError
-            if way == "rollback":
-                transaction.set_rollback(True, using=database)
-            return HttpResponse(status=500 if way == "500" else 200)
-        return HttpResponse(b"done")
-
-    view = idempotent(database=database)(view)
-    try:
-        ask(view)
-    except ZeroDivisionError:
-        assert way == "raises"
-    assert charges(database) == 0
-    assert [ask(view).content for _ in range(2)] == [b"done", b"done"]
-    assert charges(database) == 1
-
-
-def test_without_the_lock(database, pool):
-    """While Redis is down repeats wait in the database for the first request and get its answer."""
-    paused, barrier = Paused(), threading.Barrier(4)
-
-    def work(request):
-        charge(database)
-        return paused(request)
-
-    view = idempotent(database=database, using="broken")(work)
-
-    def late():
-        barrier.wait(60)
-        return send(view)
-
-    first = pool.submit(send, view)
-    try:
-        assert paused.entered.wait(60)
-        others = [pool.submit(late) for _ in range(3)]
-        barrier.wait(60)
-    finally:
-        paused.go.set()
-    assert first.result(60).content == b"done"
-    assert [replayed(each.result(60)) for each in others] == [True] * 3
-    assert (paused.calls, charges(database)) == (1, 1)
-
-
-def test_the_loser_of_a_race_gets_the_answer(database, pool):
-    """Of requests that begin at once without a lock one runs, and the others get its answer."""
-    barrier = threading.Barrier(4)
-
-    def work(_request):
-        charge(database)
-        return HttpResponse(b"done")
-
-    view = idempotent(database=database, using="broken")(work)
-
-    def one():
-        barrier.wait(60)
-        return send(view)
-
-    answers = [each.result(60) for each in [pool.submit(one) for _ in range(4)]]
-    assert [each.content for each in answers] == [b"done"] * 4
-    assert sorted(map(replayed, answers)) == [False, True, True, True]
-    assert charges(database) == 1
-
-
-def test_the_answer_is_read_back(database):
-    """Bytes and headers of an answer are the same when read from each kind of database."""
-    view = idempotent(database=database)(lambda _request: HttpResponse(b"\x00\xff", headers={"Location": "/1"}))
-    ask(view)
-    again = ask(view)
-    assert (replayed(again), again.content, again["Location"]) == (True, b"\x00\xff", "/1")
-    assert code(ask(view, {"other": 1})) == (422, "idempotency-key-reused")
-
-
 def test_the_user_is_seen(new_store):
     """The view gets the user of the request."""
     view = idempotent(**new_store("sqlite"))(lambda request: HttpResponse(str(request.user.pk)))
@@ -387,18 +258,3 @@ def test_other_stores(kind, settings, request, stores):
         assert [replayed(ask(view)) for _ in range(2)] == [False, True]
         assert code(ask(view, {"other": 1})) == (422, "idempotency-key-reused")
     locks.reset()
-
-
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_a_row_is_kept_from_its_end_on(database):
-    """The answer of a view that runs for longer than `keep` is stored in the database."""
-
-    def view(_request):
-        StoredAnswer.objects.using(database).update(expires_at=timezone.now())
-        charge(database)
-        return HttpResponse(b"done")
-
-    view = idempotent(database=database)(view)
-    assert ask(view).content == b"done"
-    assert replayed(ask(view))
-    assert charges(database) == 1
