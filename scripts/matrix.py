@@ -1,7 +1,7 @@
-"""``make matrix``: the tests with the oldest and the newest of everything; writes docs/compatibility and the README.
+"""``make matrix``: the tests with the oldest and the newest of everything; writes docs/compatibility.
 
 Each row has a virtual environment in ``.matrix``. A row is not run where this machine lacks the Python, or neither the
-package index nor the system has the server: the terminal says so, page and README leave the row out.
+package index nor the system has the server: the terminal says so, the page leaves the row out.
 ``--rows oldest,newest`` runs a few rows, the others keep their last result. Arguments after ``--`` go to pytest (by
 default ``--tier test``).
 """
@@ -23,8 +23,6 @@ from xml.etree import ElementTree as ET
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / ".matrix"
 PAGE = ROOT / "docs" / "compatibility.rst"
-README = ROOT / "README.md"
-BEGIN, END = "<!-- versions: written by make matrix -->", "<!-- end of versions -->"
 
 # The source of a server: a wheel that contains it, or the system, if the system has that version.
 SERVERS = {
@@ -193,12 +191,6 @@ def page(table: list[Result]) -> str:
     return text
 
 
-def markdown(table: list[Result]) -> str:
-    """The README's table."""
-    lines = [HEADINGS, ("---",) * len(HEADINGS), *map(cells, table)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def main() -> int:
     """Exit code 1 when a test failed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -214,8 +206,6 @@ def main() -> int:
     print(*("  ".join(f"{cell:<14}" for cell in line) for line in [HEADINGS, *map(cells, table)]), sep="\n")
     tested = [result for result in table if not result.missing]
     PAGE.write_text(page(tested))
-    before, _, rest = README.read_text().partition(BEGIN)
-    README.write_text(f"{before}{BEGIN}\n{markdown(tested)}\n{END}{rest.partition(END)[2]}")
     return any(result.failed for result in table)
 
 

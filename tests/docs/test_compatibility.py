@@ -1,4 +1,4 @@
-"""The versions in README and documentation: those that the tests were run with, and those that pip accepts."""
+"""The versions in the documentation: those that the tests were run with, and those that pip accepts."""
 
 import json
 import re
@@ -18,29 +18,16 @@ def rows_of_page():
     return [[first.strip(), *re.findall(r"- (.*)", rest)] for first, rest in rows]
 
 
-def rows_of_readme():
-    table = matrix.README.read_text().partition(matrix.BEGIN)[2].partition(matrix.END)[0]
-    heading, _, *rows = (line.strip("|").split("|") for line in table.strip().splitlines())
-    return [[cell.strip() for cell in row] for row in (heading, *rows)]
-
-
-def test_same_rows():
-    """The page and the README have the same rows."""
-    assert rows_of_page() == rows_of_readme()
-
-
 def test_only_rows_that_were_run(tmp_path, monkeypatch):
-    """`make matrix` writes the rows that were run to the page and the README, and leaves out all others."""
-    (tmp_path / "README.md").write_text(f"before\n{matrix.BEGIN}\n{matrix.END}\nafter\n")
+    """`make matrix` writes the rows that were run to the page, and leaves out all others."""
     monkeypatch.setattr(matrix, "PLACE", tmp_path)
     monkeypatch.setattr(matrix, "PAGE", tmp_path / "page.rst")
-    monkeypatch.setattr(matrix, "README", tmp_path / "README.md")
     monkeypatch.setattr("sys.argv", ["matrix.py", "--rows", "none"])
     versions = {"Python": "3.11.7", "Django": "5.2.1", "celery": "5.4.0", "redis": "5.2.1", "server": "Redis 6.2.14"}
     (tmp_path / "oldest.json").write_text(json.dumps([versions, 17]))
     (tmp_path / "newest.json").write_text(json.dumps([{}, 0, [], "no Python 3.14 here"]))
     assert matrix.main() == 0
-    assert rows_of_page() == rows_of_readme() == [[*matrix.HEADINGS], ["oldest", *versions.values(), "17 passed"]]
+    assert rows_of_page() == [[*matrix.HEADINGS], ["oldest", *versions.values(), "17 passed"]]
 
 
 @pytest.mark.parametrize(("package", "lowest", "limit"), REQUIREMENT.findall((ROOT / "setup.cfg").read_text()))

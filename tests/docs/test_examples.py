@@ -132,7 +132,6 @@ def test_example_of_the_readme(taken, answer, redis_url):
     globs: dict[str, Any] = {
         "add_up_the_order": lambda _order: 40,
         "charge_the_card": lambda amount: written.update(charged=amount),
-        "write_the_invoice": lambda _order, **fields: written.update(fields),
     }
     names: dict[str, Any] = {}
     exec(settings.replace(REDIS, redis_url), names)  # noqa: S102  (the README's own code)
@@ -141,7 +140,7 @@ def test_example_of_the_readme(taken, answer, redis_url):
         if taken:
             ends.enter_context(locks["default"].lock("order:17"))
         assert re.fullmatch(answer, globs["settle"](17))
-    assert ("fencing_token" in written, "charged" in written) == (not taken, not taken)
+    assert ("charged" in written) == (not taken)
 
 
 def test_fragments_of_the_readme():
