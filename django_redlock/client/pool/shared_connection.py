@@ -17,7 +17,7 @@ from redis.exceptions import InvalidResponse, ResponseError
 from ...core.flow.requests import EvalScript
 from ..deadlines import LOOP_TURN
 from ..error_context import caused_by
-from ..resp import decode_reply, encode_eval
+from ..resp import INCOMPLETE, Reader, encode_eval
 
 Compensation = Callable[[], EvalScript] | None
 
@@ -58,7 +58,6 @@ class SharedConnection(asyncio.Protocol):
         self.retired = False
         self._connection = connection
         self._transport: asyncio.Transport = connection._writer.transport
-        self._parse_error: Callable[[str], Exception] = connection._parser.parse_error
         self._loop = asyncio.get_running_loop()
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._timeout = timeout
@@ -67,7 +66,7 @@ class SharedConnection(asyncio.Protocol):
         self._queued: list[PendingRequest] = []  # not written yet
         self._in_flight: deque[PendingRequest] = deque()
         self._replies: list[Any] = []  # to the first request in flight
-        self._unread = b""  # the beginning of the next reply
+        self._reader = Reader()
         self._new_error: Callable[[], Exception] = lambda: RedisConnectionError("Connection closed by server.")
         self._transport.set_protocol(self)
 
@@ -148,33 +147,31 @@ class SharedConnection(asyncio.Protocol):
 
         Keeps the beginning of an incomplete reply. Data that is no reply closes the connection.
         """
-        data = self._unread + data if self._unread else data
-        position = 0
+        reader = self._reader
+        reader.feed(data)
+        arrived = False
         try:
-            while position < len(data):
-                reply, end = decode_reply(data, position, self._parse_error)
-                if end < 0:
-                    break
+            while (reply := reader.reply()) is not INCOMPLETE:
+                arrived = True
                 self._answer(reply)
-                position = end
-        except ValueError:
-            self._fail(lambda: InvalidResponse(f"unexpected data: {data[position : position + 80]!r}"))
+        except InvalidResponse as error:
+            text = str(error)
+            self._fail(lambda: InvalidResponse(text))
             return
-        self._unread = data[position:]
-        if position:  # bytes of an incomplete reply are no progress
+        if arrived:  # bytes of an incomplete reply are no progress
             self._last_reply = self._loop.time()
             self._close_if_unused()
 
     def _answer(self, reply: Any) -> None:
         """Pass ``reply`` to the oldest request in flight. The last reply to a request sets the future of the request.
 
-        If no request is in flight, an error reply closes the connection, and any other reply raises ``ValueError``.
+        If no request is in flight, an error reply closes the connection, and any other reply raises ``InvalidResponse``.
         """
         if not self._in_flight:
             if isinstance(reply, Exception):  # such as "max number of clients reached"
                 self._fail(lambda: reply)
                 return
-            raise ValueError
+            raise InvalidResponse(f"unexpected data: {reply!r:.80}")
         request = self._in_flight[0]
         self._replies.append(reply)
         if len(self._replies) == request.count:

@@ -6,11 +6,11 @@ import gc
 import warnings
 
 import pytest
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisError
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.client.request import Request, asend
-from django_redlock.client.resp import decode_reply, encode_command
+from django_redlock.client.resp import encode_command
 from django_redlock.client.urls import node_for
 from django_redlock.core.flow.requests import EvalScript
 from django_redlock.core.flow.scripts import script
@@ -259,40 +259,6 @@ async def test_server_that_reads_nothing(running, kind):
             await pool.aclear()
     finally:
         server.resume()
-
-
-# ── replies ──────────────────────────────────────────────────────────────────────────────────
-
-REPLIES = {
-    b":-17\r\n": -17,
-    b"+OK\r\n": b"OK",
-    b"$-1\r\n": None,
-    b"*-1\r\n": None,
-    b"$0\r\n\r\n": b"",
-    b"$4\r\n\r\n:1\r\n": b"\r\n:1",
-    b"*3\r\n:1\r\n*2\r\n$1\r\na\r\n$-1\r\n*0\r\n": [1, [b"a", None], []],
-}
-
-
-@pytest.mark.parametrize("encoded", REPLIES)
-def test_decode_reply(encoded):
-    """Each kind of reply is decoded once it is complete, wherever it begins."""
-    assert decode_reply(b":1\r\n" + encoded + b":2", 4, ResponseError) == (REPLIES[encoded], 4 + len(encoded))
-    for end in range(len(encoded)):
-        assert decode_reply(encoded[:end], 0, ResponseError)[1] == -1
-
-
-def test_decode_error_reply():
-    """An error reply becomes an exception, also within a list."""
-    (error, number), end = decode_reply(b"*2\r\n-ERR no\r\n:1\r\n", 0, ResponseError)
-    assert (str(error), number, end) == ("ERR no", 1, 17)
-
-
-@pytest.mark.parametrize("encoded", [b"HTTP/1.1\r\n", b":one\r\n", b"$x\r\n"])
-def test_decode_invalid_reply(encoded):
-    """Data that is no reply raises an error."""
-    with pytest.raises(ValueError, match=r"begins with|invalid literal"):
-        decode_reply(encoded, 0, ResponseError)
 
 
 async def test_silent_server(proxy, unique):
