@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis._parsers import _RESP2Parser, _RESP3Parser
-from redis._parsers.base import BaseParser
+from redis._parsers.base import NO_AUTH_SET_ERROR, BaseParser
 from redis.exceptions import InvalidResponse, RedisError
 
 from django_redlock.client.resp import INCOMPLETE, Reader, encode_command, error_reply
@@ -143,8 +143,7 @@ ERRORS = [
     "ERR unknown command",
     "ERR invalid password",
     "ERR max number of clients reached",
-    "ERR AUTH <password> called without any password configured for the default user."
-    " Are you sure your configuration is correct?",
+    f"ERR {next(iter(NO_AUTH_SET_ERROR))}",
     "ASK 3999 127.0.0.1:6381",
     "CLUSTERDOWN The cluster is down",
     "EXECABORT Transaction discarded",

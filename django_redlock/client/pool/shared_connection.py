@@ -165,7 +165,7 @@ class SharedConnection(asyncio.Protocol):
     def _answer(self, reply: Any) -> None:
         """Pass ``reply`` to the oldest request in flight. The last reply to a request sets the future of the request.
 
-        If no request is in flight, an error reply closes the connection, and any other reply raises ``InvalidResponse``.
+        If no request is in flight, an error reply closes the connection. Any other reply raises ``InvalidResponse``.
         """
         if not self._in_flight:
             if isinstance(reply, Exception):  # such as "max number of clients reached"
