@@ -17,9 +17,9 @@ HIREDIS = f"hand-written redis-py, {'hiredis' if 'Hiredis' in DefaultParser.__na
 
 
 def pair() -> Iterator[Row]:
-    """``with backend.lock()`` and a kept handle beside redis-py with both parsers, other libraries and a bare socket."""
+    """``with backend.lock()`` and a kept handle beside redis-py with both parsers, and others."""
     with one_core(), RedisServer() as server:
-        # As production makes it: redis.Redis(host, port), with hiredis installed. Without it, redis-py parses in Python.
+        # As production makes it: redis.Redis(host, port) with hiredis. Without it, redis-py parses in Python.
         client = redis.Redis("127.0.0.1", server.port)
         python_parser = redis.Redis.from_pool(
             redis.ConnectionPool(host="127.0.0.1", port=server.port, protocol=2, parser_class=_RESP2Parser)
