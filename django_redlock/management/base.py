@@ -10,7 +10,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TextIO, cast
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -18,7 +18,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from ..backend_registry import WHAT_TO_WRITE, locks
 from ..core.lock_info import LockInfo
 from ..formatting import printable
-from .pipes import unread
+from .pipes import MayBeClosed, unread
 from .tables import Cell, columns_of, lock_table
 
 MISUSED, INTERRUPTED = 2, 130  # argparse's exit code; 128 + SIGINT, as a shell reports it
@@ -42,6 +42,10 @@ class LockCommand(BaseCommand):
 
     requires_system_checks = []
     epilog: ClassVar[str] = ""
+
+    def __init__(self, stdout: Any = None, stderr: Any = None, **options: Any) -> None:
+        # Without a reader of its messages a command does the same, with the same exit code.
+        super().__init__(stdout, cast("TextIO", MayBeClosed(stderr or sys.stderr)), **options)
 
     def run_from_argv(self, argv: list[str]) -> None:
         try:

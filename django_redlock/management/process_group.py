@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+if os.name != "posix":
+    raise ImportError("redlock_run works on POSIX systems only: it needs process groups and their signals")
 
 FORWARDED = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGCONT")
 ASKS_FOR_TERMINAL = {signal.SIGTTIN, signal.SIGTTOU}  # stop a background process group that uses the terminal
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 ENDING = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}  # ask a command to end; SIGHUP often means "reload"
 POLL = 0.02  # seconds between two checks whether the group is empty
 REAP_SECONDS = 1.0  # longest wait for the end of a command after SIGKILL
+_libc = ctypes.CDLL(None)  # loaded here, because little is safe between fork and exec
 
 
 class ProcessGroup:
     """A command in a process group of its own, with the processes that it starts.
 
     Processes that leave the group, such as daemons, are not included. ``grace``: seconds from SIGTERM to SIGKILL.
+
+    On Linux this process reaps the orphans of the command, whichever group they are in: process 1 of a container may
+    not reap them, or this process may be process 1.
     """
 
     def __init__(self, command: Sequence[str], grace: float) -> None:
@@ -61,12 +69,13 @@ class ProcessGroup:
         before = {each: signal.signal(each, self._forward) for each in taken}
         before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)  # the command's end ends the wait
         wake_up = WakeUpPipe()
+        _prctl(PR_SET_CHILD_SUBREAPER, 1)
         try:
             process = subprocess.Popen(
                 self.command,
                 env={**os.environ, **environment},
                 process_group=0,
-                preexec_fn=_die_with_parent(),  # noqa: PLW1509  (the function takes no mutex)
+                preexec_fn=functools.partial(_die_with, os.getpid()),  # noqa: PLW1509  (the function takes no mutex)
             )
             self._group = process.pid
             for number in self._early:
@@ -125,9 +134,11 @@ class ProcessGroup:
     def _wait(self, wake_up: WakeUpPipe) -> int:
         """Wait until the command ends. Returns its exit code, or minus the number of the signal that ended it."""
         while True:
-            ended, status = os.waitpid(self._group, os.WUNTRACED | os.WNOHANG)
-            if not ended:
+            changed, status = os.waitpid(-1, os.WUNTRACED | os.WNOHANG)
+            if not changed:
                 wake_up.wait()
+            elif changed != self._group:
+                continue  # an orphan of the command
             elif not os.WIFSTOPPED(status):
                 return os.waitstatus_to_exitcode(status)
             else:
@@ -172,8 +183,9 @@ class ProcessGroup:
             self._terminate()
         deadline = time.monotonic() + self._grace
         while self._send(0) and time.monotonic() < deadline:
-            with contextlib.suppress(ChildProcessError):  # process 1 of a container has to reap orphaned processes
-                os.waitpid(-self._group, os.WNOHANG)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:  # a zombie counts as a process of the group
+                    pass
             time.sleep(POLL)
         self._send(signal.SIGKILL)
 
@@ -238,18 +250,13 @@ class Terminal:
             self._file = -1
 
 
-def _die_with_parent() -> Callable[[], None] | None:
-    """Return a ``preexec_fn`` for ``Popen`` that makes the kernel kill the child process when this process ends.
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        _libc.prctl(option, value, 0, 0, 0)
 
-    Returns ``None`` except on Linux.
-    """
-    if sys.platform != "linux":
-        return None
-    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
 
-    def before_exec() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # the parent ended before prctl()
-            os._exit(1)
-
-    return before_exec
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process, the future command, when the process ``parent`` ends. Linux only."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # the parent ended before prctl()
+        os._exit(1)

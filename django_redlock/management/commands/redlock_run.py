@@ -108,7 +108,7 @@ settings: it was not run."""
             return self._complain(str(error), STORE_DOWN if isinstance(error, LockUnavailable) else NOT_GOT)
         try:
             code = self._run_child(child, name, held.fencing_token)
-        except (KeyboardInterrupt, SystemExit) as ended:  # no command runs: a running one would have got the signal
+        except BaseException as ended:
             held.__exit__(type(ended), ended, ended.__traceback__)
             raise
         try:

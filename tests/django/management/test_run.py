@@ -17,8 +17,8 @@ from tests.support.service import poll
 def run(start_run):
     """`run(*args)`: exit code, stdout and stderr of a `redlock_run` that has ended."""
 
-    def to_the_end(*args):
-        process = start_run(*args)
+    def to_the_end(*args, **options):
+        process = start_run(*args, **options)
         out, err = process.communicate(timeout=120)
         return process.returncode, out, err
 
@@ -203,6 +203,18 @@ def test_no_command(run):
     assert "redlock_run NAME -- COMMAND" in err
 
 
+@pytest.mark.parametrize("closed", ["2>&-", "2> >(exec true)"], ids=["closed", "no reader"])
+def test_without_standard_error(run, backend, closed):
+    """Without a reader of its messages, exit codes are the same, and the lock is free."""
+    code = f"""trap '' PIPE; exec "$@" {closed}"""
+    shell = ["bash", "-c", code, "bash"]
+    assert run("job", "--", "no-such-command-anywhere", before=shell)[0] == 127
+    assert backend.describe("job") is None
+    assert run("--timeout", "nonsense", "job", "--", "true", before=shell)[0] == 2
+    with backend.lock("job"):
+        assert run("--timeout", "0", "job", "--", "true", before=shell)[0] == 75
+
+
 # ── the command's process group ──────────────────────────────────────────────────────────────
 
 FAMILY = ["sh", "-c", '"$0" -c "$1" & wait', sys.executable]  # a command, and a process that it has started
@@ -236,6 +248,37 @@ def test_ends_with_the_command(start_run):
     )
     assert process.stdout.read() in ("", "ready\n", "ready\ngot SIGTERM\n")  # to the end
     assert process.wait(30) == 3
+
+
+# A process that adopts orphans and never reaps them, as process 1 of many containers.
+NO_REAPER = [
+    sys.executable,
+    "-c",
+    "import ctypes, subprocess, sys; ctypes.CDLL(None).prctl(36, 1); sys.exit(subprocess.run(sys.argv[1:]).returncode)",
+]
+ORPHAN = "(trap 'exit 0' TERM; while :; do sleep 0.1; done) & read _ < /dev/null; exit 3"  # ends at SIGTERM
+# Leaves three processes behind, which end, and waits until none of its process group is a zombie.
+ZOMBIES = """
+for i in 1 2 3; do (sleep 0 &); done
+for i in $(seq 200); do
+    cat /proc/[0-9]*/stat 2>/dev/null | awk -v group=$$ '$5 == group && /sleep/ { exit 1 }' && exit 0
+    sleep 0.05
+done
+exit 1
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="zombies of a container")
+def test_process_1_that_reaps_nothing(start_run):
+    """Where process 1 doesn't reap orphans, the lock isn't held for the grace after they have ended."""
+    process = start_run("--grace", "3000", "job", "--", "bash", "-c", ORPHAN, before=NO_REAPER)
+    assert process.wait(60) == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="zombies of a container")
+def test_orphans_are_reaped(run):
+    """Orphans are reaped while the command runs."""
+    assert run("job", "--", "bash", "-c", ZOMBIES, before=NO_REAPER)[0] == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has ended")
