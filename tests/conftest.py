@@ -26,6 +26,7 @@ from tests import schedule, tiers
 from tests.support import service
 from tests.support.cluster import Cluster
 from tests.support.group import Group
+from tests.support.mariadb import MariaDB
 from tests.support.postgres import Postgres
 from tests.support.proxy import Proxy
 from tests.support.rabbitmq import RabbitMQ
@@ -201,6 +202,13 @@ def postgres(running) -> Postgres:
     server = running(Postgres)
     revive(server)
     return server
+
+
+@pytest.fixture
+def mariadb(running) -> MariaDB:
+    """A MariaDB that is up. Create a database with a `unique` name."""
+    pytest.importorskip("pymysql")
+    return running(MariaDB)
 
 
 @pytest.fixture

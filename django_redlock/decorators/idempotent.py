@@ -29,6 +29,7 @@ from .view_wrapping import (
     IDEMPOTENT,
     NOT_RUN,
     EveryAlias,
+    check_commit,
     check_locks,
     check_place,
     check_view,
@@ -177,7 +178,11 @@ class _Terms(NamedTuple):
 
         The response of a locked view that did not get its lock is not stored: a repeat of the request runs the view.
         """
-        return None if hasattr(response, NOT_RUN) else Answer.of(response, self.headers, self.max_answer)
+        if hasattr(response, NOT_RUN):
+            return None
+        if (answer := Answer.of(response, self.headers, self.max_answer)) is not None:
+            check_commit(answer.status)
+        return answer
 
 
 def _query(call: Callable[[], Any]) -> Step:

@@ -11,6 +11,7 @@ from typing import Any, Self
 from asgiref.sync import iscoroutinefunction
 from django.core.handlers.base import BaseHandler
 from django.db import connections
+from django.db.transaction import TransactionManagementError
 from django.utils.decorators import classonlymethod
 
 from ..core.locks.lock import Lock
@@ -139,6 +140,21 @@ def check_locks(request: Any) -> None:
             error = LockLost(lock.name)
             setattr(error, AFTER_VIEW, True)
             raise error
+
+
+def check_commit(status: int) -> None:
+    """Raise ``TransactionManagementError`` if the view reports success and its transaction can only be rolled back.
+
+    An answer of 400 and above says that nothing was done: Django REST framework rolls back for each error that it
+    handles.
+    """
+    for connection in connections.all(initialized_only=True):
+        if status < 400 and connection.in_atomic_block and connection.needs_rollback:
+            raise TransactionManagementError(
+                f"the view has returned status {status}, but its transaction on {connection.alias!r} can only be "
+                "rolled back: an error of the database was caught inside the atomic() block, or set_rollback(True) was "
+                "called. Put the statement that may fail into an atomic() block of its own, or return an error status"
+            )
 
 
 def is_async(view: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
-from django.db import IntegrityError, connections, transaction
+from django.db import IntegrityError, OperationalError, connections, transaction
 from django.utils import timezone
 
 from ..backend_registry import locks
@@ -25,10 +25,25 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _TRIES = 3
+# The errors of a statement that has waited for another transaction: the row is in use, and the request may be repeated.
+_IN_USE = frozenset(
+    {
+        1205,  # MySQL and MariaDB: lock wait timeout
+        1213,  # MySQL and MariaDB: deadlock. Seen when the first of several equal requests rolls back.
+        "40001",  # PostgreSQL: serialization failure
+        "40P01",  # PostgreSQL: deadlock
+        "55P03",  # PostgreSQL: lock_timeout
+        "SQLITE_BUSY",
+    }
+)
 
 
 class _RowTaken(Exception):
     """Another request has committed a row with the same name."""
+
+
+class _RowInUse(Exception):
+    """The transaction of another request has a row with the same name, and the database has given up waiting for it."""
 
 
 class DatabaseStore:
@@ -63,6 +78,8 @@ class DatabaseStore:
                     if error.name != entry.name:  # a lock of the view
                         raise
                     return Known("running")
+                except _RowInUse:
+                    return Known("running")
                 except _RowTaken as error:
                     taken = error
         raise ImproperlyConfigured(f"the row of {entry.name} can't be written: {taken.__cause__}") from taken.__cause__
@@ -78,6 +95,10 @@ class DatabaseStore:
                 rows.create(name=entry.name, fingerprint=entry.fingerprint, expires_at=_end(entry))
             except IntegrityError as error:
                 raise _RowTaken from error
+            except OperationalError as error:
+                if not _is_in_use(error):
+                    raise
+                raise _RowInUse from error
             response, answer = work()
             if answer is None or connection.needs_rollback:
                 transaction.set_rollback(True, using=self.alias)
@@ -111,6 +132,12 @@ class DatabaseStore:
             stack.enter_context(lock)
         except LockUnavailable as error:
             logger.warning("%s: a repeated request waits in the database: %s", entry.label, error)
+
+
+def _is_in_use(error: OperationalError) -> bool:
+    cause = error.__cause__
+    codes = (*error.args[:1], *(getattr(cause, name, None) for name in ("sqlstate", "pgcode", "sqlite_errorname")))
+    return not _IN_USE.isdisjoint(codes)
 
 
 def _end(entry: Entry) -> datetime:

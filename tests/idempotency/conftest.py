@@ -18,7 +18,7 @@ from django_redlock import locks
 from django_redlock.core.event_queue import event_queue
 from django_redlock.idempotency.models import StoredAnswer
 from tests.idempotency.models import Charge
-from tests.support.databases import postgres_database, sqlite_file
+from tests.support.databases import mariadb_database, postgres_database, sqlite_file
 
 ALICE = SimpleNamespace(is_authenticated=True, pk=1)
 BOB = SimpleNamespace(is_authenticated=True, pk=2)
@@ -42,7 +42,8 @@ def new_database(kind, request, unique, tmp_path):
     """A database of that kind with the tables of these tests."""
     if kind == "sqlite":
         return sqlite_file(unique, tmp_path / "db.sqlite3")
-    return postgres_database(unique, request.getfixturevalue("postgres"), unique)
+    make = {"postgres": postgres_database, "mariadb": mariadb_database}[kind]
+    return make(unique, request.getfixturevalue(kind), unique)
 
 
 def create_tables(alias):

@@ -1,9 +1,11 @@
 """Answers that are rows of the database, in the transaction of the view."""
 
+import contextlib
 import threading
 
 import pytest
-from django.db import transaction
+from django.db import IntegrityError, connections, transaction
+from django.db.transaction import TransactionManagementError
 from django.http import HttpResponse
 from django.utils import timezone
 
@@ -11,6 +13,7 @@ from django_redlock.decorators import idempotent
 from django_redlock.idempotency.models import StoredAnswer
 from tests.idempotency.conftest import Paused, ask, code, replayed, send
 from tests.idempotency.models import Charge
+from tests.support.service import poll
 
 
 def charge(alias):
@@ -22,7 +25,7 @@ def charges(alias):
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("way", ["raises", "500", "rollback"])
+@pytest.mark.parametrize("way", ["raises", "500", "404", "rollback", "caught"])
 def test_nothing_is_done_without_an_answer(database, way):
     """With a database store a request without a stored answer has done nothing, and the repeat does the work once."""
     calls = []
@@ -33,16 +36,21 @@ def test_nothing_is_done_without_an_answer(database, way):
         if len(calls) == 1:
             if way == "raises":
                 raise ZeroDivisionError
-            if way == "rollback":
+            if way in ("rollback", "404"):
                 transaction.set_rollback(True, using=database)
-            return HttpResponse(status=500 if way == "500" else 200)
+            if way == "caught":
+                with contextlib.suppress(IntegrityError):
+                    Charge.objects.using(database).create(pk=Charge.objects.using(database).get().pk)
+            return HttpResponse(status=int(way) if way.isdigit() else 201)
         return HttpResponse(b"done")
 
     view = idempotent(database=database)(view)
-    try:
-        ask(view)
-    except ZeroDivisionError:
-        assert way == "raises"
+    if way.isdigit():
+        assert ask(view).status_code == int(way)
+    else:
+        with pytest.raises(ZeroDivisionError if way == "raises" else TransactionManagementError) as caught:
+            ask(view)
+        assert way == "raises" or "status 201, but its transaction" in str(caught.value)
     assert charges(database) == 0
     assert [ask(view).content for _ in range(2)] == [b"done", b"done"]
     assert charges(database) == 1
@@ -116,3 +124,51 @@ def test_a_row_is_kept_from_its_end_on(database):
     assert ask(view).content == b"done"
     assert replayed(ask(view))
     assert charges(database) == 1
+
+
+@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("end", ["rolls back", "lasts"])
+def test_a_row_in_use(database, mariadb, pool, end):
+    """MariaDB gives up waiting for a row (1205), or finds a deadlock of those who wait (1213): 409 with Retry-After."""
+    paused, barrier = Paused(), threading.Barrier(4)
+
+    def work(request):
+        paused(request)
+        if end == "rolls back" and paused.calls == 1:
+            raise ZeroDivisionError
+        charge(database)
+        return HttpResponse(b"done")
+
+    view = idempotent(database=database, using="broken")(work)
+    mariadb.query(f"SET GLOBAL innodb_lock_wait_timeout = {1 if end == 'lasts' else 200}")  # of new connections
+    first = pool.submit(send, view)
+    assert paused.entered.wait(60)
+
+    def late():
+        barrier.wait(60)
+        return send(view)
+
+    others = [pool.submit(late) for _ in range(3)]
+    barrier.wait(60)
+    if end == "rolls back":
+        poll(lambda: row_waits(database) == 3, timeout=60, what="three repeats that wait")
+        paused.go.set()
+    answers = [each.result(60) for each in others]
+    paused.go.set()
+    refused = [each for each in answers if each.status_code != 200]
+    assert {code(each) for each in refused} == {(409, "idempotency-key-in-use")}
+    assert all(each["Retry-After"] == "1" for each in refused)
+    if end == "lasts":
+        assert len(refused) == 3
+        assert first.result(60).content == b"done"
+    else:
+        with pytest.raises(ZeroDivisionError):
+            first.result(60)
+    assert replayed(ask(view))
+    assert charges(database) == 1
+
+
+def row_waits(alias):
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'")
+        return int(cursor.fetchone()[1])

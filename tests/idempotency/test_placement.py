@@ -3,6 +3,7 @@
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
+from django.db.transaction import TransactionManagementError
 from django.http import HttpResponse
 from django.test import RequestFactory
 from django.utils.decorators import method_decorator
@@ -173,6 +174,23 @@ def test_a_failing_commit_is_in_doubt(atomic_requests, decorate):
         ask(view)
     assert code(ask(view)) == (409, "idempotency-outcome-unknown")
     assert Charge.objects.using(atomic_requests).count() == 1
+
+
+@pytest.mark.parametrize("decorate", [lambda view: view, locked_view("stock")], ids=["alone", "with_lock"])
+@pytest.mark.parametrize("kind", ["redis", "database"])
+def test_success_that_is_rolled_back(atomic_requests, kind, decorate):
+    """A view that reports success for work that ATOMIC_REQUESTS rolls back raises an error, on each store."""
+
+    def view(request):
+        response = paying(atomic_requests)(request)
+        transaction.set_rollback(True, using=atomic_requests)
+        return response
+
+    view = idempotent(**({"database": atomic_requests} if kind == "database" else {}))(view)
+    view = as_django(decorate(view))
+    with pytest.raises(TransactionManagementError, match="can only be rolled back"):
+        ask(view)
+    assert Charge.objects.using(atomic_requests).count() == 0
 
 
 def test_inside_the_transaction(atomic_requests):

@@ -1,5 +1,5 @@
-"""Databases for single tests: SQLite files, which many threads can use like a database server, and PostgreSQL
-databases.
+"""Databases for single tests: SQLite files, which many threads can use like a database server, and databases of
+PostgreSQL and MariaDB.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from django.db import connections
 
+from tests.support.mariadb import MariaDB
 from tests.support.postgres import USER, Postgres
 
 
@@ -39,6 +40,21 @@ def postgres_database(alias: str, server: Postgres, name: str, **options: Any) -
                 yield alias
         finally:
             connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@contextlib.contextmanager
+def mariadb_database(alias: str, server: MariaDB, name: str, **options: Any) -> Iterator[str]:
+    """Context manager with a database alias for a new MariaDB database `name`, for all threads. Drops it at the end."""
+    import pymysql  # pure Python, and takes the place of mysqlclient
+
+    pymysql.install_as_MySQLdb()
+    server.query(f"CREATE DATABASE `{name}`")
+    entry = {"ENGINE": "django.db.backends.mysql", "NAME": name, "HOST": "127.0.0.1", "PORT": server.port}
+    try:
+        with _alias(alias, entry | {"USER": USER}, **options):
+            yield alias
+    finally:
+        server.query(f"DROP DATABASE `{name}`")
 
 
 def sqlite_settings(path: Path) -> dict[str, Any]:
