@@ -121,11 +121,11 @@ class Backend(LockFactories):
         ``max_hold``: the longest time to hold the lock. ``min_hold``: the lock stays taken for at least this time, even
         when released earlier. ``every``: the lock is granted at most once in this time, even if its holder dies;
         ``with`` does not wait for the next grant unless ``blocking_timeout`` is given. ``fair``: waiters with
-        ``fair=True`` get the lock in order of arrival. ``fencing``: the fencing token grows even if the server's clock
-        goes back. ``owner``: a label or mapping to show beside host, pid and thread. ``on_lost``: what a lost lease
-        causes: ``"raise"`` (`LockLost` at the end of ``with``), ``"warn"`` (a warning in the log) or a plain function,
-        which is called with the lock. Raises ``TypeError`` and ``ValueError`` for bad values, and ``LockNotSupported``
-        for an option that this backend does not support.
+        ``fair=True`` get the lock in order of arrival. ``fencing``: the lock has a fencing token, a number that grows
+        with every grant. ``owner``: a label or mapping to show beside host, pid and thread. ``on_lost``: what a lost
+        lease causes: ``"raise"`` (`LockLost` at the end of ``with``), ``"warn"`` (a warning in the log) or a plain
+        function, which is called with the lock. Raises ``TypeError`` and ``ValueError`` for bad values, and
+        ``LockNotSupported`` for an option that this backend does not support.
         """
         if unknown:
             check_options("lock", unknown)

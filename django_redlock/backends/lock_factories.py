@@ -174,7 +174,7 @@ class LockFactories:
             )
         if options.get("every") is not None:
             raise LockNotSupported(name, "a lock with every= can't be handed off")
-        options = {"ttl": handed.ttl, "fencing": handed.fencing, **options}
+        options = {"ttl": handed.ttl, "fencing": handed.fencing_token is not None, **options}
         if not handed.is_multilock:
             made = self.lock(name, **options)
             return AdoptedLock(made.store, made.primitive, made.name, made.keys, made.options), handed

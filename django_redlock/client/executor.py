@@ -20,7 +20,7 @@ from .multiplexer import Multiplexer
 from .node_protocol import Node
 from .pool import ServerPool
 from .request import AnyRequest, asend, send, send_all
-from .request_plans import PLANS, eval_request, read_replies_of, read_set_replies, set_request
+from .request_plans import PLANS, eval_request, read_replies_of, read_set_reply, set_request
 
 _REPLY_TYPES = int, list  # the types of nearly all replies of scripts
 
@@ -36,7 +36,6 @@ class Executor:
         self.nodes = nodes
         self.fan_out = FanOut(nodes, timeout, greeting)
         self.multiplexer = Multiplexer(nodes, self._run_plan)
-        self._without_multi: set[int] = set()  # indexes of nodes that refuse transactions
 
     def perform(self, request: Any) -> Any:
         """Perform a request of a flow (`core.flow`), blocking, and return its result.
@@ -49,9 +48,7 @@ class Executor:
             plain = type(replies) is list and type(replies[0]) in _REPLY_TYPES
             return replies[0] if plain else drive(read_replies_of(self.nodes, request, replies), send)
         if kind is SetIfAbsent:
-            if request.node in self._without_multi:
-                return None
-            return self._set_result(request, send(set_request(self.nodes, request)))
+            return read_set_reply(send(set_request(self.nodes, request)))
         if (plan := PLANS.get(kind)) is not None:
             return drive(plan(self.nodes, request), self._send)
         if kind is SendToAll:
@@ -72,9 +69,7 @@ class Executor:
             plain = type(replies) is list and type(replies[0]) in _REPLY_TYPES
             return replies[0] if plain else await adrive(read_replies_of(self.nodes, request, replies), self._asend)
         if kind is SetIfAbsent:
-            if request.node in self._without_multi:
-                return None
-            return self._set_result(request, await asend(set_request(self.nodes, request)))
+            return read_set_reply(await asend(set_request(self.nodes, request)))
         if kind in PLANS:
             return await self.multiplexer.perform(request)
         if kind is SendToAll:
@@ -89,15 +84,6 @@ class Executor:
 
     async def _run_plan(self, request: Any) -> Any:
         return await adrive(PLANS[type(request)](self.nodes, request), self._asend)
-
-    def _set_result(self, request: SetIfAbsent, replies: list[Any] | Fault) -> int | Fault | None:
-        """Return the result of ``request``. A node that refuses MULTI or EXEC gets no further `SetIfAbsent`.
-
-        Any other error of EXEC may be due to one of the other commands or to the state of the server, and may end.
-        """
-        if type(replies) is list and (isinstance(replies[0], Exception) or _is_denied(replies[-1])):
-            self._without_multi.add(request.node)
-        return read_set_replies(replies)
 
     def _send(self, request: AnyRequest | ListPools | list[AnyRequest]) -> Any:
         """Perform a request that a plan (`request_plans`) has yielded, and return its result. Blocks the thread.
@@ -126,8 +112,3 @@ class Executor:
             return await self.nodes[node].apools()
         except (RedisError, OSError) as error:
             return fault_of(self.nodes[node], without_context(error, handled))
-
-
-def _is_denied(reply: Any) -> bool:
-    """Return whether ``reply``, the reply to EXEC, says that the user may not run EXEC."""
-    return isinstance(reply, Exception) and "NOPERM" in str(reply)

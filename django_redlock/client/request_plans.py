@@ -30,7 +30,7 @@ from .faults import check_reply, fault_of
 from .node_protocol import Node
 from .pipelines import batch_flow
 from .request import BlockingRequest, ConfirmedRequest, Request
-from .resp import SET_REPLIES, encode_command, encode_eval, encode_evalsha, encode_set_if_absent
+from .resp import encode_command, encode_eval, encode_evalsha, encode_set_if_absent
 
 MAX_REDIRECTS = 5
 _ASKING = script("cluster_asking")
@@ -43,21 +43,16 @@ def eval_request(nodes: Nodes, call: EvalScript) -> Request:
 
 
 def set_request(nodes: Nodes, request: SetIfAbsent) -> Request:
-    """Return the request that sends the transaction for ``request`` to the server that has the key."""
+    """Return the request that sends SET NX for ``request`` to the server that has the key."""
     key, value, ttl_ms, node, compensation = request
-    payload = encode_set_if_absent(key, value, ttl_ms)
-    return Request(nodes[node], key, payload, SET_REPLIES, compensation)
+    return Request(nodes[node], key, encode_set_if_absent(key, value, ttl_ms), 1, compensation)
 
 
-def read_set_replies(replies: list[Any] | Fault) -> int | Fault | None:
-    """Return the result of a `SetIfAbsent`, see there. ``replies``: the replies to `set_request`, or a `Fault`."""
+def read_set_reply(replies: list[Any] | Fault) -> bool | Fault | None:
+    """Return the result of a `SetIfAbsent`, see there. ``replies``: the reply to `set_request`, or a `Fault`."""
     if isinstance(replies, Fault):
         return replies
-    try:
-        done, (seconds, micros) = replies[-1]
-        return int(seconds) * 1_000_000 + int(micros) if done == b"OK" else None
-    except (TypeError, ValueError):
-        return None
+    return True if replies[0] == b"OK" else None
 
 
 def read_replies_of(nodes: Nodes, call: EvalScript, replies: list[Any] | Fault) -> Flow[Any]:

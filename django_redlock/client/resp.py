@@ -49,12 +49,8 @@ def encode_eval(call: EvalScript) -> bytes:
 
 
 def encode_set_if_absent(key: bytes, value: bytes, ttl_ms: bytes) -> bytes:
-    """Return a transaction of SET NX PX and TIME in RESP. It has `SET_REPLIES` replies, the last one with both results.
-
-    The transaction makes the time that of the SET. Between two separate commands the lock could be released by force,
-    and the next holder could get the earlier time.
-    """
-    return _encode(_MULTI_SET, (key, value, b"NX", b"PX", ttl_ms)) + _TIME_EXEC
+    """Return the command SET NX PX in RESP."""
+    return _encode(b"*6\r\n$3\r\nSET", (key, value, b"NX", b"PX", ttl_ms))
 
 
 @cache
@@ -75,9 +71,6 @@ def _encode(head: bytes, parts: Iterable[bytes]) -> bytes:
 
 
 POKE = encode_command(b"PING")
-SET_REPLIES = 4
-_MULTI_SET = encode_command(b"MULTI") + b"*6\r\n$3\r\nSET"
-_TIME_EXEC = encode_command(b"TIME") + encode_command(b"EXEC")
 
 
 # ── replies ──────────────────────────────────────────────────────────────────────────────────

@@ -14,7 +14,8 @@ class HandedOff(NamedTuple):
     """The fields of the text that hands a held lock to another process.
 
     ``names``: the lock's name, or all names of a multilock. ``token``: the token under which the store has the lock.
-    ``ttl``: the ttl in seconds of the adopted lock, unless ``adopt()`` is given another one.
+    ``ttl``: the ttl in seconds of the adopted lock, unless ``adopt()`` is given another one. ``fencing_token``:
+    ``None`` for a lock without ``fencing=True``.
     """
 
     alias: str
@@ -23,8 +24,7 @@ class HandedOff(NamedTuple):
     is_multilock: bool
     token: bytes
     ttl: float
-    fencing: bool
-    fencing_token: int
+    fencing_token: int | None
 
     def text(self) -> str:
         """Return the fields, encoded as a text of letters, digits, ``-`` and ``_``."""
@@ -43,10 +43,10 @@ class HandedOff(NamedTuple):
             raise TypeError(f"the text of hand_off() is a str, not {type(text).__name__}")
         try:
             contents = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True))
-            version, alias, key_prefix, names, is_multilock, token, ttl, fencing, fencing_token = contents
+            version, alias, key_prefix, names, is_multilock, token, ttl, fencing_token = contents
             parts = str(alias), str(key_prefix), tuple(map(str, names)), bool(is_multilock), token.encode()
             if version == _VERSION and parts[2]:
-                return cls(*parts, float(ttl), bool(fencing), int(fencing_token))
+                return cls(*parts, float(ttl), None if fencing_token is None else int(fencing_token))
         except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
             pass
         raise ValueError(f"this text of {len(text)} characters was not made by hand_off(), or was cut")

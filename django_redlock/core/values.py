@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from base64 import urlsafe_b64encode
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -20,9 +21,9 @@ MAX_SECONDS = 1e10  # seconds, 317 years: Lua counts the milliseconds of this ti
 
 
 _ATTEMPT = 8  # hex digits at the end of a token: the number of the attempt
-_SECRET = 24  # hex digits at the beginning of a token
+_SECRET = 16  # characters at the beginning of a token: 96 random bits in base64
 _FIRST = b"0" * _ATTEMPT
-_TOKEN = re.compile(rb"[0-9a-f]{32}")
+_TOKEN = re.compile(rb"[\w-]{16}[0-9a-f]{8}")
 
 
 class Claim(NamedTuple):
@@ -47,7 +48,7 @@ class Claim(NamedTuple):
 
     @property
     def acquisition_id(self) -> bytes:
-        """The first 24 characters of the token, which all attempts of one ``acquire()`` share."""
+        """The first 16 characters of the token, which all attempts of one ``acquire()`` share."""
         return self.token[:_SECRET]
 
     @property
@@ -103,12 +104,13 @@ class Lease(NamedTuple):
     - ``valid_until``: when the holder must stop relying on the lease. This is the time at which the granted request or
       the last extension was sent, plus the ttl, less clock drift.
     - ``ttl``: seconds. ``since`` and ``valid_until`` are monotonic seconds.
+    - ``fencing_token``: ``None`` unless the claim asks for one.
     """
 
     claim: Claim
     ttl: float
     valid_until: float
-    fencing_token: int
+    fencing_token: int | None
     since: float
     nodes: tuple[int, ...] = ()  # Redlock: indexes of the nodes that have replied, to which no acquire is in flight
     # After a local hand-over without a request: the claim of the new holder. The store has the previous holder's token.
@@ -138,17 +140,17 @@ class Lease(NamedTuple):
         return self.claim.transferable and claim.transferable and claim.ttl == self.ttl and self.least == math.inf
 
     @classmethod
-    def granted(cls, claim: Claim, start: float, fencing_token: int) -> Lease:
-        """Return the lease for ``claim``, whose request was sent at ``start`` (monotonic seconds) and was granted."""
-        return cls(claim, claim.ttl, valid_until(start, claim.ttl), fencing_token, start)
+    def granted(cls, claim: Claim, start: float, fencing_token: int | None = None) -> Lease:
+        """Return the lease for ``claim``, whose request was sent at ``start`` (monotonic seconds) and was granted.
+
+        ``fencing_token`` is ignored unless ``claim`` asks for one.
+        """
+        token = fencing_token if claim.fencing else None
+        return cls(claim, claim.ttl, valid_until(start, claim.ttl), token, start)
 
     def handed_over(self, claim: Claim, now: float) -> Lease:
-        """Return this lease after a hand-over to ``claim`` in this process, at ``now`` (monotonic seconds).
-
-        The fencing token grows by 1. It stays smaller than the token of any later grant by the store: a fencing token
-        is the server's time in µs, and a grant takes longer than 1 µs.
-        """
-        return self._replace(new_claim=claim, since=now, fencing_token=self.fencing_token + 1)
+        """Return this lease after a hand-over to ``claim`` in this process, at ``now`` (monotonic seconds)."""
+        return self._replace(new_claim=claim, since=now)
 
     def extended(self, start: float, ttl: float) -> Lease:
         """Return this lease after a confirmed extension to ``ttl`` seconds, sent at ``start`` (monotonic seconds)."""
@@ -198,11 +200,11 @@ class Refusal(NamedTuple):
 
 
 def new_token() -> bytes:
-    """Return a new token: 96 random bits in hex, then the digits of attempt 0.
+    """Return a new token: 96 random bits in base64, then the digits of attempt 0.
 
     Each acquisition needs a new token, because the scripts grant a lock again to the token that holds it.
     """
-    return os.urandom(_SECRET // 2).hex().encode() + _FIRST
+    return urlsafe_b64encode(os.urandom(12)) + _FIRST
 
 
 def waited_before(token: bytes) -> float:

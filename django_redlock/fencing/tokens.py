@@ -83,8 +83,9 @@ def fencing_token_of(lock: FencingLock | int) -> FencingToken:
     except LockLost as error:
         raise StaleLock(error.name, "was lost before the write") from error
     token = lock.fencing_token  # type: ignore[union-attr]
-    if token is None:  # another thread has released the lock since check()
-        raise LockNotHeld(lock.name)  # type: ignore[union-attr]
+    if token is None:
+        check()  # another thread may have released the lock since
+        raise TypeError(f"{lock!r} has no fencing token: make the lock with fencing=True")
     if type(token) is not int:
         raise TypeError(f"{lock!r} has no single fencing token: give one of the locks that it consists of")
     return FencingToken(lock.name, token)  # type: ignore[union-attr]

@@ -13,7 +13,7 @@ from django_redlock.testing.conformance.leases import LeaseCases
 class OnOldCode:
     """The locks are shared with older code."""
 
-    lacks = ("fair", "rlock", "rwlock", "semaphore", "striped", "multilock", "every")
+    lacks = ("fair", "rlock", "rwlock", "semaphore", "striped", "multilock", "every", "fencing")
     unit = "s"
 
     @pytest.fixture
@@ -22,15 +22,10 @@ class OnOldCode:
 
 
 class TestSeconds(OnOldCode, BackendConformance):
-    def test_fencing_tokens_grow_under_contention(self, client, name):
+    def test_fencing_is_refused(self, client, name):
         """fencing=True is refused, because older code has no fencing tokens."""
         with pytest.raises(LockNotSupported, match="fencing"):
             client.lock(name, fencing=True)
-
-    @pytest.mark.parametrize("fencing", [False])
-    def test_fencing_tokens_grow(self, client, other, name, fencing):
-        """Without fencing=True tokens follow the server's clock."""
-        super().test_fencing_tokens_grow(client, other, name, fencing)
 
 
 class TestMilliseconds(OnOldCode, LeaseCases):

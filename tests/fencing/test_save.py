@@ -96,7 +96,7 @@ def test_lock_that_was_lost(stock, held, backend):
     """A handle that knows of its loss is refused at once with StaleLock."""
     passed = [0.0]
     own = type(backend)(backend.location, clock=lambda: backend.clock() + passed[0], node_timeout=5)
-    holder = own.lock("rows", auto_renew=False, ttl=60)
+    holder = own.lock("rows", fencing=True, auto_renew=False, ttl=60)
     assert holder.acquire(timeout=10)
     passed[0] = 61.0
     with pytest.raises(StaleLock, match="lost before the write") as refused:
@@ -107,11 +107,13 @@ def test_lock_that_was_lost(stock, held, backend):
 
 def test_nothing_held(stock, backend):
     """A handle that holds nothing, and `None`, are refused."""
-    handle = backend.lock("other")
+    handle = backend.lock("other", fencing=True)
     with pytest.raises(LockNotHeld):
         stock.save(lock=handle)
     with handle:
         stock.save(lock=handle)
+    with backend.lock("other") as unfenced, pytest.raises(TypeError, match="fencing=True"):
+        stock.save(lock=unfenced)
     for nothing in (handle, None):
         with pytest.raises(LockNotHeld):
             stock.save(lock=nothing)
@@ -291,7 +293,7 @@ def test_within_a_transaction(stock, held):
 def test_kept_lock(stock, backend):
     """A lock that is kept until the commit can be written under."""
     with transaction.atomic(using=stock._state.db):
-        with lock("stock", release_on_commit=stock._state.db) as holder:
+        with lock("stock", fencing=True, release_on_commit=stock._state.db) as holder:
             stock.quantity = 1
             stock.save(lock=holder)
             token = holder.fencing_token
@@ -301,12 +303,12 @@ def test_kept_lock(stock, backend):
 
 
 RELATIVES = {
-    "rlock": lambda backend: backend.rlock("x"),
-    "semaphore": lambda backend: backend.semaphore("x", limit=1),
-    "writer": lambda backend: backend.rwlock("x").write,
-    "multilock": lambda backend: backend.multilock(["x", "y"]),
-    "striped": lambda backend: backend.striped("x", stripes=4),
-    "fair": lambda backend: backend.lock("x", fair=True),
+    "rlock": lambda backend: backend.rlock("x", fencing=True),
+    "semaphore": lambda backend: backend.semaphore("x", limit=1, fencing=True),
+    "writer": lambda backend: backend.rwlock("x", fencing=True).write,
+    "multilock": lambda backend: backend.multilock(["x", "y"], fencing=True),
+    "striped": lambda backend: backend.striped("x", stripes=4, fencing=True),
+    "fair": lambda backend: backend.lock("x", fair=True, fencing=True),
 }
 
 

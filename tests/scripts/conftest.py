@@ -10,11 +10,11 @@ from testproject.redis_server import RedisServer
 from tests.support.older_redis import OlderRedis
 from tests.support.service import revive
 
-TOKEN = b"a" * 24 + b"00000000"
-OTHER = b"b" * 24 + b"00000000"
+TOKEN = b"a" * 16 + b"00000000"
+OTHER = b"b" * 16 + b"00000000"
 OWNER = b'{"host":"here"}'
 VALUE = TOKEN + b" " + OWNER
-WAITER = TOKEN[:24] + b" " + OWNER
+WAITER = TOKEN[:16] + b" " + OWNER
 RESERVED = b"reserved"  # the value of a mutex that is free, but kept for a waiter
 
 

@@ -7,7 +7,7 @@ from django_redlock.core.keys import keys_for
 from tests.scripts.conftest import OTHER, OWNER, RESERVED, TOKEN, VALUE
 
 NEXT = b'{"host":"there"}'
-FOREIGN = b"c" * 24 + b"00000000"
+FOREIGN = b"c" * 16 + b"00000000"
 STAMP = b"02000000000000"
 UNIT = b"1", b"0"  # milliseconds, no skew
 

@@ -41,7 +41,7 @@ def take(run, places):
 @pytest.fixture
 def release(run, places):
     """`release(keep, need, token)`: run multi_release."""
-    return lambda keep=0, need=3, token=TOKEN: run("multi_release", [each[:1] for each in places], token, keep, need)
+    return lambda keep=0, need=3, token=TOKEN: run("multi_release", [each[:1] for each in places], token, need, keep)
 
 
 @pytest.fixture
@@ -270,7 +270,7 @@ def test_release_wakes_the_fair_queue(redis, take, release, places):
     redis.zadd(places[1].waiters, {WAITER: 9e15, b"waits": 9e15})
     redis.zadd(places[1].lock + b":line", {b"w " + WAITER: 1})
     assert release() == 1
-    assert redis.llen(places[1].wake + b":" + WAITER[:24]) == 1
+    assert redis.llen(places[1].wake + b":" + WAITER[:16]) == 1
     assert not redis.exists(places[1].wake)
 
 
@@ -300,7 +300,7 @@ def test_multi_release_without_one(redis, take, release, places, dump):
 def test_striped_release(take, release, dump):
     """The granted stripe is released, also by the acquisition id alone."""
     take("striped")
-    assert release(need=1, token=TOKEN[:24]) == 1
+    assert release(need=1, token=TOKEN[:16]) == 1
     assert dump() == {}
     assert release(need=1) == 0
 

@@ -5,7 +5,7 @@ import pytest
 from tests.scripts.conftest import OTHER, OWNER, RESERVED, TOKEN, VALUE
 
 NEXT = b'{"host":"here","thread":"next"}'
-FOREIGN = b"c" * 24 + b"00000000"
+FOREIGN = b"c" * 16 + b"00000000"
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def test_newcomers_queue(redis, acquire, keys):
 
 def test_all_attempts_are_one_waiter(redis, acquire, call, keys):
     """A waiter is listed once for all its attempts, and no longer after its grant or its removal."""
-    attempts = [TOKEN[:24] + b"%08d" % number for number in range(4)]
+    attempts = [TOKEN[:16] + b"%08d" % number for number in range(4)]
     acquire(OTHER)
     acquire(attempts[0], 6_000)
     acquire(attempts[1], -6_000)

@@ -109,7 +109,7 @@ class Client:
     def take(self, name: str, wait: float, then: Callable[[], None], hold: float | None = None) -> None:
         """Acquire a lock, hold it for a while, release it."""
         self._count += 1
-        token = f"{self.name}-{self._count}".encode().ljust(24, b".") + b"0" * 8
+        token = f"{self.name}-{self._count}".encode().ljust(16, b".") + b"0" * 8
         claim = Claim(
             name,
             tuple(keys_for(b"sim", each.encode()) for each in name.split(AND)),

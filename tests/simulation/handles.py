@@ -347,7 +347,7 @@ def virtual(world: World) -> Iterator[None]:
             (local_queue, "caller", lambda: id(world.running)),
             (striped, "caller", lambda: id(world.running)),
             (lock_flows, "describe_owner", lambda *_: b'{"label":"sim"}'),
-            (lock_flows, "new_token", lambda: b"%08x" % next(numbers) + b"0" * 24),
+            (lock_flows, "new_token", lambda: b"%016x" % next(numbers) + b"0" * 8),
         ):
             ends.enter_context(mock.patch.object(module, name, function))
         try:

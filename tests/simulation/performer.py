@@ -27,17 +27,15 @@ from .requests import Acknowledged, Awaited, Blocked, Once, Request, Runs
 from .servers import Server, Slots
 
 NEVER = float("inf")
-TRANSACTION = b"""
-local done = redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')
-local now = redis.call('TIME')
-return done and now[1] * 1000000 + now[2]
+SET = b"""
+return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') and 1
 """
 
 
 class Performer:
     """A client's side of the network. ``later(event)`` runs an event when the client is not paused."""
 
-    transaction = TRANSACTION
+    set_script = SET
 
     def __init__(
         self, network: Network, servers: Sequence[Server], who: str, timeout: float, later: Callable[[Then, Any], None]
@@ -131,11 +129,15 @@ class Performer:
         self.ask(node, (run,), b"", partial(_only, then))
 
     def _set(self, request: SetIfAbsent, then: Then) -> None:
-        """Run SET NX and TIME in one step, as the client's transaction does."""
+        """Run SET NX, as the client does."""
         node = self._place(request.key, request.node)
-        script, args = Script.made("transaction", self.transaction, 1, 2), (request.value, request.ttl_ms)
+        script, args = Script.made("set", self.set_script, 1, 2), (request.value, request.ttl_ms)
         run = EvalScript(script, (request.key,), args, node, request.compensation)
-        self.send(Once(self, self.connect(node), partial(_only, then), node, (run,), b"", None))
+
+        def done(reply: Any) -> None:
+            then(True if reply == 1 else reply)
+
+        self.send(Once(self, self.connect(node), partial(_only, done), node, (run,), b"", None))
 
     def _sleep(self, request: Sleep, then: Then) -> None:
         self.world.after(request.seconds, then, None)

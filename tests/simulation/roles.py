@@ -94,7 +94,7 @@ class HandingThread(Thread):
         """Go on with the lock that another thread has handed off, and end."""
         handed = HandedOff.parse(text)
         (name,) = handed.names
-        options = LockOptions(handed.ttl, fencing=handed.fencing)
+        options = LockOptions(handed.ttl, fencing=handed.fencing_token is not None)
         handle = AdoptedHandle(self.process, self.primitive, name, keys_for(b"sim", name.encode()), options)
         self._lock, handle.thread, handle._handed = handle, self, handed
         self._watcher.arrived(text)

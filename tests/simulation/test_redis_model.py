@@ -53,7 +53,7 @@ _where = re.compile(r"^.*(?=WRONGTYPE)|(?<=value) script:.*$")  # in the script 
 
 def runs(chance: random.Random) -> EvalScript:
     """Returns a random request of a kind that flows send."""
-    token = b"%024d%08d" % (chance.randrange(3), chance.randrange(2))
+    token = b"%016d%08d" % (chance.randrange(3), chance.randrange(2))
     kind = chance.choice(KINDS)
     names: Sequence[bytes] = [b"%b%d" % (kind.kind.encode(), kind.limit)]
     if kind in (STRIPED, MULTILOCK):

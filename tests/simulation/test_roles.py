@@ -117,7 +117,7 @@ def test_it_finds_a_lost_lead_that_is_released_at_once(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("name", "right", "wrong"),
     [
-        ("mutex_release", "if tonumber(ARGV[2]) > 0 then", "if false then"),
+        ("mutex_release", "if tonumber(ARGV[2] or 0) > 0 then", "if false then"),
         ("periodic_extend", "math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2]))", "ARGV[2]"),
     ],
 )

@@ -175,7 +175,8 @@ class Recipe:
         """
         ttl = min(ttl, self.connect().timeout * TRUSTED_SHARE)
         end = valid_until(start, ttl)
-        return Lease(contender.claim, ttl, end, contender.fencing_token, since)
+        token = contender.fencing_token if contender.claim.fencing else None
+        return Lease(contender.claim, ttl, end, token, since)
 
     def _refusal(self, name: str, holder: str, until: float) -> Refusal:
         try:

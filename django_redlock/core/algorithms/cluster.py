@@ -118,8 +118,8 @@ class Cluster(SingleNode):
         With fencing, the token is first stored in every slot. If the server of a slot does not reply to this request,
         all slots are released, and the `Fault` is returned.
         """
-        token = max(lease.fencing_token for lease in leases)
-        if claim.fencing:
+        token = max((lease.fencing_token for lease in leases if lease.fencing_token), default=None)
+        if token is not None:
             replies = yield Batch([primitive.fencing_request(part, token) for part in parts])
             if faults := [reply for reply in replies if isinstance(reply, Fault)]:
                 yield Batch([primitive.release_request(part) for part in parts])

@@ -92,7 +92,7 @@ class Redlock(NamedTuple):
         self._count_quarantined(outcomes)
         grants, strays = split_votes([(node, each) for node, each in enumerate(outcomes) if isinstance(each, Lease)])
         if len(grants) >= need:
-            token = max(each.fencing_token for each in grants)
+            token = max((each.fencing_token for each in grants if each.fencing_token), default=None)
             answered = tuple(node for node, each in enumerate(outcomes) if isinstance(each, Lease | Refusal))
             lease = grants[0]._replace(fencing_token=token, nodes=answered)
             if strays:  # votes for stripes other than the granted stripe
@@ -101,7 +101,7 @@ class Redlock(NamedTuple):
                     _no_replies_needed,
                     claim.acquisition_id,
                 )
-            if not claim.fencing or (yield from self._store_fencing_token(primitive, lease.claim, token, need)):
+            if token is None or (yield from self._store_fencing_token(primitive, lease.claim, token, need)):
                 return lease._replace(claim=lease.claim.with_rest_of(claim))
         # Release on all nodes, also on nodes that refused or did not reply: a late vote would block the lock for a ttl.
         yield SendToAll(self._everywhere(primitive.release_request(claim)), _no_replies_needed, claim.acquisition_id)

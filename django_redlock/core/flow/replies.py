@@ -71,7 +71,7 @@ def server_time(reply: Any) -> int:
 
 def is_grant(reply: Any) -> bool:
     """Return whether a reply to an acquire is a grant."""
-    return reply > 1 if type(reply) is int else type(reply) is list and reply[:1] == [1]
+    return reply > 1 if type(reply) is int else reply is True or (type(reply) is list and reply[:1] == [1])
 
 
 def waited(block: Any, reply: Any) -> Any:
@@ -90,14 +90,14 @@ def read_outcome(claim: Claim, reply: Any, start: float) -> Lease | Refusal:
 
     ``start``: monotonic seconds at which the request was sent. The lease begins at this time, before the grant.
 
-    A grant is the server's time in µs, or ``{1, fencing token, time}``. A refusal is ``{0, ms left of the lease, time,
-    owner of the holder}``, with -1 ms for a lease without an end, and `NEVER` for a claim that is never granted. With
-    several locks, a list may end with one more number: the index of the lock that was granted or that refused, counted
-    from 1. Raises ``LockUnavailable`` for any other reply, also for 1, which other servers and proxies send for
-    success.
+    A grant is the server's time in µs, or ``{1, fencing token, time}``, or ``True`` for `SetIfAbsent`. A refusal is
+    ``{0, ms left of the lease, time, owner of the holder}``, with -1 ms for a lease without an end, and `NEVER` for a
+    claim that is never granted. With several locks, a list may end with one more number: the index of the lock that was
+    granted or that refused, counted from 1. Raises ``LockUnavailable`` for any other reply, also for 1, which other
+    servers and proxies send for success.
     """
-    if type(reply) is int and reply > 1:
-        return Lease.granted(claim, start, reply)
+    if reply is True or (type(reply) is int and reply > 1):
+        return Lease.granted(claim, start)
     return parse_reply(claim.name, _outcome, reply, claim, start)
 
 

@@ -34,11 +34,11 @@ class EvalScript(NamedTuple):
 
 
 class SetIfAbsent(NamedTuple):
-    """A request: set ``key`` to ``value`` for ``ttl_ms`` milliseconds if it is absent, and read the server's clock.
+    """A request: set ``key`` to ``value`` for ``ttl_ms`` milliseconds if it is absent.
 
-    The server does both at the same moment. The reply is the clock in µs if the key was set, ``None`` if it exists, and
-    a `Fault` if the server did not reply. ``None`` also stands for any other reply, such as an error: the key may have
-    been set then. ``node`` and ``compensation``: as in `EvalScript`.
+    The reply is ``True`` if the key was set, ``None`` if it exists, and a `Fault` if the server did not reply. ``None``
+    also stands for any other reply, such as an error: the key may have been set then. ``node`` and ``compensation``: as
+    in `EvalScript`.
     """
 
     key: bytes

@@ -53,7 +53,9 @@ class AdoptedLock(Lock):
         outcome = yield from self.store.algorithm.acquire(primitive, claim._replace(payload=handed.token), deadline)
         if isinstance(outcome, Refusal):
             return outcome
-        number = max(outcome.fencing_token, handed.fencing_token + 1)
+        number, before = outcome.fencing_token, handed.fencing_token
+        if number is not None and before is not None:
+            number = max(number, before + 1)
         return outcome._replace(claim=outcome.claim._replace(payload=claim.payload), fencing_token=number)
 
     def _begins_block(self) -> bool:

@@ -57,11 +57,12 @@ class LeaseState:
 
     @property
     def fencing_token(self) -> int | None:
-        """The fencing token, a number that grows with every grant of this name; ``None`` if this handle holds nothing.
+        """The fencing token, a number that grows with every grant of this name.
 
-        The number is the server's clock in µs. With ``fencing=True`` the store keeps the largest number beside the
-        lock, so that the next number is larger even after the clock was set back. Store the number with each write, and
-        refuse writes with a smaller number (Kleppmann, "How to do distributed locking").
+        ``None`` if this handle holds nothing, and without the option ``fencing=True``. The number is the server's clock
+        in µs. The store keeps the largest number beside the lock, so that the next number is larger even after the
+        clock was set back. Store the number with each write, and refuse writes with a smaller number (Kleppmann, "How
+        to do distributed locking").
         """
         lease = self._callers_lease()
         return lease.fencing_token if lease else None

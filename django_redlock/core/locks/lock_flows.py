@@ -222,7 +222,7 @@ class LockFlows(RenewedLease):
             held = store.clock() - lease.since
             self._emit("released", claim.owner, held=held, reason=HANDED_OFF)
             names, is_multilock = self._names(lease), self.primitive.kind == "multilock"
-            kept = granted.claim.token, options.ttl, options.fencing, lease.fencing_token
+            kept = granted.claim.token, options.ttl, lease.fencing_token
             return HandedOff(store.alias, store.key_prefix, names, is_multilock, *kept).text()
         except BaseException as error:  # the caller gets no text
             if claim is not None:

@@ -2,7 +2,7 @@
 -- KEYS 1 lock: of the script that uses this. Beside it, with the same hash tag:
 --   <lock>:waiters, as in the acquire scripts
 --   <lock>:line (zset: mode, space, entry in `waiters` -> µs of arrival; mode w excludes all others, r excludes w)
---   <lock>:wake:<24 digits of the token> (list: wake-ups of one waiter)
+--   <lock>:wake:<first 16 characters of the token> (list: wake-ups of one waiter)
 -- ARGV none
 -- Returns nothing of its own.
 -- A waiter is alive until its entry in `waiters` lapses. A waiter that tries again within ten seconds keeps its place.
@@ -55,7 +55,7 @@ local function wake_line(free, lock)
     if lapses and lapses > now then
       local writes = string.sub(each, 1, 1) == 'w'
       if writes and (alive or not free) then return true end
-      local wake = lock .. ':wake:' .. string.sub(each, 3, 26)
+      local wake = lock .. ':wake:' .. string.sub(each, 3, 18)
       if redis.pcall('EXISTS', wake) == 0 then
         redis.pcall('RPUSH', wake, '1')
         redis.pcall('PEXPIRE', wake, 1000)

@@ -1,8 +1,7 @@
 -- Acquire all of several mutexes, or none and return the index of the first that is held. Idempotent per token.
 -- KEYS 1 lock  2 waiters  3 wake  4 fence, and so on of each other lock
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait (as mutex_acquire's)  6 number of locks
--- Returns the server's time in µs, which is the fencing token too; with fencing {1, fencing token, time}, one token for
---   all; refused, as mutex_acquire, {0, lease left in ms, time, owner, index}. A waiter is listed for that lock only.
+-- Returns the server's time in µs; with fencing {1, fencing token, time}, one token for all; refused, as mutex_acquire, {0, lease left in ms, time, owner, index}. A waiter is listed for that lock only.
 local token, wait, number = ARGV[1], tonumber(ARGV[5]), tonumber(ARGV[6])
 local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]

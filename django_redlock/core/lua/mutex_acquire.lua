@@ -3,7 +3,7 @@
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait
 --   wait: ms for which a refused client is listed as a waiter. 0: not listed; negative: was listed before; -1: the last
 --   try, after which the client is no longer listed
--- Returns the server's time in µs, which is the fencing token too; with fencing {1, fencing token, time};
+-- Returns the server's time in µs; with fencing {1, fencing token, time};
 --   refused {0, lease left in ms, time, owner of the holder}. A newcomer that can wait is also refused while the lock
 --   is reserved for a waiter that was woken: see free_mutex in fair_queue.
 local wait = tonumber(ARGV[5])

@@ -1,7 +1,7 @@
 -- Release a mutex and acquire it for the next holder. Idempotent per token: a request sent twice is granted twice.
 -- KEYS 1 lock  2 fence
 -- ARGV 1 token of the next holder  2 its owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 token of the holder
--- Returns the server's time in µs, which is the fencing token too; with fencing {1, fencing token, time};
+-- Returns the server's time in µs; with fencing {1, fencing token, time};
 --   0 not held, -1 held by another token.
 local held = redis.call('GET', KEYS[1])
 if not held or held == 'reserved' then return 0 end

@@ -1,8 +1,8 @@
 -- Release a share of a lock with several shares, and wake one waiter, or the first waiters in the fair queue of a rwlock.
 -- KEYS 1 lock (as shared_acquire's or rw_acquire's; alone, as mutex_release's)
--- ARGV 1 token  2 keep in ms (>0: keep it that much longer without a holder)
+-- ARGV 1 token  2 keep in ms (as mutex_release's)
 -- Returns 1 released, 0 the token holds no share.
-local keep = tonumber(ARGV[2])
+local keep = tonumber(ARGV[2] or 0)
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local shares = redis.call('HGETALL', KEYS[1])

@@ -26,6 +26,12 @@ def _without_fence(acquire: Script) -> Script:
     return acquire._replace(keys=acquire.keys - 1)
 
 
+@cache
+def _without_last_arg(release: Script) -> Script:
+    """Return a release script for requests that free the lock at once: without its last argument, `keep`."""
+    return release._replace(args=release.args - 1)
+
+
 class Primitive(NamedTuple):
     """A kind of lock: names its Lua scripts, and builds the requests that run them on one node.
 
@@ -91,8 +97,9 @@ class Primitive(NamedTuple):
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         """Return the request that releases the lock. ``keep``: seconds for which the lock stays taken afterwards."""
-        kept = millis(keep + PRECISION) if keep > 0 else b"0"
-        return EvalScript(self.release_script, (claim.keys.lock,), (claim.token, kept), node)
+        if keep > 0:
+            return EvalScript(self.release_script, (claim.keys.lock,), (claim.token, millis(keep + PRECISION)), node)
+        return EvalScript(_without_last_arg(self.release_script), (claim.keys.lock,), (claim.token,), node)
 
     def release_by_key(self, claim: Claim, keep: float = 0.0) -> Sequence[EvalScript]:
         """Return requests that release the lock with one key each, in order. ``keep``: see `release_request`.

@@ -36,8 +36,9 @@ def _locks(all_keys: Sequence[Keys]) -> tuple[bytes, ...]:
 
 
 def _release_request(run: EvalScript, claim: Claim) -> EvalScript:
-    need = len(claim.all_keys) if claim.require_all else 1
-    return _for_all(run._replace(script=_RELEASE), _locks(claim.all_keys), need)
+    need = b"%d" % (len(claim.all_keys) if claim.require_all else 1)
+    keys, args = _locks(claim.all_keys), (run.args[0], need, *run.args[1:])
+    return run._replace(script=_RELEASE._replace(keys=len(keys), args=len(args)), keys=keys, args=args)
 
 
 class StripedPrimitive(Primitive):

@@ -14,7 +14,7 @@ Leases in the suite that end by themselves are as short as 0.06 s, and those tha
 store, set these two times, the class attributes `short` and `renewable`, in seconds. If the locks of a store don't
 exclude other processes, set `one_process = True`. If a store does not support all kinds of locks, list the missing
 kinds in `lacks`, and `BackendConformance` does not collect their cases. If it does not support ``hand_off()`` or
-``every=``, add ``"hand_off"`` or ``"every"`` to `lacks`.
+``every=`` or ``fencing=``, add ``"hand_off"``, ``"every"`` or ``"fencing"`` to `lacks`.
 """
 
 from __future__ import annotations

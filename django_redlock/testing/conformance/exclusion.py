@@ -12,7 +12,7 @@ import pytest
 
 from ...errors import LockError, LockNotAcquired, LockNotHeld
 from .harness.clients import TEST_TIMEOUT, AsyncClient, Client
-from .harness.fixtures import Fixtures, NewBackend, NewClient, Spawn, eventually, until_someone_waits
+from .harness.fixtures import Fixtures, NewBackend, NewClient, Spawn, eventually, needs, until_someone_waits
 
 WAKE = 9  # seconds in which a wake-up must arrive, less than the time until a waiter polls without a wake-up
 
@@ -209,6 +209,7 @@ class ExclusionCases(Fixtures):
             each.result(TEST_TIMEOUT)
         assert (counter.visits, counter.most) == (40, 1)
 
+    @needs("fencing")
     def test_fencing_tokens_grow_under_contention(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
         """Fencing tokens grow in the order in which several clients and threads acquire the lock."""
         tokens: list[Any] = []

@@ -73,14 +73,14 @@ class ForkCases(Fixtures):
             tokens = []
             for _ in range(10):
                 with mine:
-                    tokens.append(mine.fencing_token)
+                    tokens.append(mine.token)
             return tokens
 
-        theirs: Future[list[int]] = spawn(in_child, child)
-        ours: list[int] = []
+        theirs: Future[list[str]] = spawn(in_child, child)
+        ours: list[str] = []
         while not theirs.done() or len(ours) < 10:
             with lock:
-                ours.append(lock.fencing_token)
+                ours.append(lock.token)
         tokens = [*ours, *theirs.result(TEST_TIMEOUT)]
         assert len(tokens) >= 20
         assert self.one_process or len(set(tokens)) == len(tokens)

@@ -44,7 +44,7 @@ class ReadWriteCases(ReadWriteTurnCases):
 
     def test_rwlock_writer(self, actors: Actors, first: Actor, second: Actor, name: str) -> None:
         """A writer excludes readers and other writers. The write side has the methods and properties of a lock."""
-        lock = actors.backend.rwlock(name, ttl=20)
+        lock = actors.backend.rwlock(name, ttl=20, fencing=True)
         assert first.do(lock.write, "acquire", False)
         assert not second.do(lock.read, "acquire", False)
         assert not second.do(lock.write, "acquire", False)

@@ -123,7 +123,7 @@ class SharedHandleCases(EachKind):
     def test_shared_handle_loses_its_lock_in_a_block(self, make: Callable[..., Any], spawn: Spawn) -> None:
         """A block that has lost its lock knows it, also after another thread has acquired the lock by the same handle.
 
-        The block does not get the fencing token of the other thread, with which a late write would pass.
+        The block does not get the token of the other thread, with which a late write would pass.
         """
         shared, taken, checked = make(auto_renew=False), threading.Event(), threading.Event()
 
@@ -135,7 +135,7 @@ class SharedHandleCases(EachKind):
             return True
 
         with pytest.raises(LockLost), shared:
-            token = shared.fencing_token
+            token = shared.token
             with contextlib.suppress(LockLost):  # the answer may come after the end of so short a lease
                 shared.extend(self.short)
             taking = spawn(take)
@@ -143,7 +143,7 @@ class SharedHandleCases(EachKind):
             with pytest.raises(LockLost):
                 shared.check()
             assert (shared.lost, shared.remaining) == (True, 0)
-            assert shared.fencing_token in (None, token)
+            assert shared.token in (None, token)
             checked.set()
             assert taking.result(TEST_TIMEOUT)
 

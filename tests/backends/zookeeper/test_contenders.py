@@ -110,11 +110,11 @@ def test_a_try_that_does_not_wait_leaves_no_trace(backend, other, witness, uniqu
 
 def test_fencing_token(backend, witness, unique):
     """The fencing token is the transaction id of the znode and grows over all names and clients."""
-    with backend.lock(unique) as lock:
+    with backend.lock(unique, fencing=True) as lock:
         path = backend._recipe.path(unique)
         (child,) = witness.get_children(path)
         assert lock.fencing_token == witness.exists(f"{path}/{child}").czxid
-        with backend.lock(unique + "another") as later:
+        with backend.lock(unique + "another", fencing=True) as later:
             assert later.fencing_token > lock.fencing_token
 
 
@@ -139,7 +139,7 @@ def test_nothing_is_left_of_a_name(start, connected, unique):
 
 def test_the_token_stays_secret(backend, witness, unique):
     """The token is in neither the name nor the data of the znode."""
-    with backend.lock(unique) as lock:
+    with backend.lock(unique, fencing=True) as lock:
         path = backend._recipe.path(unique)
         (child,) = witness.get_children(path)
         assert lock.token not in child + witness.get(f"{path}/{child}")[0].decode()

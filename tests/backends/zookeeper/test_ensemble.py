@@ -32,14 +32,14 @@ def test_the_leader_dies_while_the_lock_is_held(ensemble, patient, unique):
     the release.
     """
     holder, other = patient(), patient()
-    lock = holder.lock(unique, ttl=30)
+    lock = holder.lock(unique, ttl=30, fencing=True)
     assert lock.acquire()
     first = lock.fencing_token
     ensemble.leader.kill()
     lock.extend()
     assert lock.owned()
     assert not lock.lost
-    again = other.lock(unique)
+    again = other.lock(unique, fencing=True)
     assert not again.acquire(False)
     lock.release()
     assert again.acquire(timeout=PATIENCE)

@@ -116,7 +116,7 @@ def test_a_lost_answer_to_create(proxy, connected, witness, unique):
     with backend.lock(unique):
         pass
     lost = proxy.lose_next_reply(unique.encode() + b"/")
-    lock = backend.lock(unique)
+    lock = backend.lock(unique, fencing=True)
     assert lock.acquire(timeout=PATIENCE)
     assert lost.is_set()
     path = backend._recipe.path(unique)

@@ -82,9 +82,9 @@ def test_granted_without_a_script(fed, wait):
     fed.ask(wait)
     run = MUTEX.acquire_request(fed.claim)
     assert fed.request[:3] == (fed.claim.keys.lock, run.args[0] + b" " + run.args[1], run.args[2])
-    fed.reply(SERVER, after=3)
+    fed.reply(True, after=3)
     assert fed.result.valid_until == pytest.approx(100 + VALID, abs=1e-9)
-    assert (fed.result.fencing_token, fed.result.since) == (SERVER, 100)
+    assert (fed.result.fencing_token, fed.result.since) == (None, 100)
 
 
 def test_quarantine_needs_a_script(fed):
@@ -124,7 +124,7 @@ def test_granted(fed):
     assert wait_argument(fed.request) == 0
     fed.reply(SERVER, after=3)
     assert fed.result.valid_until == pytest.approx(100 + VALID, abs=1e-9)
-    assert (fed.result.fencing_token, fed.result.since) == (SERVER, 100)
+    assert (fed.result.fencing_token, fed.result.since) == (None, 100)
 
 
 def test_granted_with_fencing(fed):
@@ -138,7 +138,7 @@ def test_attempt_has_a_compensation(fed):
     """Each attempt carries its compensation, which the driver sends when it gives up on the reply."""
     for request in (fed.ask(0).request, fed.acquire(0).request):
         compensation = request.compensation()
-        assert (compensation.script, compensation.args[0]) == (MUTEX.release_script, fed.claim.token)
+        assert (compensation.script.name, compensation.args[0]) == ("mutex_release", fed.claim.token)
 
 
 def test_refused(fed):

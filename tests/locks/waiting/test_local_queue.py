@@ -154,11 +154,10 @@ class TestLocalQueue(Fixtures):
         holder, waiters = kept(2, **terms)
         if just_asked:
             holder.extend()
-        token, fence = holder.token, holder.fencing_token
+        token = holder.token
         holder.release()
         handle = eventually(lambda: next((each for each, _ in waiters[1:] if each.token), None))
         assert handle.token != token
-        assert handle.fencing_token > fence
         assert not other.lock(name).acquire(False)
         with pytest.raises(LockNotHeld):
             holder.release()
@@ -248,11 +247,11 @@ class TestLocalQueue(Fixtures):
         busy = [spawn(work) for _ in range(6)]
         for _ in range(10):
             with other.lock(name, blocking_timeout=TEST_TIMEOUT) as lock:
-                theirs.append(lock.fencing_token)
+                theirs.append(lock.token)
         over.set()
         for each in busy:
             each.result(TEST_TIMEOUT)
-        assert theirs == sorted(set(theirs))
+        assert len(set(theirs)) == 10
 
     def test_waiter_in_redis_follows_a_cohort(self, new_client, name, spawn, monkeypatch):
         """After a cohort of hand-overs in a row the waiter in Redis gets the lock."""
@@ -281,7 +280,7 @@ class TestLocalQueue(Fixtures):
 
         def work(user):
             for _ in range(20):
-                with user.lock(name) as lock:
+                with user.lock(name, fencing=True) as lock:
                     tokens.append(lock.fencing_token)
 
         for each in [spawn(work, user) for user in (client, other) * 3]:

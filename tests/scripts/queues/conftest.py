@@ -5,7 +5,7 @@ import pytest
 from django_redlock.core.flow.scripts import script
 from tests.scripts.conftest import OWNER, TOKEN, now
 
-ANOTHER = b"c" * 24 + b"00000000"
+ANOTHER = b"c" * 16 + b"00000000"
 # A wake-up expires after a second, within which a busy machine may not look at it.
 KEEP = """
 local ends = {}
@@ -81,4 +81,4 @@ def line(redis, keys):
 
 def lapse(redis, keys, token):
     """Let the waiter's entry expire."""
-    redis.zadd(keys.waiters, {token[:24] + b" " + OWNER: now(redis) - 1})
+    redis.zadd(keys.waiters, {token[:16] + b" " + OWNER: now(redis) - 1})

@@ -59,7 +59,7 @@ def test_fair_order(redis, fair, release, line, woken, keys):
     assert woken() == "b"
     refused, left, _, owner = fair(TOKEN, wait=-60_000)
     assert (refused, owner, 0 < left <= 60_000) == (0, b"", True)
-    assert fair(b"d" * 32)[0] == 0
+    assert fair(b"d" * 24)[0] == 0
     assert fair(OTHER, wait=-60_000) > 0
     assert line() == ["wa"]
     release("mutex_release", OTHER)
@@ -84,7 +84,7 @@ def test_fair_expired_entry_loses_its_place(redis, fair, line, keys):
     """A waiter whose entry expired ten seconds ago loses its place."""
     fair(ANOTHER)
     fair(OTHER, wait=60_000)
-    redis.zadd(keys.waiters, {OTHER[:24] + b" " + OWNER: now(redis) - 10_001})
+    redis.zadd(keys.waiters, {OTHER[:16] + b" " + OWNER: now(redis) - 10_001})
     fair(TOKEN, wait=60_000)
     fair(TOKEN, wait=-60_000)
     redis.delete(keys.lock)

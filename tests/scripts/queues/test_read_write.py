@@ -79,7 +79,7 @@ def test_queued_writer(rw, line):
     rw("w", OTHER, wait=60_000)
     refused, left, _, _ = rw("r", ANOTHER, wait=60_000)
     assert (refused, 0 < left <= 60_000, line()) == (0, True, ["wb", "rc"])
-    assert rw("r", b"d" * 32, holder="a") > 0
+    assert rw("r", b"d" * 24, holder="a") > 0
 
 
 def test_queued_writer_whose_entry_has_expired(redis, rw, keys):
@@ -92,11 +92,11 @@ def test_queued_writer_whose_entry_has_expired(redis, rw, keys):
 
 def test_queued_readers(rw, release):
     """Queued readers don't block each other, and a writer does not block readers that queued before it."""
-    rw("w", b"d" * 32)
+    rw("w", b"d" * 24)
     rw("r", TOKEN, wait=60_000)
     rw("r", OTHER, wait=60_000)
     rw("w", ANOTHER, wait=60_000)
-    release("shared_release", b"d" * 32)
+    release("shared_release", b"d" * 24)
     assert rw("w", ANOTHER, wait=-60_000)[0] == 0
     assert rw("r", OTHER, wait=-60_000) > 0
     assert rw("r", TOKEN, wait=-60_000) > 0
@@ -107,10 +107,10 @@ def test_queued_readers(rw, release):
 )
 def test_writer_wakes(rw, release, woken, waiting, expected):
     """The end of a write wakes all readers up to the first writer, or the first writer."""
-    rw("w", b"z" * 32)
+    rw("w", b"z" * 24)
     for mode, letter in zip(waiting, "abcd", strict=False):
-        rw(mode, letter.encode() * 32, wait=60_000)
-    assert release("shared_release", b"z" * 32) == 1
+        rw(mode, letter.encode() * 24, wait=60_000)
+    assert release("shared_release", b"z" * 24) == 1
     assert woken() == expected
 
 
@@ -128,7 +128,7 @@ def test_last_reader_wakes(rw, release, woken):
 def test_downgrade_wakes_readers(rw, release, woken):
     """A writer that goes on as a reader wakes readers and no writer."""
     rw("w", TOKEN, holder="me")
-    rw("r", b"d" * 32, holder="me")
+    rw("r", b"d" * 24, holder="me")
     rw("r", OTHER, wait=60_000)
     release("shared_release", TOKEN)
     assert woken() == "b"
@@ -140,7 +140,7 @@ def test_downgrade_wakes_readers(rw, release, woken):
 
 def test_giving_up_wakes(rw, woken, line):
     """A queued writer that gives up wakes the readers behind it."""
-    rw("r", b"d" * 32)
+    rw("r", b"d" * 24)
     rw("w", TOKEN, wait=60_000)
     rw("r", OTHER, wait=60_000)
     rw("r", ANOTHER, wait=60_000)
@@ -150,17 +150,17 @@ def test_giving_up_wakes(rw, woken, line):
 
 def test_writers_without_order(rw, call, keys):
     """With order=1 readers queue behind writers, and nothing else is ordered."""
-    rw("w", b"d" * 32)
+    rw("w", b"d" * 24)
     rw("r", TOKEN, wait=60_000, order=1)
     rw("w", OTHER, wait=60_000, order=1)
     rw("w", ANOTHER, wait=60_000, order=1)
-    rw("r", b"e" * 32, wait=60_000, order=1)
-    assert rw("w", b"d" * 32, holder="d", order=1) > 0
-    call("shared_extend", (keys.lock,), b"d" * 32, 1, 0)
+    rw("r", b"e" * 24, wait=60_000, order=1)
+    assert rw("w", b"d" * 24, holder="d", order=1) > 0
+    call("shared_extend", (keys.lock,), b"d" * 24, 1, 0)
     while (granted := rw("w", ANOTHER, wait=-60_000, order=1)) and isinstance(granted, list):
         assert granted[1] <= 1
     call("shared_extend", (keys.lock,), ANOTHER, 1, 0)
-    while isinstance(refused := rw("r", b"e" * 32, wait=-60_000, order=1), list) and refused[1] <= 1:
+    while isinstance(refused := rw("r", b"e" * 24, wait=-60_000, order=1), list) and refused[1] <= 1:
         pass
     assert refused[0] == 0
     assert rw("r", TOKEN, wait=-60_000, order=1) > 0
@@ -168,7 +168,7 @@ def test_writers_without_order(rw, call, keys):
 
 def test_restored_shares_do_not_queue(rw):
     """A holder that restores its shares does not queue, and may restore a read share before the write share."""
-    rw("r", b"d" * 32)
+    rw("r", b"d" * 24)
     rw("w", OTHER, wait=60_000)
     assert rw("r", TOKEN, order=0) > 0
     assert rw("w", ANOTHER, order=0)[0] == 0
@@ -187,7 +187,7 @@ def test_release(rw, release, dump, call, keys):
     assert release("shared_release", TOKEN) == 1
     assert release("shared_release", TOKEN) == 0
     assert call("shared_extend", (keys.lock,), OTHER, 60_000, 0) == 1
-    assert release("shared_release", OTHER[:24]) == 1
+    assert release("shared_release", OTHER[:16]) == 1
     assert dump() == {}
 
 

@@ -22,20 +22,31 @@ class HandOffCases(Fixtures):
         """After adopt() the new handle holds the lock. The first handle holds nothing. The store has the new owner."""
         lock = client.lock(name, owner="the first")
         lock.acquire()
-        number, text = lock.fencing_token, lock.hand_off()
+        text = lock.hand_off()
         assert (lock.token, lock.remaining, lock.lost) == (None, 0, False)
         with pytest.raises(LockNotHeld):
             lock.release()
         assert not client.lock(name).acquire(False)
         adopted = other.adopt_text(text, owner="the second")
         assert adopted.owned()
-        assert adopted.fencing_token > number
+        assert adopted.fencing_token is None
         held = client.describe(name)
         assert held is not None
         assert held.owner.label == "the second"
         assert not client.lock(name).acquire(False)
         adopted.release()
         assert client.lock(name).acquire(False)
+
+    @needs("fencing")
+    def test_handed_off_with_fencing(self, client: Client, other: Client, name: str) -> None:
+        """The adopted lock has a larger fencing token than the first holder."""
+        lock = client.lock(name, fencing=True)
+        lock.acquire()
+        number, text = lock.fencing_token, lock.hand_off()
+        assert number is not None
+        adopted = other.adopt_text(text)
+        assert adopted.fencing_token > number
+        adopted.release()
 
     def test_handed_off_renewed(self, new_client: NewClient, name: str) -> None:
         """The handle that adopt() returns renews the lease with the ttl of the first handle."""
