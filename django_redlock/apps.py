@@ -14,6 +14,10 @@ from django.core.exceptions import ImproperlyConfigured
 # Seconds: stores that don't reply delay the start of a server by up to this time. Timeouts of sockets are not enough,
 # because the resolution of a host's name may hang.
 MAX_PREPARE_SECONDS = 0.5
+SERVERS = {"daphne", "granian", "gunicorn", "hypercorn", "mod_wsgi", "mod_wsgi-express", "uvicorn", "uwsgi", "waitress"}
+SERVERS |= {"pyuwsgi", "waitress-serve"}
+COMMANDS = {"celery", "django", "django-admin", "manage"}
+SERVING = {"beat", "db_worker", "runserver", "worker"}  # the subcommands of COMMANDS that serve or work
 
 
 class RedlockConfig(AppConfig):
@@ -26,15 +30,16 @@ class RedlockConfig(AppConfig):
     def ready(self) -> None:
         """Register the system checks, read and hash every Lua script, and switch on the metrics.
 
-        Unless this process runs a management command other than ``runserver``, the scripts are also loaded into the
-        lock stores that answer. Raises ``ImproperlyConfigured`` for a bad ``REDLOCK_METRICS``.
+        In a web server or a worker, the scripts are also loaded into the lock stores that answer. Any other process,
+        such as a test run, a type checker or ``migrate``, connects at its first lock. Raises ``ImproperlyConfigured``
+        for a bad ``REDLOCK_METRICS``.
         """
         from .checks import settings  # noqa: F401  (registers the system checks)
         from .core.flow.scripts import all_scripts
 
         all_scripts()
         watch()
-        if not is_command(sys.argv):
+        if is_serving(sys.argv):
             prepare()
 
 
@@ -48,15 +53,12 @@ def watch() -> None:
         raise ImproperlyConfigured(f"REDLOCK_METRICS: {error}") from error
 
 
-def is_command(argv: Sequence[str]) -> bool:
-    """Return whether ``argv`` runs a management command other than ``runserver``.
-
-    `RedlockConfig.ready` loads no scripts for these commands, because most of them work without Redis.
-    """
-    program, command = ([*argv, "", ""])[:2]
+def is_serving(argv: Sequence[str]) -> bool:
+    """Return whether ``argv`` runs a web server or a worker that this package knows."""
+    program, *arguments = argv or [""]
     path = PurePath(program)
-    is_manager = path.stem in ("manage", "django-admin") or path.parts[-2:] == ("django", "__main__.py")
-    return is_manager and command != "runserver"
+    name = path.parent.name if path.stem == "__main__" else path.stem
+    return name in SERVERS or (name in COMMANDS and not SERVING.isdisjoint(arguments))
 
 
 def prepare(patience: float = MAX_PREPARE_SECONDS) -> None:

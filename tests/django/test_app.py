@@ -10,12 +10,13 @@ import threading
 import pytest
 from django.core.management import call_command
 
-from django_redlock.apps import is_command, prepare
+from django_redlock.apps import is_serving, prepare
 from django_redlock.backends.dummy import DummyBackend
 from django_redlock.core.flow.scripts import all_scripts
 from tests.support.proxy import Proxy
 
 SETUP = "import django; django.setup()"
+TESTS = ["-m", "pytest", "--collect-only", "-q", "tests/core/test_errors.py"]
 
 
 @pytest.fixture
@@ -37,25 +38,28 @@ def loaded(server):
 
 
 @pytest.mark.parametrize(
-    ("argv", "command"),
+    ("argv", "serving"),
     [
-        (["manage.py", "migrate"], True),
-        (["/srv/shop/manage.py", "redlock_list"], True),
-        (["/usr/bin/django-admin", "check"], True),
-        (["/lib/python3/site-packages/django/__main__.py", "shell"], True),
-        (["manage.py"], True),
-        (["manage.py", "runserver", "8000"], False),
-        (["/usr/bin/gunicorn", "shop.wsgi"], False),
-        (["/lib/python3/site-packages/uvicorn/__main__.py", "shop.asgi"], False),
-        (["/usr/bin/celery", "-A", "shop", "worker"], False),
-        (["uwsgi"], False),
-        ([""], False),
+        (["manage.py", "migrate"], False),
+        (["/srv/shop/manage.py", "test", "--parallel"], False),
+        (["/lib/python3/site-packages/django/__main__.py", "shell"], False),
+        (["manage.py"], False),
+        (["/usr/bin/pytest", "tests"], False),
+        (["/lib/python3/site-packages/mypy/__main__.py"], False),
+        (["/usr/bin/celery", "-A", "shop", "inspect", "active"], False),
+        (["-c"], False),
         ([], False),
+        (["manage.py", "runserver", "8000"], True),
+        (["manage.py", "db_worker"], True),
+        (["/usr/bin/gunicorn", "shop.wsgi"], True),
+        (["/lib/python3/site-packages/uvicorn/__main__.py", "shop.asgi"], True),
+        (["/usr/bin/celery", "-A", "shop", "worker"], True),
+        (["uwsgi"], True),
     ],
 )
-def test_commands_are_recognised(argv, command):
-    """Commands of manage.py are told apart from servers and workers."""
-    assert is_command(argv) == command
+def test_servers_are_recognised(argv, serving):
+    """Servers and workers are told apart from test runs, type checkers and commands."""
+    assert is_serving(argv) == serving
 
 
 @pytest.mark.django_db
@@ -72,9 +76,10 @@ def test_server_loads_the_scripts(own_redis, run):
     server = own_redis()
     assert not any(loaded(server))
     program = """
-import functools, threading
+import functools, sys, threading
 import django
 from django_redlock import apps
+sys.argv = ["/usr/bin/gunicorn", "shop.wsgi"]
 from testproject import settings
 apps.prepare = functools.partial(apps.prepare, patience=20)  # the machine may be busy
 settings.REDLOCK["default"]["OPTIONS"]["node_timeout"] = 10
@@ -89,16 +94,26 @@ with redis.Redis.from_url(settings.REDIS_URL) as client:
     assert all(loaded(server))
 
 
-def test_commands_connect_to_no_redis(start, redis_url, run):
-    """A command of manage.py connects to no Redis."""
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["manage.py", "diffsettings"],
+        ["-m", "pytest", "--collect-only", "-q", "tests/core/test_errors.py"],
+        ["-c", SETUP],
+    ],
+)
+def test_others_connect_to_no_redis(start, redis_url, run, command):
+    """A command, a test run and a script connect to no Redis before their first lock."""
     proxy = start(Proxy(redis_url))
-    run(proxy.url, sys.executable, "manage.py", "diffsettings")
+    run(proxy.url, sys.executable, *command)
     assert proxy.accepted == 0
 
 
 def test_no_server(run):
     """A process starts without a Redis."""
-    assert "started" in run("redis://127.0.0.1:1/0", sys.executable, "-c", f"{SETUP}; print('started')")
+    assert "started" in run(
+        "redis://127.0.0.1:1/0", sys.executable, "-c", f"import sys; sys.argv = ['gunicorn']; {SETUP}; print('started')"
+    )
 
 
 def test_bad_settings(settings, caplog):
