@@ -17,6 +17,7 @@ from tests.benchmarks.computed import computed_once
 from tests.benchmarks.costs import costs
 from tests.benchmarks.crowd import crowd, tasks
 from tests.benchmarks.ended_tasks import ended_tasks
+from tests.benchmarks.growth import growth
 from tests.benchmarks.handover import handover, handover_busy
 from tests.benchmarks.history import history
 from tests.benchmarks.listing import listing, listing_full
@@ -53,9 +54,10 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
         cluster,
         replica,
         quarantine,
+        growth,
     )
 }
-BY_NAME_ONLY = {"listing-full"}  # takes 300 MB
+BY_NAME_ONLY = {"listing-full", "growth"}  # take 300 MB, and minutes
 VERDICTS = {True: "met", False: "MISSED", None: ""}
 
 
