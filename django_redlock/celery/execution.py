@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, NoReturn
 
+from celery import states
 from celery.app.autoretry import add_autoretry_behaviour
 from celery.app.task import Context
-from celery.exceptions import Ignore, Retry
-from celery.signals import task_internal_error
+from celery.exceptions import Ignore, Reject, Retry
+from celery.signals import task_failure, task_internal_error, task_success
 
 from ..core.events import logger
 from ..core.flow.drivers import drive
@@ -29,11 +31,10 @@ from ..single_instance.conflicts import (
     notify_duplicate,
 )
 from ..single_instance.ending import end_flow
-from .messages import Message
+from .messages import ENDS, ENTERED, Message
 from .protected_task import ProtectedTask
 from .put_off import MAX_RESEND_SECONDS, end_delivery, put_off, send
 
-ENTERED = "redlock_entered"  # attribute of a request whose body has begun: direct calls from the body acquire no lock
 RETRY_OVERLAP_SECONDS = 0.5  # longest wait of a retry or redelivery for the end of the previous run
 # Delivery id of the last body that this thread or greenlet was about to run.
 _last_delivery_id: ContextVar[str] = ContextVar("redlock_last_delivery", default="")
@@ -63,7 +64,7 @@ def run(task: ProtectedTask, request: Any, body: Callable[..., Any], args: Any, 
         if not options.run_unprotected:
             _fail(task, call, error)
         logger.warning("task %s[%s] runs unprotected: %s", task.name, request.id, error)
-        return _run_body(task, partial(_end_unprotected, task, call), body, args, kwargs)
+        return _run_body(task, request, call, partial(_end_unprotected, task, call), body, args, kwargs)
     except BaseException:
         _cancel(task, call)
         raise
@@ -72,7 +73,7 @@ def run(task: ProtectedTask, request: Any, body: Callable[..., Any], args: Any, 
         return _refused(task, request, call, message, outcome, on_conflict, wait)
     if message.tries and not task.acks_late:
         body = partial(_run_only_copy, task, call, body)
-    return _run_body(task, partial(_end_protected, task, lock), body, args, kwargs)
+    return _run_body(task, request, call, partial(_end_protected, task, lock), body, args, kwargs)
 
 
 def _run_only_copy(task: ProtectedTask, call: TaskCall, body: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -106,23 +107,65 @@ def _is_ending(conflict: Conflict, request: Any) -> bool:
 
 
 def _run_body(
-    task: ProtectedTask, end: Callable[[Ending], None], body: Callable[..., Any], args: Any, kwargs: Any
+    task: ProtectedTask,
+    request: Any,
+    call: TaskCall,
+    end: Callable[[Ending], None],
+    body: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
 ) -> Any:
     """Run ``body`` and return its value. Then call ``end`` with the effect of the body's end on the record."""
     ending: Ending = "removed"
     try:
+        _store_started(task, request)
         value = body(*args, **kwargs)
-        ending = "ended"
+        ending = _end_of(task, request, call, _follows(request))
         return value
     except BaseException as error:
         if _will_be_redelivered(task, error):
             ending = "requeued"
         elif isinstance(error, Exception):
-            ending = "ended"
+            ending = _end_of(task, request, call, _follows(request) and not isinstance(error, Ignore | Reject | Retry))
         raise
     finally:
         # Not in after_return, because Celery sends the next step of a chain before, and that step may need this lock.
         end(ending)
+
+
+def _store_started(task: ProtectedTask, request: Any) -> None:
+    """Store the state STARTED, if the task has ``track_started``. Celery would store it before the lock is acquired.
+
+    A call that is put off, or was delivered again after its end, would then stay STARTED.
+    """
+    if task.redlock.track_started and not vars(request).get("ignore_result", task.ignore_result):
+        meta = {"pid": os.getpid(), "hostname": request.hostname}
+        task.backend.store_result(request.id, meta, states.STARTED, request=request)
+
+
+def _follows(request: Any) -> bool:
+    """Return whether Celery sends or counts something after the body: a chain's next step, a link, a chord."""
+    return bool(request.chain or request.callbacks or request.errbacks or request.chord)
+
+
+def _end_of(task: ProtectedTask, request: Any, call: TaskCall, follows: bool) -> Ending:
+    """Return the effect of a body's end. With ``acks_late``, the delivery ends when what follows has been sent.
+
+    If the worker is killed before, the redelivered message runs again, and the rest of the chain is not lost.
+    """
+    options: Any = task
+    if not (follows and options.acks_late):
+        return "ended"
+    vars(request)[ENDS] = call
+    return "removed"
+
+
+@task_success.connect
+@task_failure.connect
+def _end_delivery_at_last(sender: Any, **_: Any) -> None:
+    """End the delivery of a call whose following messages have been sent. A receiver."""
+    if hasattr(sender, "redlock") and (call := vars(sender.request).pop(ENDS, None)) is not None:
+        end_delivery(sender, call)
 
 
 def _end_protected(task: ProtectedTask, lock: Lock, ending: Ending) -> None:

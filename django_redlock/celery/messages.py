@@ -9,9 +9,12 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 from celery import Task
+from celery.app.task import Context
 from celery.utils.time import maybe_make_aware
 
 HEADER = "redlock"  # name of the message header, which holds the fields of `Message` as a list
+ENTERED = "redlock_entered"  # attribute of a request whose body has begun: direct calls from the body acquire no lock
+ENDS = "redlock_ends"  # attribute of a request: the call that counts as ended when all that follows it has been sent
 
 
 class Message(NamedTuple):
@@ -44,6 +47,25 @@ class Message(NamedTuple):
             case [str(), str(), str(own), int(), int() | float(), bool(), str()] if own == task_id:
                 return cls(*header)
         return None
+
+
+# Fields of a received message that are neither headers of its sender nor attributes of Celery's ``Context``.
+_CELERYS = {"lang", "task", "argsrepr", "kwargsrepr", "compression", "redelivered", "hostname", "properties"}
+_CELERYS |= {ENTERED, ENDS}
+_RABBITMQS = ("x-death", "x-first-death-", "x-last-death-")
+
+
+def sent_headers(request: Any) -> dict[str, Any]:
+    """Return the headers that the sender of a received message has added.
+
+    ``request``: the worker's Celery request for that message. Its attribute ``headers`` is not enough: if a sender has
+    added a header named ``headers``, it is that header, and leaves out the others. Headers that RabbitMQ adds to a
+    message that it has delivered before are left out.
+    """
+    own = {name: value for name, value in vars(request).items() if not (hasattr(Context, name) or name in _CELERYS)}
+    headers = {name: value for name, value in own.items() if not name.startswith(_RABBITMQS)}
+    nested = request.headers or {}
+    return headers if nested.keys() <= own.keys() else {**headers, "headers": nested}
 
 
 def delay_of(task: Task[Any, Any], options: Mapping[str, Any]) -> float:

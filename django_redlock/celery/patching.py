@@ -105,7 +105,19 @@ def bind(cls: type[Any], app: Any) -> Any:
     patch(cls)
     if hasattr(cls, "redlock"):
         app.steps["worker"].add(CheckTasks)
-    return _bind(cls, app)
+    bound = _bind(cls, app)
+    _take_over_started(cls)
+    return bound
+
+
+def _take_over_started(task: type[Any]) -> None:
+    """Move ``track_started`` from the task to its lock. A task without a lock gets back what its parent class had."""
+    owned = [lock for each in task.__mro__ if isinstance(lock := vars(each).get("redlock"), CeleryTaskLock)]
+    tracked = bool(task.track_started) or any(lock.track_started for lock in owned)
+    if isinstance(own := vars(task).get("redlock"), CeleryTaskLock):
+        own.track_started, task.track_started = tracked, False
+    elif owned:
+        task.track_started = tracked
 
 
 def install() -> None:

@@ -17,6 +17,7 @@ class ProtectingLock(Protocol):
     """The lock of a Celery task. `CeleryTaskLock` implements and documents it."""
 
     options: TaskOptions
+    track_started: bool
 
     @property
     def keeps_records(self) -> bool: ...
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
         def lock_name(self, args: Any, kwargs: Any, serializer: str | None) -> str:
             """Return the lock's name for a call with these arguments."""
 
-        def resend(self, seconds: float, message: Message, **options: Any) -> Any:
+        def resend(self, seconds: float, message: Message, producer: Any = None) -> Any:
             """Send the message of the running task again, to start in ``seconds`` seconds."""
 
 else:

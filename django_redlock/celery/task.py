@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextvars import ContextVar
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from celery import Task
 from celery.result import AsyncResult
@@ -25,7 +26,7 @@ from ..single_instance.ended_deliveries import new_delivery_id
 from ..single_instance.transitions import submit
 from . import eager, execution
 from .cleanup import request_of
-from .messages import HEADER, Message, delay_of, expiry_of
+from .messages import ENTERED, HEADER, Message, delay_of, expiry_of, sent_headers
 from .protected_task import ProtectedTask
 from .task_lock import CeleryTaskLock
 
@@ -76,6 +77,12 @@ class SubmitMixin(_Task):
 
         if not hasattr(self, "redlock"):
             return super().apply_async(args, kwargs, task_id, producer, link, link_error, shadow, **options)
+        if (again := _resent.get()) is not None and again.task_id == task_id:
+            headers = {**(options.pop("headers", None) or {}), **again.headers}
+            options |= {"producer": again.producer or producer, "headers": headers}
+            return super().apply_async(
+                again.args, again.kwargs, task_id, link=link, link_error=link_error, shadow=shadow, **options
+            )
         task_lock = self.redlock
         queues = bool(task_lock.options.mode.at_submit)
         if queues and eager.is_always_eager(self.app.conf):
@@ -153,18 +160,38 @@ class SubmitMixin(_Task):
             raise conflict.error()
         return conflict
 
-    def resend(self, seconds: float, message: Message, **options: Any) -> AsyncResult[Any]:
+    def resend(self, seconds: float, message: Message, producer: Any = None) -> AsyncResult[Any]:
         """Send the message of the running task again, to start in ``seconds`` seconds. Returns the ``AsyncResult``.
 
-        ``message``: the header of the new message, which keeps the delivery id. ``options``: further options of
-        ``apply_async``.
+        The copy has the arguments, headers and options of the running message, and what ``apply_async`` of the task's
+        base classes adds. ``message``: the header of the new message, which keeps the delivery id. ``producer``: the
+        kombu producer that sends it.
         """
-        request = self.request
+        request: Any = self.request
         signature = self.signature_from_request(request, countdown=seconds, retries=request.retries)
+        options = {**signature.options, "argsrepr": request.get("argsrepr"), "kwargsrepr": request.get("kwargsrepr")}
         if message.serializer:
             options["serializer"] = message.serializer
-        headers = {**(signature.options.pop("headers", None) or {}), HEADER: list(message)}
-        return super().apply_async(signature.args, signature.kwargs, headers=headers, **signature.options, **options)
+        options["headers"] = headers = {**sent_headers(request), HEADER: list(message)}
+        token = _resent.set(Resent(request.id, signature.args, signature.kwargs, headers, producer))
+        try:
+            result: AsyncResult[Any] = self.apply_async(signature.args, signature.kwargs, **options)
+            return result
+        finally:
+            _resent.reset(token)
+
+
+class Resent(NamedTuple):
+    """The message that `SubmitMixin.resend` sends again: what ``apply_async`` of a base class must not change."""
+
+    task_id: str
+    args: Any
+    kwargs: Any
+    headers: dict[str, Any]
+    producer: Any
+
+
+_resent: ContextVar[Resent | None] = ContextVar("redlock_resent", default=None)
 
 
 def _is_own_retry(task: Any, task_id: str | None, options: Mapping[str, Any]) -> bool:
@@ -213,7 +240,7 @@ class SingleInstanceMixin(_Submitting):
         """
         request = self.request
         unlocked = not hasattr(self, "redlock") or request.called_directly or request.is_eager
-        if unlocked or execution.ENTERED in vars(request):
+        if unlocked or ENTERED in vars(request):
             return body(*args, **kwargs)
         return execution.run(self, request, body, args, kwargs)
 

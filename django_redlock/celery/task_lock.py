@@ -28,8 +28,11 @@ REDELIVERY_SECONDS = 900
 class CeleryTaskLock(TaskLock):
     """The lock of one Celery task.
 
-    ``bound``: the task's function takes ``self`` as its first argument.
+    ``bound``: the task's function takes ``self`` as its first argument. ``track_started``: as the task's attribute in
+    Celery, which is ``False`` for a protected task, because the state STARTED is stored when the lock is acquired.
     """
+
+    track_started = False
 
     def __init__(self, options: TaskOptions, function: Callable[..., Any], bound: bool) -> None:
         super().__init__(options, function)

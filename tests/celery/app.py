@@ -12,6 +12,7 @@ import django
 from celery import Celery, Task, current_task, group
 from celery.contrib.django.task import DjangoTask
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
+from celery.signals import before_task_publish
 
 from django_redlock.celery import single_instance_task
 from django_redlock.errors import LockError
@@ -355,6 +356,22 @@ class Hooked(Task):
         return self.run(*args, **kwargs)
 
 
+class Tenant(Task):
+    """A base class that adds a header to each message."""
+
+    def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+        headers = {**(options.pop("headers", None) or {}), "tenant": "one"}
+        return super().apply_async(args, kwargs, headers=headers, **options)
+
+
+def carried(self: Any, name: str, seconds: float = 0.0) -> str:
+    """Record what the message carries, and wait for the test's permission to go on."""
+    request = self.request
+    texts = {each: request.get(each) for each in ("tenant", "colour", "argsrepr", "kwargsrepr")}
+    note(name, "carried", id=request.id, nested=request.headers.get("trace"), **texts)
+    return gated(self, name, seconds)
+
+
 class Unready(Task):
     """A base class whose hook fails the task before its body."""
 
@@ -372,9 +389,18 @@ class Moody(Task):
 
 
 both("next_moody", gated, {"base": Moody}, mode="until_and_while_executing", ttl=60)
+both("next_tenant", carried, {"base": Tenant}, mode="until_and_while_executing", ttl=60)
 both("hooked", work, {"base": Hooked})
 both("unready", work, {"base": Unready}, ttl=60)
 both("django_task", work, {"base": DjangoTask})
+
+
+@before_task_publish.connect
+def hold(body: Any, headers: dict[str, Any], **_: Any) -> None:
+    """Keep a worker from sending the next step of a chain, if the test wants that."""
+    if "CELERY_HOLD" in os.environ and headers["task"] == collect.name:
+        note(body[0][0], "sending")
+        last(body[0][0], UNTIL_GO)
 
 
 @app.task

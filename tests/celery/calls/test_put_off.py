@@ -176,6 +176,37 @@ def test_the_prompt_copy_has_the_serializer_of_its_call(tasks, start_worker, see
         assert first.get(timeout=60) == second.get(timeout=60) == seen.name
 
 
+def test_every_copy_carries_what_the_first_message_carried(tasks, workers, seen, kept, go):
+    """Headers beside a nested one, those of the base class and hidden arguments survive in the prompt copy."""
+    queue = workers("prefork")
+    sent = {"queue": queue, "headers": {"colour": "red", "headers": {"trace": "t1"}}, "argsrepr": "('***',)"}
+    results = [tasks.next_tenant.apply_async((seen.name,), **sent)]
+    seen.wait("start")
+    results += [tasks.next_tenant.apply_async((seen.name,), **sent)]
+    poll(lambda: kept(f"next_tenant:{seen.name}") == 1, timeout=20, what="a kept message")
+    go()
+    assert [result.get(timeout=60) for result in results] == [seen.name] * 2
+    first, second = ({**event, "id": "", "pid": 0, "at": 0} for event in seen.events("carried"))
+    assert first == second
+    assert (first["tenant"], first["colour"], first["nested"], first["argsrepr"]) == ("one", "red", "t1", "('***',)")
+
+
+def test_a_late_copy_leaves_the_state_of_a_finished_call(tasks, start_worker, seen, kept, go):
+    """With ``task_track_started``, a call is STARTED while its body runs, and its late copy changes nothing."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue, CELERY_CONF='{"task_track_started": true}') as worker:
+        first = tasks.next_one.apply_async((seen.name,), queue=queue)
+        seen.wait("start")
+        assert first.state == "STARTED"
+        second = tasks.next_one.apply_async((seen.name,), queue=queue)
+        poll(lambda: kept(f"next_one:{seen.name}") == 1, timeout=20, what="a kept message")
+        assert second.state == "PENDING"
+        go()
+        assert second.get(timeout=60) == seen.name
+        poll(lambda: ENDED in worker.log(100_000), timeout=LATER, what="the copy with the ETA")
+        assert tasks.app.AsyncResult(second.id).state == "SUCCESS"
+
+
 def test_a_call_that_has_failed_does_not_start(tasks, start_worker, seen, kept, go):
     """A call that failed after its last try is not run by its prompt copy."""
     queue = f"q-{seen.name}"

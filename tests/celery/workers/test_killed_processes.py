@@ -69,6 +69,23 @@ def test_killed_worker(tasks, start_worker, seen, free, go, kind):
     assert seen.overlap() == []
 
 
+def test_killed_before_the_next_step_of_a_chain_was_sent(tasks, start_worker, seen):
+    """With acks_late, a worker that is killed after a body and before the chain's next step loses no part of the chain.
+
+    The redelivered message runs again, as that of a plain task does.
+    """
+    queue = f"q-{seen.name}"
+    chain = tasks.brief_late.si(seen.name).set(queue=queue) | tasks.collect.s().set(queue=queue)
+    with start_worker("prefork", queue, CELERY_VISIBILITY="1", CELERY_HOLD="1") as worker:
+        result = chain.apply_async()
+        seen.wait("sending")
+        worker.kill()
+    deliver_again(tasks.app)
+    with start_worker("prefork", queue, CELERY_VISIBILITY="1"):
+        assert result.get(timeout=60) == seen.name
+    assert seen.count("end") == 2
+
+
 def deliver_again(app):
     """Make kombu requeue messages that were not acknowledged in time, as every worker does from time to time."""
     with app.connection_for_write() as connection:
