@@ -21,7 +21,7 @@ from ..core.primitives.base import KINDS, Primitive
 from ..core.primitives.multi import ADOPT
 from ..core.primitives.periodic import PERIODIC
 from ..core.values import Seconds, millis, seconds
-from ..core.waiting.local_queue import QUEUED_SCRIPTS, LocalQueue
+from ..core.waiting.local_queue import LocalQueue
 from ..errors import LockUnavailable
 from ..history.store import RedisHistory
 from .base import Backend
@@ -83,7 +83,7 @@ class RedisBaseBackend(Backend):
         self.perform, self.aperform = self._executor.perform, self._executor.aperform  # type: ignore[method-assign]
 
     def local_queue_for(self, primitive: Primitive) -> LocalQueue | None:
-        return self._local_queue if primitive.acquire_script.name in QUEUED_SCRIPTS else None
+        return self._local_queue if primitive.queued else None
 
     def _arm(self) -> Flow[dict[str, str]]:
         outcomes: dict[str, str] = {}

@@ -29,7 +29,7 @@ from ..core.keys import Keys, glob_matcher
 from ..core.lock_info import LockInfo, by_trouble
 from ..core.primitives.base import Primitive
 from ..core.renewal.registry import renewal
-from ..core.values import Claim, Lease, Refusal
+from ..core.values import Claim, Lease, OnRefusal, Refusal
 from ..core.waiting.waiters import AwaitTurn, AwaitWakeUp
 from ..core.waiting.wake_event import WakeEvent
 from ..errors import LockError, LockNotSupported
@@ -60,22 +60,28 @@ def _called(request: CallFunction) -> Any:
 class StorageAlgorithm:
     """The algorithm for a store that is not Redis. It calls the methods of a `StorageBackend`."""
 
+    hand_over = cancel_many = None
+
     def __init__(self, backend: StorageBackend) -> None:
         self._backend = backend
 
-    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
+    def acquire(
+        self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
+    ) -> Flow[Lease | Refusal]:
         """Acquire the lock for ``claim``, and return its lease, or the last refusal.
 
         Waits for a wake-up after each refusal, and tries again until ``deadline`` (seconds of the backend's clock).
         """
         if not primitive.access:
-            return (yield from self._acquire(primitive, claim, deadline))
+            return (yield from self._acquire(primitive, claim, deadline, on_refusal))
         try:
-            return (yield from self._acquire(primitive, claim, deadline))
+            return (yield from self._acquire(primitive, claim, deadline, on_refusal))
         finally:
             self._backend.leave_queue(claim)
 
-    def _acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
+    def _acquire(
+        self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None
+    ) -> Flow[Lease | Refusal]:
         backend = self._backend
         undo = partial(renewal.release_later, backend, primitive, claim)
         while True:
@@ -89,6 +95,8 @@ class StorageAlgorithm:
             left = deadline - backend.clock()
             if isinstance(outcome, Lease) or left <= 0:
                 return outcome
+            if on_refusal is not None:
+                on_refusal(outcome)
             if primitive.access:
                 backend.join_queue(primitive, claim)
             yield AwaitWakeUp(claim, min(left, outcome.remaining + 0.001, primitive.max_block))

@@ -121,7 +121,7 @@ class TimestampBackend(RedisBackend):
         self.unit, self.key_format, self.clock_skew = unit, key_format, skew
         self._key, self._name_of = _key_format(key_format, self.key_prefix)
         acquire, extend, release = script_family("timestamp")
-        self.primitive = TimestampPrimitive("timestamp", acquire, extend, release)
+        self.primitive = TimestampPrimitive("timestamp", acquire, extend, release, queued=True)
         adopting = TimestampPrimitive("timestamp", script("timestamp_adopt"), extend, release)
         self.primitive.form = adopting.form = UNITS[unit], b"%d" % round(skew * 1000)
         self.adopting = adopting

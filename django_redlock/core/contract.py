@@ -13,8 +13,11 @@ from .flow.requests import Fault, Flow
 from .keys import Keys
 from .lock_info import LockInfo
 from .primitives.base import Primitive
-from .values import Claim, Lease, Refusal, Seconds
+from .values import Claim, Lease, OnRefusal, Refusal, Seconds
 from .waiting.wake_event import WakeEvent
+
+HandOver = Callable[[Primitive, Claim, Claim], Flow[Lease | None]]
+CancelMany = Callable[[Sequence[tuple[Primitive, Claim]]], Flow[list[bool]]]
 
 
 class Algorithm(Protocol):
@@ -22,13 +25,27 @@ class Algorithm(Protocol):
 
     Every method returns a flow: a generator that yields requests to the store, receives the replies, and returns the
     result. ``primitive`` is the kind of lock, ``claim`` the request of one ``acquire()``. All methods but
-    ``extend_many`` raise ``LockUnavailable`` when the store does not reply, or grants no locks at the moment.
+    ``extend_many`` raise ``LockUnavailable`` when the store does not reply, or grants no locks at the moment. Optional
+    methods are ``None`` where an algorithm does not have them.
     """
 
-    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
+    @property
+    def hand_over(self) -> HandOver | None:
+        """Optional. Release the lock of one claim and acquire it for another claim, in one request.
+
+        Returns the lease; ``None`` if the first claim did not hold the lock.
+        """
+
+    @property
+    def cancel_many(self) -> CancelMany | None:
+        """Optional. Cancel many claims like `cancel`, in few requests. Returns for each whether the store served it."""
+
+    def acquire(
+        self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
+    ) -> Flow[Lease | Refusal]:
         """Acquire the lock, waiting until ``deadline`` (monotonic seconds) at most.
 
-        Returns the lease, or a `Refusal` if the lock stays held.
+        Returns the lease, or a `Refusal` if the lock stays held. ``on_refusal`` is called with each earlier refusal.
         """
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
@@ -65,12 +82,10 @@ class Gate(Protocol):
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
         """Acquire the lock like `Algorithm.acquire`. Waits behind earlier waiters of this process."""
 
-    def release(self, primitive: Primitive, lease: Lease, keep: float, handed_over: list[Any]) -> Flow[bool]:
+    def release(self, primitive: Primitive, claim: Claim, keep: float) -> Flow[bool]:
         """Release the lock like `Algorithm.release`, or hand it over to a waiter of this process.
 
-        ``keep``: seconds for which the lock stays taken. ``handed_over``: a list. The waiter is appended before the
-        lease is handed over without a request. The store then keeps the token of this lease for the next holder, so
-        the caller must not release the token, even after an exception. Returns whether the lock was still held.
+        ``keep``: seconds for which the lock stays taken. Returns whether the lock was still held.
         """
 
 

@@ -6,6 +6,7 @@ import math
 import os
 import re
 from base64 import urlsafe_b64encode
+from collections.abc import Callable
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -43,7 +44,6 @@ class Claim(NamedTuple):
     fencing: bool = False
     payload: Any = b""  # data of the primitive: the calling thread or task (rlock, rwlock), the stripes, the task call
     require_all: bool = False  # True: all locks must be granted (multilock). False: one lock suffices (striped lock)
-    transferable: bool = False  # the lease is renewed without `max_hold` and fencing, so it may be handed over locally
     asked: float = math.inf  # the time of acquire(), by the store's clock; infinite: unknown
 
     @property
@@ -100,7 +100,7 @@ class Claim(NamedTuple):
 class Lease(NamedTuple):
     """A granted `Claim`. It ends by itself unless it is extended.
 
-    - ``since``: when the granted request was sent, or when the lock was handed over within this process.
+    - ``since``: when the granted request was sent.
     - ``valid_until``: when the holder must stop relying on the lease. This is the time at which the granted request or
       the last extension was sent, plus the ttl, less clock drift.
     - ``ttl``: seconds. ``since`` and ``valid_until`` are monotonic seconds.
@@ -113,31 +113,12 @@ class Lease(NamedTuple):
     fencing_token: int | None
     since: float
     nodes: tuple[int, ...] = ()  # Redlock: indexes of the nodes that have replied, to which no acquire is in flight
-    # After a local hand-over without a request: the claim of the new holder. The store has the previous holder's token.
-    new_claim: Claim | None = None
     least: float = math.inf  # shortest ttl in seconds of extensions without a reply, which may still reach the server
-
-    @property
-    def effective_claim(self) -> Claim:
-        """The claim of the present holder: ``new_claim`` after a local hand-over without a request, else ``claim``.
-
-        After such a hand-over the store still has the token of ``claim``, the claim of the previous holder.
-        """
-        return self.new_claim or self.claim
-
-    @property
-    def has_unknown_owner(self) -> bool:
-        """True if the store still has the owner of the previous holder, after a local hand-over without a request."""
-        return self.new_claim is not None and self.new_claim.owner != self.claim.owner
 
     @property
     def shortest_ttl(self) -> float:
         """The shortest ttl in seconds that the server may have set, given the extensions whose reply was lost."""
         return min(self.ttl, self.least)
-
-    def suits(self, claim: Claim) -> bool:
-        """Return whether this lease may be handed over to the waiter with ``claim`` without a request to the store."""
-        return self.claim.transferable and claim.transferable and claim.ttl == self.ttl and self.least == math.inf
 
     @classmethod
     def granted(cls, claim: Claim, start: float, fencing_token: int | None = None) -> Lease:
@@ -148,14 +129,9 @@ class Lease(NamedTuple):
         token = fencing_token if claim.fencing else None
         return cls(claim, claim.ttl, valid_until(start, claim.ttl), token, start)
 
-    def handed_over(self, claim: Claim, now: float) -> Lease:
-        """Return this lease after a hand-over to ``claim`` in this process, at ``now`` (monotonic seconds)."""
-        return self._replace(new_claim=claim, since=now)
-
     def extended(self, start: float, ttl: float) -> Lease:
         """Return this lease after a confirmed extension to ``ttl`` seconds, sent at ``start`` (monotonic seconds)."""
-        claim = self.claim if self.new_claim is None else self.claim._replace(owner=self.new_claim.owner)
-        return self._replace(claim=claim, ttl=ttl, valid_until=valid_until(start, ttl))
+        return self._replace(ttl=ttl, valid_until=valid_until(start, ttl))
 
     def shortened(self, now: float, ttl: float) -> Lease:
         """Return this lease, cut to ``ttl`` seconds from ``now`` (monotonic seconds), before an extension to that ttl.
@@ -197,6 +173,13 @@ class Refusal(NamedTuple):
     server_us: int = 0  # the server's clock at the reply, in µs
     blocking_index: int = 0  # for several locks: the number of a lock that has another holder, counted from 1
     final: bool = False  # the claim is never granted, so its caller must not wait
+
+    def later(self, now: float) -> Refusal:
+        """Return this refusal as of ``now`` (monotonic seconds), with less of the holder's lease remaining."""
+        return self._replace(remaining=max(0.0, self.remaining - (now - self.asked_at)))
+
+
+OnRefusal = Callable[[Refusal], object]
 
 
 def new_token() -> bytes:

@@ -19,7 +19,7 @@ from ..core.keys import glob_matcher
 from ..core.locks.lock import Lock
 from ..core.owner import describe_owner
 from ..core.primitives.base import Primitive
-from ..core.values import Claim, Lease, Refusal, Seconds
+from ..core.values import Claim, Lease, OnRefusal, Refusal, Seconds
 from ..errors import LockUnavailable
 from .clock import Clock
 
@@ -116,8 +116,10 @@ class FakeAlgorithm(StorageAlgorithm):
         super().__init__(backend)
         self._rehearsal = rehearsal
 
-    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        return self._rehearsal._acquire(claim, super().acquire(primitive, claim, deadline))
+    def acquire(
+        self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
+    ) -> Flow[Lease | Refusal]:
+        return self._rehearsal._acquire(claim, super().acquire(primitive, claim, deadline, on_refusal))
 
 
 class FakeTaskAlgorithm(SingleNode):
@@ -127,8 +129,10 @@ class FakeTaskAlgorithm(SingleNode):
         super().__init__(clock)
         self._rehearsal = rehearsal
 
-    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        return self._rehearsal._acquire(claim, super().acquire(primitive, claim, deadline))
+    def acquire(
+        self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
+    ) -> Flow[Lease | Refusal]:
+        return self._rehearsal._acquire(claim, super().acquire(primitive, claim, deadline, on_refusal))
 
     def run_granting(self, run: EvalScript, name: str) -> Flow[Any]:
         if self._rehearsal._next(name, "refused", "broken"):

@@ -82,7 +82,7 @@ def crowd() -> Iterator[Row]:
             worker.tell("go", side="")
             worker.result()
     rates = {side: statistics.median(each.rate for each in rounds) for side, rounds in results.items()}
-    for side, bars in ((OURS, (2, 5)), (ALONE, (None, None))):
+    for side, bars in ((OURS, (2, 2.5)), (ALONE, (None, None))):
         rounds, note = results[side], f"{rates[side]:.0f}/s, {rates[PEER]:.0f}/s"
         yield Row(f"client commands a hand-over, {side}", statistics.median(r.commands for r in rounds), bars[0], "")
         ratio = statistics.median(one.rate / other.rate for one, other in zip(rounds, results[PEER], strict=True))

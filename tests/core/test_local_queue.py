@@ -88,13 +88,11 @@ class Actor:
         world = self.world
         if self.lease is None:
             wait = world.rng.choice([0.0001, 0.01, 1e6]) if world.faults else 1e6
-            self.claim = Claim(
-                "stock", (KEYS,), new_token(), b"%d" % self.number, 30.0, transferable=world.rng.random() < 0.5
-            )
+            self.claim = Claim("stock", (KEYS,), new_token(), b"%d" % self.number, 30.0)
             self.flow = world.gate.acquire(MUTEX, self.claim, world.now + wait)
         else:
             world.believers.discard(self.number)
-            self.flow = world.gate.release(MUTEX, self.lease, 0.0, [])
+            self.flow = world.gate.release(MUTEX, self.lease.claim, 0.0)
         self.send(None)
 
     def send(self, reply):

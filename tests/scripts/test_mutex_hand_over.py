@@ -1,8 +1,8 @@
-"""mutex_hand_over.lua and mutex_set_owner.lua"""
+"""mutex_hand_over.lua"""
 
 import pytest
 
-from tests.scripts.conftest import OTHER, OWNER, RESERVED, TOKEN, VALUE
+from tests.scripts.conftest import OTHER, RESERVED, TOKEN, VALUE
 
 NEXT = b'{"host":"here","thread":"next"}'
 FOREIGN = b"c" * 16 + b"00000000"
@@ -66,33 +66,3 @@ def test_fencing(hand_over, redis, keys):
     granted, fence, _ = hand_over(fencing=b"1")
     assert (granted, fence) == (1, 9000000000000001)
     assert redis.get(keys.fence) == b"9000000000000001"
-
-
-def test_set_owner(call, redis, keys):
-    """mutex_set_owner replaces the owner and renews the lease, and the token stays."""
-    redis.set(keys.lock, VALUE, px=5_000)
-    assert call("mutex_set_owner", (keys.lock,), TOKEN, b"10000", NEXT) == 1
-    assert redis.get(keys.lock) == TOKEN + b" " + NEXT
-    assert 5000 < redis.pttl(keys.lock) <= 10000
-
-
-def test_set_owner_out_of_memory(call, redis, keys, full):
-    """mutex_set_owner works on a server that is out of memory."""
-    redis.set(keys.lock, VALUE, px=5_000)
-    with full():
-        assert call("mutex_set_owner", (keys.lock,), TOKEN, b"10000", NEXT) == 1
-    assert 5000 < redis.pttl(keys.lock) <= 10000
-
-
-@pytest.mark.parametrize(
-    ("value", "answer"),
-    [(None, 0), (RESERVED, 0), (OTHER + b" " + OWNER, -1)],
-    ids=["free", "reserved", "another's"],
-)
-def test_set_owner_of_another_holder(call, redis, keys, dump, value, answer):
-    """mutex_set_owner leaves another holder's lock as it is."""
-    if value:
-        redis.set(keys.lock, value)
-    state = dump()
-    assert call("mutex_set_owner", (keys.lock,), TOKEN, b"10000", NEXT) == answer
-    assert dump() == state

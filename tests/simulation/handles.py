@@ -56,7 +56,7 @@ class Process:
         self._local_queue = local_queue.LocalQueue(self, COHORT)
 
     def local_queue_for(self, primitive: Primitive) -> local_queue.LocalQueue | None:
-        return self._local_queue if primitive.acquire_script.name in local_queue.QUEUED_SCRIPTS else None
+        return self._local_queue if primitive.queued else None
 
     def server_of(self, keys: Keys) -> str:
         return ""
@@ -340,8 +340,7 @@ def virtual(world: World) -> Iterator[None]:
         ends.enter_context(mock.patch.object(renewed_lease, "threading", SimpleNamespace(Thread=begin)))
         ends.enter_context(mock.patch.object(lease_state, "logger", SimpleNamespace(warning=_nothing)))
         ends.enter_context(mock.patch.object(local_queue, "Waiter", VirtualTicket))
-        for module in (contract, local_queue):
-            ends.enter_context(mock.patch.object(module, "WakeEvent", Virtual))
+        ends.enter_context(mock.patch.object(contract, "WakeEvent", Virtual))
         ends.enter_context(mock.patch.object(striped, "_first_stripes", itertools.count()))
         for module, name, function in (
             (local_queue, "caller", lambda: id(world.running)),

@@ -73,11 +73,7 @@ class Onlooker:
         now = self._world.now
         for client, lease in self._holders(name).items():
             asked = before.get(client)
-            if (
-                asked is None
-                or asked.effective_claim.token != lease.effective_claim.token
-                or now >= client.clock.true(asked.valid_until)
-            ):
+            if asked is None or asked.claim.token != lease.claim.token or now >= client.clock.true(asked.valid_until):
                 continue
             if said is None:
                 self._scenario.fail(f"{name} is said to be free, and {client.name} holds it")

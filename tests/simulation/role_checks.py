@@ -83,7 +83,7 @@ class RoleChecks:
         ``sent``: the time of the request for the lease, before which it was not granted. The last grant was not after
         its holder's belief, so two grants are further apart than the times that are compared.
         """
-        token, name = lease.effective_claim.token, lease.claim.name
+        token, name = lease.claim.token, lease.claim.name
         if token in self._started:
             return
         self._started.add(token)

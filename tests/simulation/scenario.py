@@ -200,8 +200,8 @@ class Scenario(RoleChecks):
         if len(others) >= self.setting.primitive.limit and now < client.clock.true(lease.valid_until):
             all_ = "both" if len(others) == 1 else "all"
             self.fail(f"{' and '.join((client.name, *others.values()))} {all_} hold {lease.claim.name}")
-        if lease.effective_claim.token not in self._seen:
-            self._seen.add(lease.effective_claim.token)
+        if lease.claim.token not in self._seen:
+            self._seen.add(lease.claim.token)
             self.grants += 1
             self._granted(lease.claim, lease.fencing_token)
 

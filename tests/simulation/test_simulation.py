@@ -211,24 +211,12 @@ def test_a_play_depends_on_its_seed_only() -> None:
         gc.set_threshold(*threshold)
 
 
-def test_it_finds_a_lock_that_is_handed_on_and_freed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock that is handed over locally must not also be released."""
-    release = LocalQueue.release
-
-    def twice(self: LocalQueue, primitive: Any, lease: Any, keep: float, handed_over: Any = None) -> Any:
-        freed = yield from release(self, primitive, lease, keep, handed_over)
-        yield from self._store.algorithm.release(primitive, lease.claim)
-        return freed
-
-    monkeypatch.setattr(LocalQueue, "release", twice)
-    assert "both hold" in found(HANDLES, 2000)
-
-
 def test_it_finds_a_hand_over_that_is_taken_for_granted(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a hand-over with an unknown result, the next waiter holds nothing."""
 
     def give(self: LocalQueue, primitive: Any, ticket: Any, outcome: Any) -> None:
-        ticket.grant(outcome or Lease.granted(ticket.claim, self._store.clock()))
+        is_known = outcome is not None and outcome.valid_until > 0
+        ticket.grant(outcome if is_known else Lease.granted(ticket.claim, self._store.clock()))
 
     monkeypatch.setattr(LocalQueue, "_deliver", give)
     said = found(HANDLES, 400)

@@ -15,7 +15,7 @@ from ...core.primitives.base import MUTEX, Primitive
 from ...core.renewal.registry import renewal
 from ...core.thread_mutex import new_mutex
 from ...core.translatable import gettext_noop
-from ...core.values import Claim, Lease, Refusal, Seconds, seconds
+from ...core.values import Claim, Lease, OnRefusal, Refusal, Seconds, seconds
 from ...core.waiting.waiters import AwaitWakeUp
 from ...errors import LockUnavailable
 from ..storage import StorageAlgorithm, StorageBackend, call_storage
@@ -30,7 +30,9 @@ class ZooKeeperAlgorithm(StorageAlgorithm):
 
     _backend: ZooKeeperBackend
 
-    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
+    def acquire(
+        self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
+    ) -> Flow[Lease | Refusal]:
         backend = self._backend
         undo = partial(backend.leave, claim)
         while True:

@@ -10,7 +10,6 @@ from ..flow.requests import Batch, EvalScript, Fault, Flow
 from ..flow.scripts import script
 from ..primitives.base import Primitive
 from ..values import Lease
-from .lease_requests import extend_request
 
 MAX_MUTEXES = 64  # in one script: about 0.1 ms of a server's time
 _EXTEND, _EXTEND_MANY = script("mutex_extend"), script("mutex_extend_many")
@@ -32,7 +31,7 @@ def run_extensions(primitive: Primitive, leases: Pairs, more: Sequence[EvalScrip
             answers[index] = answer
     unknown = [index for index, answer in enumerate(answers) if answer is None]
     if unknown:
-        runs = [extend_request(primitive, *leases[index]) for index in unknown]
+        runs = [primitive.extend_request(leases[index][0].claim, leases[index][1]) for index in unknown]
         for index, answer in zip(unknown, (yield Batch(runs)), strict=True):
             answers[index] = answer
     return answers
@@ -43,13 +42,14 @@ def _split(primitive: Primitive, leases: Pairs) -> list[list[int]]:
     alike: dict[Hashable, list[int]] = defaultdict(list)
     joint = primitive.extend_script is _EXTEND
     for index, (lease, ttl) in enumerate(leases):
-        alike[(ttl, lease.claim.fencing) if joint and not lease.has_unknown_owner else index].append(index)
+        alike[(ttl, lease.claim.fencing) if joint else index].append(index)
     return [part[first : first + MAX_MUTEXES] for part in alike.values() for first in range(0, len(part), MAX_MUTEXES)]
 
 
 def _joined(primitive: Primitive, leases: Pairs) -> EvalScript:
     """Return one request that extends all ``leases``, which are of mutexes with equal arguments."""
-    run = extend_request(primitive, *leases[0])
+    first, ttl = leases[0]
+    run = primitive.extend_request(first.claim, ttl)
     if len(leases) == 1:
         return run
     claims = [lease.claim for lease, _ in leases]

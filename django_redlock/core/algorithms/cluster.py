@@ -15,8 +15,7 @@ from ..flow.replies import fault_error, read_outcome
 from ..flow.requests import Batch, Fault, Flow
 from ..keys import Keys, hash_tag
 from ..primitives.base import Primitive
-from ..values import Claim, Lease, Refusal
-from .lease_requests import extend_request
+from ..values import Claim, Lease, OnRefusal, Refusal
 from .quarantine import unwrap_reply
 from .retries import await_turn, is_listed, retry_until_served, run_idempotent
 from .single_node import SingleNode
@@ -43,13 +42,15 @@ def by_lock(claim: Claim) -> list[Claim]:
 class Cluster(SingleNode):
     """The algorithm for a Redis Cluster."""
 
-    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
+    def acquire(
+        self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
+    ) -> Flow[Lease | Refusal]:
         """Acquire like `SingleNode.acquire`. If the locks are in several slots, all of them are acquired or none.
 
         ``deadline``: monotonic seconds. Returns the lease or a refusal. Raises ``LockUnavailable``.
         """
         if len(by_slot(claim)) == 1:
-            return (yield from super().acquire(primitive, claim, deadline))
+            return (yield from super().acquire(primitive, claim, deadline, on_refusal))
         wait, listed, waited = primitive.waiter_ttl_ms if deadline > self.clock() else 0, -1, False
         loose: list[Claim] = []
 
@@ -75,6 +76,8 @@ class Cluster(SingleNode):
                 if is_listed(wait):
                     yield from run_idempotent(primitive.dequeue_request(parts[index]))
                 return refusal
+            if on_refusal is not None:
+                on_refusal(refusal)
             wait, waited = (yield from await_turn(primitive, parts[index], refusal, wait, left)), True
 
     def _try_all_slots(
@@ -137,7 +140,7 @@ class Cluster(SingleNode):
         start = self.clock()
         parts = [by_lock(lease.claim) if start < lease.valid_until else [] for lease, _ in leases]
         runs = [
-            extend_request(primitive, lease._replace(claim=part), ttl)
+            primitive.extend_request(part, ttl)
             for (lease, ttl), own_parts in zip(leases, parts, strict=True)
             for part in own_parts
         ]

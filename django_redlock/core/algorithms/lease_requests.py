@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..flow.requests import EvalScript, Fault
-from ..flow.scripts import script
 from ..primitives.base import Primitive
 from ..primitives.fair import RESTORED
-from ..values import Claim, Lease, millis, waited_before
+from ..values import Claim, Lease
 from .quarantine import Quarantine
 
 
@@ -37,18 +36,6 @@ def restore_request(primitive: Primitive, claim: Claim, ttl: float, node: int) -
     """
     held = claim._replace(ttl=ttl, all_keys=claim.all_keys if claim.require_all else claim.all_keys[:1])
     return primitive._replace(queue_order=RESTORED).acquire_request(held, 0, node)._replace(compensation=None)
-
-
-def extend_request(primitive: Primitive, lease: Lease, ttl: float) -> EvalScript:
-    """Return the request that extends ``lease`` to ``ttl`` seconds.
-
-    After a local hand-over, it also writes the new owner.
-    """
-    claim = lease.claim
-    if not lease.has_unknown_owner:
-        return primitive.extend_request(claim, ttl)
-    args = claim.token, millis(ttl), lease.effective_claim.owner_since(lease.since - waited_before(claim.token))
-    return EvalScript(script("mutex_set_owner"), (claim.keys.lock,), args)
 
 
 def extension(lease: Lease, ttl: float, reply: Any, start: float) -> Lease | Fault | None:

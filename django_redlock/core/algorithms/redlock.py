@@ -25,7 +25,7 @@ from ..flow.scripts import script
 from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
 from ..primitives.base import Primitive
-from ..values import Claim, Lease, Refusal
+from ..values import Claim, Lease, OnRefusal, Refusal
 from .lease_requests import cancel_requests, is_confirmed, quarantine_restore_request, restore_request
 from .merging import merge_views
 from .quarantine import Quarantine, unwrap_reply
@@ -58,7 +58,13 @@ class Redlock(NamedTuple):
     shuffle: Callable[[float, float], float] = random.uniform
     labels: Sequence[str] = ()
 
-    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
+    @property
+    def hand_over(self) -> None:
+        """No hand-over in one request: a majority would have to confirm it."""
+
+    def acquire(
+        self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
+    ) -> Flow[Lease | Refusal]:
         """Acquire on a majority of nodes, retrying until ``deadline`` (monotonic seconds).
 
         Returns a lease or a refusal. Sends the script to all nodes at once, and stops reading as soon as a majority has
@@ -77,6 +83,8 @@ class Redlock(NamedTuple):
                     leave = self._everywhere(primitive.dequeue_request(claim))
                     yield SendToAll(leave, _no_replies_needed, claim.acquisition_id)
                 return outcome.refusal
+            if on_refusal is not None:
+                on_refusal(outcome.refusal)
             if outcome.wake_node is not None and must_requeue(wait, left):
                 wait = -primitive.waiter_ttl_ms
             else:

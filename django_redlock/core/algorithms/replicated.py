@@ -15,7 +15,7 @@ from ..flow.requests import EvalAndWait, EvalScript, Fault, Flow
 from ..keys import Keys
 from ..lock_info import LockInfo
 from ..primitives.base import Primitive
-from ..values import Claim, Lease, Refusal
+from ..values import Claim, Lease, OnRefusal, Refusal
 from .lease_requests import is_confirmed, quarantine_restore_request
 from .quarantine import Quarantine, replica_quarantine, required_replicas, unwrap_reply
 from .retries import await_turn, is_listed, retry_until_served, run_idempotent
@@ -31,6 +31,8 @@ class Replicated:
     in seconds for the acknowledgements. ``lag``: seconds without an acknowledgement after which a replica counts as
     gone.
     """
+
+    hand_over = None
 
     def __init__(
         self,
@@ -60,7 +62,9 @@ class Replicated:
         """The quarantine with the current number of replicas that must acknowledge; ``None`` for no quarantine."""
         return self._expected[1]
 
-    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
+    def acquire(
+        self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
+    ) -> Flow[Lease | Refusal]:
         """Acquire on the primary, retrying after each wake-up until ``deadline`` (monotonic seconds).
 
         Returns a lease or a refusal. Raises ``LockUnavailable`` if the primary does not reply, or grants no locks at
@@ -86,6 +90,8 @@ class Replicated:
                 if is_listed(wait):
                     yield from run_idempotent(primitive.dequeue_request(claim))
                 return outcome
+            if on_refusal is not None:
+                on_refusal(outcome)
             wait, waited = (yield from await_turn(primitive, claim, outcome, wait, left)), True
             outcome = yield from again()
 

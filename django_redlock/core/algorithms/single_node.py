@@ -12,14 +12,14 @@ from ..flow.scripts import script
 from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
 from ..primitives.base import Primitive
-from ..values import DRIFT, Claim, Lease, Refusal, millis
+from ..values import DRIFT, Claim, Lease, OnRefusal, Refusal
 from .batched_extensions import run_extensions
 from .lease_requests import cancel_requests, extension, is_confirmed, quarantine_restore_request
 from .quarantine import Quarantine, unwrap_reply
 from .retries import LAST_TRY, block, is_listed, must_requeue, retry_until_served, run_idempotent, run_in_order
 
 MOST_REFUSED = 10_000  # locks of which an algorithm remembers that they were refused
-_DESCRIBE, _HAND_OVER = script("describe"), script("mutex_hand_over")
+_DESCRIBE = script("describe")
 
 
 def _granted_after(refusal: Refusal, server_us: int, asked: float, now: float) -> float:
@@ -46,7 +46,9 @@ class SingleNode:
         self.quarantine = quarantine
         self._refused: set[bytes] = set()  # the locks whose last first try was refused, only to save requests
 
-    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
+    def acquire(
+        self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
+    ) -> Flow[Lease | Refusal]:
         """Acquire the lock, retrying after each wake-up until ``deadline`` (monotonic seconds).
 
         Returns a lease or a refusal. A waiter sends BLPOP and the acquire script in one pipeline, so that the script
@@ -73,6 +75,8 @@ class SingleNode:
                 if is_listed(wait):
                     yield from run_idempotent(primitive.dequeue_request(claim))
                 return outcome
+            if on_refusal is not None:
+                on_refusal(outcome)
             if must_requeue(wait, left):
                 wait, start = -primitive.waiter_ttl_ms, clock()
                 claim = claim.next_attempt(start)
@@ -187,7 +191,7 @@ class SingleNode:
             )
         return [extension(*pair, replies.get(index, 0), start) for index, pair in enumerate(leases)]
 
-    def hand_over(self, claim: Claim, following: Claim) -> Flow[Lease | None]:
+    def hand_over(self, primitive: Primitive, claim: Claim, following: Claim) -> Flow[Lease | None]:
         """Release ``claim`` and acquire the lock for ``following`` in one request.
 
         Returns the lease of ``following``; ``None`` if ``claim`` did not hold the lock. Raises ``LockUnavailable`` if
@@ -195,9 +199,7 @@ class SingleNode:
         have handed the lock over, and the next holder may have released the lock already.
         """
         start = self.clock()
-        keys = (claim.keys.lock, claim.keys.fence)[: 1 + following.fencing]  # few keys: see `Primitive.release_by_key`
-        terms = following.token, following.owner, millis(following.ttl), b"%d" % following.fencing
-        run = EvalScript(_HAND_OVER._replace(keys=len(keys)), keys, (*terms, claim.token))
+        run = primitive.hand_over_request(claim, following)
         reply = yield run
         if isinstance(reply, Fault) and reply.stale:
             fault, reply = reply, (yield run)

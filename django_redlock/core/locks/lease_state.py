@@ -44,7 +44,7 @@ class LeaseState:
     def token(self) -> str | None:
         """The token, the secret of this acquisition; ``None`` when this handle holds nothing."""
         lease = self._callers_lease()
-        return lease.effective_claim.token.decode() if lease else None
+        return lease.claim.token.decode() if lease else None
 
     @property
     def owner(self) -> Owner | None:
@@ -53,7 +53,7 @@ class LeaseState:
         ``None`` when this handle holds nothing.
         """
         lease = self._callers_lease()
-        return Owner.parse(lease.effective_claim.owner) if lease else None
+        return Owner.parse(lease.claim.owner) if lease else None
 
     @property
     def fencing_token(self) -> int | None:
@@ -124,7 +124,7 @@ class LeaseState:
         The current lease belongs to another thread or task that shares this handle, and has acquired the lock since.
         """
         lease = self.current_lease()
-        return self._blocks.have_lost(lease.effective_claim.token if lease else b"")
+        return self._blocks.have_lost(lease.claim.token if lease else b"")
 
     def _require_lease(self) -> Lease:
         lease = self.current_lease()
@@ -137,19 +137,19 @@ class LeaseState:
         current = self._lease
         if current is None or current is lease:
             return current is lease
-        return current.effective_claim.token == lease.effective_claim.token
+        return current.claim.token == lease.claim.token
 
     # ── events ───────────────────────────────────────────────────────────────────────────────
 
     def _emit_lost(self, reason: str, lease: Lease) -> None:
         """Report the loss of a lease to the log, the event hook and ``on_lost``, once for each lease."""
-        token = lease.effective_claim.token
+        token = lease.claim.token
         with state_mutex.mutex:
             reported, self._reported_loss = self._reported_loss == token, token
         if reported:
             return
         logger.warning("lock %r was lost: %s", self.name, reason)
-        self._emit("lost", lease.effective_claim.owner, held=self.store.clock() - lease.since, reason=reason)
+        self._emit("lost", lease.claim.owner, held=self.store.clock() - lease.since, reason=reason)
         callback = self.options.on_lost
         if not callable(callback):
             return
@@ -161,7 +161,7 @@ class LeaseState:
     def _is_loss_reported(self) -> bool:
         """Return whether the loss of the current lease was reported, or any loss if the handle holds nothing."""
         lease = self._lease
-        return bool(self._reported_loss) if lease is None else lease.effective_claim.token == self._reported_loss
+        return bool(self._reported_loss) if lease is None else lease.claim.token == self._reported_loss
 
     def _call_on_lost(self, callback: Callable[..., Any]) -> None:
         loop = self._loop

@@ -141,7 +141,7 @@ class Lock(LockFlows):
 
     def _enter_block(self, outcome: Lease | Refusal) -> None:
         if isinstance(outcome, Lease):
-            self._blocks.enter(outcome.effective_claim.token)
+            self._blocks.enter(outcome.claim.token)
             return
         owner = Owner.parse(outcome.holder)
         holder = f" by {owner}" if outcome.holder else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from ...errors import LockError, LockLost, LockNotSupported, LockUnavailable
 from .. import fork
@@ -18,7 +17,7 @@ from ..renewal.registry import renewal
 from ..translatable import gettext_noop
 from ..values import Claim, Lease, Refusal, Seconds, new_token
 from . import state_mutex
-from .renewed_lease import EndedLease, RenewedLease
+from .renewed_lease import RenewedLease
 from .self_deadlock import before_waiting, check_nesting
 from .with_blocks import LOST_TOKEN, NO_TOKEN
 
@@ -41,7 +40,6 @@ class LockFlows(RenewedLease):
     def new_claim(self) -> Claim:
         """Return the claim for the next acquisition, with a new token."""
         options = self.options
-        transferable = options.auto_renew and options.max_hold is None and not options.fencing
         facts = self.primitive.facts
         if options.max_hold is not None:
             facts += (("max_hold", options.max_hold),)
@@ -53,7 +51,6 @@ class LockFlows(RenewedLease):
             owner,
             options.ttl,
             options.fencing,
-            transferable=transferable,
             asked=asked,
         )
         return periodic_claim(claim, options.every) if options.every else claim
@@ -74,7 +71,8 @@ class LockFlows(RenewedLease):
                 if isinstance(outcome, Refusal) or now < outcome.valid_until:
                     break
                 late, outcome = outcome, Refusal(0.0)
-                late_grants += yield from self._release_late_grant(late, late_grants, deadline)
+                yield from self._release_late_grant(late, late_grants, deadline)
+                late_grants += 1
                 claim = claim._replace(token=new_token())
                 if now >= deadline:
                     break
@@ -83,7 +81,7 @@ class LockFlows(RenewedLease):
             else:
                 self.on_granted(outcome)
                 if self._blocks:
-                    self._blocks.reacquired(outcome.effective_claim.token)
+                    self._blocks.reacquired(outcome.claim.token)
                 self._emit("acquired", claim.owner, waited=now - start)
             return outcome
         except BaseException as error:
@@ -108,13 +106,11 @@ class LockFlows(RenewedLease):
             flow = before_waiting(flow, partial(check_nesting, self, claim))
         return flow
 
-    def _release_late_grant(self, lease: Lease, late_grants: int, deadline: float) -> Flow[int]:
+    def _release_late_grant(self, lease: Lease, late_grants: int, deadline: float) -> Flow[None]:
         """Release ``lease``, which had ended before its grant arrived, and pause before the next request.
 
-        Returns 1, which the caller adds to the number of late grants. Returns 0, without a pause, if the lease comes
-        from a hand-over within the process that the store has not confirmed. ``late_grants``: the late grants so far.
-        ``deadline``: monotonic seconds. Raises ``LockUnavailable`` when no time is left to ask again, or after too many
-        late grants.
+        ``late_grants``: the late grants so far. ``deadline``: monotonic seconds. Raises ``LockUnavailable`` when no
+        time is left to ask again, or after too many late grants.
         """
         store = self.store
         try:
@@ -122,13 +118,10 @@ class LockFlows(RenewedLease):
         except BaseException:
             renewal.release_later(store, self.primitive, lease.claim)
             raise
-        if lease.valid_until == -FOREVER:
-            return 0
         left = deadline - store.clock()
         if left <= 0 or late_grants + 1 == _LATE_GRANTS:
             raise LockUnavailable(self.name, f"the store answers more slowly than the ttl ({lease.claim.ttl:g} s)")
         yield Sleep(min(left, _PAUSE * 2**late_grants))
-        return 1
 
     # ── release, extend, describe ────────────────────────────────────────────────────────────
 
@@ -142,18 +135,16 @@ class LockFlows(RenewedLease):
         try:
             ended = self.end_lease(token)
             lease, extension = ended.lease, ended.extension
-            owner, held = lease.effective_claim.owner, store.clock() - lease.since
+            owner, held = lease.claim.owner, store.clock() - lease.since
         except BaseException as error:
             if before is not None and self._lease is None and not isinstance(error, LockError):  # interrupted
                 renewal.release_later(store, primitive, before.claim, keep_until=self._kept_until(before))
             raise
-        handed_over: list[Any] = []
         try:
-            released = yield from self._release_request(ended, self.options.min_hold - held, handed_over)
+            gate = (None if ended.lost else store.local_queue_for(primitive)) or store.algorithm
+            released = yield from gate.release(primitive, lease.claim, self.options.min_hold - held)
         except BaseException as error:
-            # After a local hand-over, the store has this token for the next holder.
-            if not any(waiter.may_have_lease() for waiter in handed_over):
-                renewal.release_later(store, primitive, lease.claim, keep_until=self._kept_until(lease))
+            renewal.release_later(store, primitive, lease.claim, keep_until=self._kept_until(lease))
             if not (ended.lost and isinstance(error, LockError)):
                 self._emit("released", owner, held=held, reason="unconfirmed")
                 raise
@@ -167,19 +158,6 @@ class LockFlows(RenewedLease):
             self._emit_lost(_ENDED_BEFORE, lease)
             raise LockLost(self.name)
         self._emit("released", owner, held=held)
-
-    def _release_request(self, ended: EndedLease, keep: float, handed_over: list[Any]) -> Flow[bool]:
-        """Return the flow that releases the lease in the store, or hands it over to a waiter of this process.
-
-        ``keep``: seconds for which the lock stays taken. ``handed_over``: as for `Gate.release`.
-        """
-        store, lease = self.store, ended.lease
-        local_queue = None if ended.lost else store.local_queue_for(self.primitive)
-        if local_queue is None:
-            return store.algorithm.release(self.primitive, lease.claim, keep)
-        if ended.extension is not None:
-            lease = lease.unsure(ended.extension.ttl)
-        return local_queue.release(self.primitive, lease, keep, handed_over)
 
     def extend_flow(self, ttl: Seconds | None) -> Flow[float]:
         """Extend the lease to ``ttl`` seconds from now (``None``: the ttl of the lock).
@@ -211,7 +189,7 @@ class LockFlows(RenewedLease):
         if store.adopting is None:
             raise LockNotSupported(self.name, f"{type(store).__name__} can't hand a lock off: {store.not_adopting}")
         before = self._require_lease()
-        token = before.effective_claim.token
+        token = before.claim.token
         yield from self.extend_flow(ttl)
         claim: Claim | None = None
         try:
@@ -238,7 +216,7 @@ class LockFlows(RenewedLease):
         """
         renewal.release_later(self.store, self.primitive, before.claim, keep_until=self._kept_until(before))
         renewal.release_later(self.store, self.primitive, claim, waited=True)
-        self._blocks.replace(before.effective_claim.token, LOST_TOKEN)
+        self._blocks.replace(before.claim.token, LOST_TOKEN)
         if isinstance(error, LockError):
             with state_mutex.mutex:
                 self._lost = self._lost or self._lease is None
@@ -252,7 +230,7 @@ class LockFlows(RenewedLease):
         """
         return lease.claim._replace(
             token=new_token(),
-            owner=lease.effective_claim.owner_since(lease.since),
+            owner=lease.claim.owner_since(lease.since),
             ttl=lease.ttl,
             fencing=False,
             payload=lease.claim.token,

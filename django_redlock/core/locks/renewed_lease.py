@@ -19,7 +19,6 @@ from . import state_mutex
 from .lease_state import LeaseState
 from .with_blocks import LOST_TOKEN, WithBlocks
 
-OWNER_UPDATE_DELAY = 0.25  # seconds a lease is held after a local hand-over before the store learns its new owner
 _RETRIES = 20  # attempts to extend within one ttl, when an attempt fails or another extension is in flight
 RAN_OUT = gettext_noop("the lease ran out")
 FORCED_OR_FORGOTTEN = gettext_noop("it was released by force, or the store has forgotten it")
@@ -47,7 +46,7 @@ class RenewedLease(LeaseState):
         if replaced is not None:  # another thread or task has lost it, and perhaps not noticed
             if not self._lost:
                 self.mark_lost(replaced, FORCED_OR_FORGOTTEN if replaced.valid_until > self.store.clock() else RAN_OUT)
-            self._blocks.replace(replaced.effective_claim.token, LOST_TOKEN)
+            self._blocks.replace(replaced.claim.token, LOST_TOKEN)
         with state_mutex.mutex:
             self._lease, self._extension, self._lost = lease, None, False
             self._generation = fork.generation  # after the lease: see `current_lease`
@@ -64,7 +63,7 @@ class RenewedLease(LeaseState):
         """
         with state_mutex.mutex:
             lease = self._require_lease()
-            current_token = lease.effective_claim.token
+            current_token = lease.claim.token
             if token is not None and token != current_token:
                 raise LockLost(self.name)
             self._lost = self._lost or self.store.clock() >= lease.valid_until
@@ -222,18 +221,15 @@ class RenewedLease(LeaseState):
     def _schedule_renewal(self, lease: Lease) -> None:
         """Schedule the renewal for when a third of the ttl has passed.
 
-        After a local hand-over, the renewal is due within 0.25 seconds, so that the store learns the new owner. A lease
-        that is not renewed is marked as lost at its end.
+        A lease that is not renewed is marked as lost at its end.
         """
         delay = lease.valid_until - self.store.clock()
         if self._is_renewable(lease):
             delay -= lease.shortest_ttl * 2 / 3
-            if lease.has_unknown_owner:
-                delay = min(delay, OWNER_UPDATE_DELAY)
         self._schedule(lease, delay)
 
     def _schedule(self, lease: Lease, delay: float) -> None:
-        token = lease.effective_claim.token
+        token = lease.claim.token
         renewal.schedule(token, weakref.ref(self), max(0.0, delay))
         if not self._holds(lease):  # released by another thread meanwhile
             renewal.cancel(token)

@@ -77,7 +77,7 @@ class Stripe(Lock):
     def _switch_flow(self, without: frozenset[int]) -> Flow[bool]:
         self.check()
         lease, me = self._require_lease(), caller()
-        held, visited = lease.effective_claim.token, self._visited | without | {self._stripes.index(lease.claim.keys)}
+        held, visited = lease.claim.token, self._visited | without | {self._stripes.index(lease.claim.keys)}
         others = tuple(index for index in self._indexes or range(len(self._stripes)) if index not in visited)
         if not others:
             return False
@@ -88,7 +88,7 @@ class Stripe(Lock):
         finally:
             del self._switching_to[me]
             current = self.current_lease()
-            self._blocks.replace(held, current.effective_claim.token if current else NO_TOKEN)
+            self._blocks.replace(held, current.claim.token if current else NO_TOKEN)
         if isinstance(outcome, Refusal):
             left = outcome.remaining
             raise LockNotAcquired(

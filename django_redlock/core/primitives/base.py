@@ -17,7 +17,7 @@ MAX_BLOCK = 5.0
 MAX_BLOCK_IN_QUEUE = 0.4
 
 _YES_NO = (b"0", b"1")
-_FENCE, _WAITER_REMOVE = script("fence_set"), script("waiter_remove")
+_FENCE, _HAND_OVER, _WAITER_REMOVE = script("fence_set"), script("mutex_hand_over"), script("waiter_remove")
 
 
 @cache
@@ -46,6 +46,8 @@ class Primitive(NamedTuple):
     access: str = ""  # in a fair queue: "w" excludes all other holders, "r" excludes "w"; "": no fair queue
     queue_order: int = 2  # the order of the fair queue, as the number that the scripts use
     plain: bool = False  # SET NX acquires a free lock: see `set_request`
+    queued: bool = False  # callers of one process wait in a local queue. A reentrant lock must pass its holder at once
+    hands_over: bool = False  # a release may hand the lock over to a local waiter with `hand_over_request`
 
     @property
     def max_block(self) -> float:
@@ -101,6 +103,12 @@ class Primitive(NamedTuple):
             return EvalScript(self.release_script, (claim.keys.lock,), (claim.token, millis(keep + PRECISION)), node)
         return EvalScript(_without_last_arg(self.release_script), (claim.keys.lock,), (claim.token,), node)
 
+    def hand_over_request(self, claim: Claim, following: Claim) -> EvalScript:
+        """Return the request that releases the lock of ``claim`` and acquires it for ``following``."""
+        keys = (claim.keys.lock, claim.keys.fence)[: 1 + following.fencing]  # few keys: see `release_by_key`
+        terms = following.token, following.owner, millis(following.ttl), _YES_NO[following.fencing]
+        return EvalScript(_HAND_OVER._replace(keys=len(keys)), keys, (*terms, claim.token))
+
     def release_by_key(self, claim: Claim, keep: float = 0.0) -> Sequence[EvalScript]:
         """Return requests that release the lock with one key each, in order. ``keep``: see `release_request`.
 
@@ -147,7 +155,7 @@ def script_family(family: str) -> tuple[Script, Script, Script]:
     return script(f"{family}_acquire"), script(f"{family}_extend"), script(f"{family}_release")
 
 
-MUTEX = Primitive("mutex", *script_family("mutex"), plain=True)
+MUTEX = Primitive("mutex", *script_family("mutex"), plain=True, queued=True, hands_over=True)
 RLOCK = SharedPrimitive("rlock", *script_family("shared"))
 SEMAPHORE = SharedPrimitive("semaphore", *script_family("shared"))  # each semaphore replaces the limit
 KINDS: Collection[str] = ("mutex", "rlock", "semaphore", "rwlock", "striped", "multilock")

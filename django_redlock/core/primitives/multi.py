@@ -85,6 +85,8 @@ class AdoptPrimitive(MultiPrimitive):
 
 
 _, _MUTEX_EXTEND, _MUTEX_RELEASE = script_family("mutex")
-STRIPED = StripedPrimitive("striped", script("striped_acquire"), _MUTEX_EXTEND, _MUTEX_RELEASE)
+STRIPED = StripedPrimitive(
+    "striped", script("striped_acquire"), _MUTEX_EXTEND, _MUTEX_RELEASE, queued=True, hands_over=True
+)
 MULTILOCK = MultiPrimitive("multilock", script("multi_acquire"), script("multi_extend"), _RELEASE)
 ADOPT = AdoptPrimitive("adopt", script("multi_adopt"), script("multi_extend"), _RELEASE)

@@ -23,7 +23,7 @@ RUNNING, DONE = b'"state":"running"}', b'"state":"done"}'  # the end of the owne
 def periodic_claim(claim: Claim, period: float) -> Claim:
     """Return ``claim``, changed so that its grant excludes other grants for ``period`` seconds."""
     owner = claim.owner[:-1] + b"," + RUNNING
-    return claim._replace(owner=owner, transferable=False, payload=Period(claim.name, period))
+    return claim._replace(owner=owner, payload=Period(claim.name, period))
 
 
 class PeriodicPrimitive(Primitive):
@@ -39,5 +39,4 @@ class PeriodicPrimitive(Primitive):
 
 
 _ACQUIRE, _, _RELEASE = script_family("mutex")
-# The other name of the acquire script excludes hand-overs within the process, which would shorten the key's expiry.
-PERIODIC = PeriodicPrimitive("mutex", _ACQUIRE._replace(name="periodic_acquire"), script("periodic_extend"), _RELEASE)
+PERIODIC = PeriodicPrimitive("mutex", _ACQUIRE, script("periodic_extend"), _RELEASE)

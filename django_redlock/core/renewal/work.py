@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from ..contract import Extension, Orphan, Renewable
 from ..events import logger
@@ -45,7 +44,7 @@ def release_many(orphans: Mapping[bytes, Orphan]) -> set[bytes]:
     # Orphans whose lock must stay taken for a time are released one by one: `cancel_many` releases at once.
     pairs = [(token, each) for token, each in orphans.items() if each.keep_until <= each.store.clock()]
     store = pairs[0][1].store if len(pairs) > 1 else None  # a renewal thread has one store
-    cancel_many: Any = getattr(store.algorithm, "cancel_many", None) if store else None
+    cancel_many = store.algorithm.cancel_many if store else None
     if store is None or cancel_many is None:
         return released
     for first in range(0, len(pairs), BATCH):

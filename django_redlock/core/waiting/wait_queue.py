@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import weakref
-from copy import copy
 
-from ...errors import LockUnavailable
 from ..values import Refusal
 from .waiters import Waiter, WaiterState
-from .wake_event import WakeEvent
 
 HAND_OVER_SECONDS = 0.01  # seconds of hand-overs in a row, after which the lock is released to other processes
 
@@ -23,36 +19,14 @@ class LeaderToken:
     __slots__ = ("__weakref__",)
 
 
-class LastAttempt:
-    """A request to the store for a waiter whose deadline has passed. Other such waiters share the outcome.
-
-    ``ended_at``: monotonic seconds; infinite while the request is in flight. ``wake_events``: the events of the other
-    waiters, set when the request ends. ``outcome``: the refusal or the error; ``None`` while the request is in flight,
-    after a grant and after an interruption.
-    """
-
-    __slots__ = ("ended_at", "outcome", "wake_events")
-
-    def __init__(self) -> None:
-        self.ended_at = math.inf
-        self.outcome: Refusal | LockUnavailable | None = None
-        self.wake_events: list[WakeEvent] = []
-
-    def shared_outcome(self) -> Refusal | None:
-        """Return the refusal, or raise a copy of the error, because each thread adds its own traceback."""
-        if isinstance(self.outcome, LockUnavailable):
-            raise copy(self.outcome)
-        return self.outcome
-
-
 class WaitQueue:
-    """The leader and the waiters of one lock. All methods are called under the mutex of the local queue.
+    """The leader and the waiters of one lock. All methods but `on_refusal` are called under the local queue's mutex.
 
-    ``leader`` and ``leader_token``: see `set_leader`.
+    ``leader`` and ``leader_token``: see `set_leader`. ``refusal``: the store's last refusal; ``None`` for none yet.
     """
 
     hand_overs, hand_overs_since = 0, 0.0  # the number of hand-overs in a row, and the time of the first hand-over
-    last_attempt: LastAttempt | None = None
+    refusal: Refusal | None = None
 
     def __init__(self, leader: int, leader_token: LeaderToken | Waiter) -> None:
         self.waiters: dict[int, Waiter] = {}  # by caller, in order of arrival
@@ -84,6 +58,16 @@ class WaitQueue:
             return False
         del self.waiters[waiter.caller]
         return True
+
+    def on_refusal(self, refusal: Refusal) -> None:
+        """Store a refusal by the store, for waiters whose time is up."""
+        self.refusal = refusal
+
+    def pop_receiver(self) -> Waiter:
+        """Remove the first waiter, which a release now hands the lock over to, and return the waiter."""
+        waiter = next(iter(self.waiters.values()))
+        waiter.state = WaiterState.RECEIVING  # before the removal: an interrupt between them delays the waiter only
+        return self.pop_first()
 
     def pop_first(self) -> Waiter:
         """Remove the first waiter from the queue and return the waiter."""

@@ -17,9 +17,7 @@ class WaiterState(Enum):
     =========  ===========================================================  ======================================
     QUEUED     in the queue, behind the leader                              any
     LEADING    out of the queue; asks the store, and waits in the store     LEFT
-    EXPIRED    out of the queue; time is up, or the hand-over was           LEFT
-               interrupted; asks the store itself
-    RECEIVING  out of the queue; a release sends the hand-over request      GRANTED, LEFT
+    RECEIVING  out of the queue; a release sends the hand-over request      GRANTED, LEADING, LEFT
     GRANTED    has a lease                                                  LEFT
     LEFT       waits no longer; a lease that arrives later is released
     =========  ===========================================================  ======================================
@@ -27,7 +25,6 @@ class WaiterState(Enum):
 
     QUEUED = auto()
     LEADING = auto()
-    EXPIRED = auto()
     RECEIVING = auto()
     GRANTED = auto()
     LEFT = auto()
@@ -44,10 +41,6 @@ class Waiter(WakeEvent):
         self.claim = claim
         self.state = WaiterState.QUEUED
         self.lease: Lease | None = None
-
-    def may_have_lease(self) -> bool:
-        """Return whether the waiter may have got a lease from the release that removed it from the queue."""
-        return self.state in (WaiterState.GRANTED, WaiterState.LEFT)
 
     def lead(self) -> None:
         """Set the state LEADING, and wake the waiter, so that it asks the store."""

@@ -317,7 +317,7 @@ def test_seen_and_handed_over_while_its_slot_moves(cluster, start, unique, moved
             ask(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", key)
         assert lock.owned()
         assert [info.name for info in backend.held(f"{unique}*")] == [unique]
-        hand_over = backend.algorithm.hand_over(lock._lease.claim, following)
+        hand_over = backend.algorithm.hand_over(lock.primitive, lock._lease.claim, following)
         assert backend.drive(hand_over)
         assert backend.describe(unique).matches(Lease.granted(following, 0.0, 0))
         cluster.move_keys(key, target)

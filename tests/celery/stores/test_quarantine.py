@@ -49,7 +49,7 @@ def test_running_bodies_are_restored(tasks, begun, store, seen, held):
         client.flushall()
     leases = [(body._lease, 60.0) for body in bodies]
     outcomes = drive(bodies[0].store.algorithm.extend_many(bodies[0].primitive, leases), bodies[0].store.perform)
-    assert [outcome.effective_claim.token for outcome in outcomes] == [body.token.encode() for body in bodies]
+    assert [outcome.claim.token for outcome in outcomes] == [body.token.encode() for body in bodies]
     for body in bodies:
         (owner,) = held(body.name).holders
         assert owner.extra == {"state": "running", "task_id": body.call.task_id}

@@ -257,7 +257,7 @@ def test_hand_over_was_repeated(fed, reply):
     released.
     """
     following = fed.claim._replace(token=new_token())
-    fed.begin(fed.algorithm.hand_over(fed.claim, following)).reply(STALE)
+    fed.begin(fed.algorithm.hand_over(MUTEX, fed.claim, following)).reply(STALE)
     with pytest.raises(LockUnavailable):
         fed.reply(reply)
 

@@ -148,12 +148,9 @@ class TestLocalQueue(Fixtures):
             new_backend(cohort=cohort)
 
     @pytest.mark.parametrize("terms", [{}, {"ttl": 20}, {"fencing": True}, {"auto_renew": False}], ids=str)
-    @pytest.mark.parametrize("just_asked", [True, False], ids=["without-a-request", "with-one"])
-    def test_lock_of_the_next_holder(self, kept, client, other, name, terms, just_asked):
+    def test_lock_of_the_next_holder(self, kept, client, other, name, terms):
         """A lock that was handed over within the process belongs to the next holder in every respect."""
         holder, waiters = kept(2, **terms)
-        if just_asked:
-            holder.extend()
         token = holder.token
         holder.release()
         handle = eventually(lambda: next((each for each, _ in waiters[1:] if each.token), None))
@@ -165,14 +162,14 @@ class TestLocalQueue(Fixtures):
             holder.extend()
         assert handle.owned()
         assert not holder.owned()
-        assert eventually(lambda: client.describe(name).owner.label == handle.owner.label)
+        assert client.describe(name).owner.label == handle.owner.label
         assert handle.owned()
         assert handle.extend() > terms.get("ttl", 30) * 0.5
         handle.release()
         assert eventually(lambda: any(each.token for each, _ in waiters if each is not handle))
 
     def test_waiter_with_another_ttl(self, kept, client, name, spawn, queued):
-        """A waiter with another ttl is not handed the lock, and acquires a lease of its own length."""
+        """A waiter with another ttl gets a lease of its own length."""
         holder, waiters = kept(0)
         longer = client.lock(name, ttl=100)
         waiting = spawn(longer.acquire, True, TEST_TIMEOUT)
@@ -198,22 +195,8 @@ class TestLocalQueue(Fixtures):
         assert waiting[1].result(WAKE)
         assert second.remaining > 10
 
-    def test_no_hand_over_during_an_extension(self, kept):
-        """A lock that is being extended is not handed over, because its ttl in Redis is unknown."""
-        holder, waiters = kept(1)
-        holder.extend()
-        extending = holder.extend_flow(1)
-        next(extending)  # asked, and not answered yet
-        holder.release()
-        (first, _), (queueing, waiting) = waiters
-        assert waiting.result(WAKE)
-        assert queueing.current_lease().new_claim is None
-        extending.close()
-        queueing.release()
-        assert eventually(lambda: first.token)
-
     def test_commands_of_a_hand_over(self, admin, client, name, spawn, queued, monkeypatch):
-        """A hand-over within a process costs Redis less than two commands."""
+        """A hand-over within a process costs Redis one command."""
         monkeypatch.setattr(wait_queue, "HAND_OVER_SECONDS", 60)
         counter = Counter()
 
@@ -228,7 +211,7 @@ class TestLocalQueue(Fixtures):
         for each in waiting:
             each.result(TEST_TIMEOUT)
         assert (counter.visits, counter.most) == (12, 1)
-        assert self.sent(admin) - before < 24
+        assert self.sent(admin) - before < 24  # 11 hand-overs, and the wake-up of the leader
 
     @staticmethod
     def sent(admin):
@@ -324,7 +307,6 @@ class TestLocalQueue(Fixtures):
         assert other.force_release(name)
         (keeper, waiting), *queue = waiters
         assert waiting.result(WAKE)
-        threading.Event().wait(local_queue.FRESH_SECONDS)
         with pytest.raises(LockLost):
             holder.release()
         assert keeper.owned()
@@ -332,16 +314,6 @@ class TestLocalQueue(Fixtures):
         keeper.release()
         for _ in queue:
             eventually(lambda: next((each for each, _ in queue if each.token), None)).release()
-
-    def test_force_release_after_a_hand_over(self, kept, other, name):
-        """A holder that got the lock by a hand-over without a request learns soon that it was released by force."""
-        holder, waiters = kept(1)
-        holder.extend()  # the store has just spoken
-        holder.release()
-        handle = waiters[1][0]
-        assert eventually(lambda: handle.token)
-        other.force_release(name)
-        assert eventually(lambda: handle.lost)
 
     def test_store_down(self, new_client, server, name, spawn, monkeypatch):
         """When the store is not reachable all local waiters get the error at once."""

@@ -4,7 +4,7 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.keys import stripe_name
-from django_redlock.core.waiting import local_queue, wait_queue
+from django_redlock.core.waiting import wait_queue
 from django_redlock.errors import LockNotHeld
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.harness.fixtures import Fixtures, eventually
@@ -52,11 +52,9 @@ class TestStripesQueue(Fixtures):
     def waiters(self, client, name):
         return [held.waiters for index in (0, 1) if (held := client.describe(stripe_name(name, index)))]
 
-    @pytest.mark.parametrize("just_asked", [True, False], ids=["without-a-request", "with-one"])
     @pytest.mark.parametrize("terms", [{}, {"fencing": True}], ids=str)
-    def test_stripe_of_the_next_holder(self, client, other, name, holders, wait, terms, just_asked, monkeypatch):
+    def test_stripe_of_the_next_holder(self, client, other, name, holders, wait, terms):
         """A local waiter gets the released stripe, whichever it is, and holds it in every respect."""
-        monkeypatch.setattr(local_queue, "FRESH_SECONDS", TEST_TIMEOUT if just_asked else 0)
         keeper, *queue = wait(3, **terms)
         assert eventually(lambda: self.waiters(client, name) == [1, 1])
         for holder, handle in zip(holders, queue, strict=True):
@@ -106,9 +104,8 @@ class TestStripesQueue(Fixtures):
         for handle in (holders[0], next_one):
             handle.release()
 
-    def test_switch(self, holders, wait, monkeypatch):
+    def test_switch(self, holders, wait):
         """A holder that got a stripe by a hand-over can switch to another."""
-        monkeypatch.setattr(local_queue, "FRESH_SECONDS", TEST_TIMEOUT)
         keeper, handle = wait(2)
         stripe = holders[0].stripe
         holders[0].release()
