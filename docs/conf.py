@@ -1,6 +1,7 @@
 """Sphinx: `make docs`. Warnings are errors there, so that a link or a name that has gone is noticed."""
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -30,3 +31,16 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
+
+# Parameters that only refuse misspelled arguments, and the types of keyword arguments that a table of options explains.
+_REFUSALS = re.compile(r"(?:, )?\*\*?\w+: [~.\w]*Never")
+_KEYWORDS = re.compile(r"(\*\*\w+): [~.\w]*Unpack\[[~.\w]+\]")
+
+
+def plain_signature(app, what, name, obj, options, signature, returns):
+    """Return the signature as users call it."""
+    return _KEYWORDS.sub(r"\1", _REFUSALS.sub("", signature)) if signature else signature, returns
+
+
+def setup(app):
+    app.connect("autodoc-process-signature", plain_signature)
