@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "_ext"))
@@ -37,10 +38,11 @@ _REFUSALS = re.compile(r"(?:, )?\*\*?\w+: [~.\w]*Never")
 _KEYWORDS = re.compile(r"(\*\*\w+): [~.\w]*Unpack\[[~.\w]+\]")
 
 
-def plain_signature(app, what, name, obj, options, signature, returns):
-    """Return the signature as users call it."""
-    return _KEYWORDS.sub(r"\1", _REFUSALS.sub("", signature)) if signature else signature, returns
+def plain_signature(*event: Any) -> tuple[str | None, str | None]:
+    """Return signature and return type of a documented object as users see them."""
+    *_, signature, returns = event
+    return _KEYWORDS.sub(r"\1", _REFUSALS.sub("", signature or "")).replace("(, ", "(*, ") or None, returns
 
 
-def setup(app):
+def setup(app: Any) -> None:
     app.connect("autodoc-process-signature", plain_signature)
