@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -131,6 +132,7 @@ class Locks(Mapping[str, Backend]):
 
     def __init__(self) -> None:
         self._built: dict[str, Backend] = {}
+        self.in_use: WeakSet[Backend] = WeakSet()  # also of former settings: handles keep their backend
 
     def __getitem__(self, alias: str) -> Backend:
         """Return the backend of ``alias``. Raises ``ImproperlyConfigured`` if the entry is missing or bad."""
@@ -143,7 +145,9 @@ class Locks(Mapping[str, Backend]):
             hint = f" {WHAT_TO_WRITE}" if alias == DEFAULT_ALIAS else ""
             raise ImproperlyConfigured(f"there is no lock backend {alias!r} in REDLOCK (aliases: {known}).{hint}")
         # Two threads may both build the backend; the first result stays. Importing under a mutex could deadlock.
-        return self._built.setdefault(alias, build(alias, configured[alias]))
+        backend = self._built.setdefault(alias, build(alias, configured[alias]))
+        self.in_use.add(backend)
+        return backend
 
     def __contains__(self, alias: object) -> bool:
         return alias in configuration()

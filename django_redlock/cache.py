@@ -22,7 +22,7 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT
 from django.core.exceptions import ImproperlyConfigured
 
 from .backend_registry import DEFAULT_ALIAS, locks
-from .core.caller_identity import calling, running_loop
+from .core.caller_identity import calling, check_may_block
 from .core.events import logger
 from .core.flow.drivers import adrive, drive
 from .core.flow.steps import Step, StepOutcome
@@ -211,8 +211,7 @@ class _Flight:
         Returns `_MISSING` after a timeout, or if the caller that computes or fetches the value has failed. Raises
         ``RuntimeError`` in a coroutine, whose event loop may have to run the computation.
         """
-        if running_loop() is not None:
-            raise RuntimeError("get_or_compute() would block the event loop; in a coroutine use aget_or_compute()")
+        check_may_block("get_or_compute()", "aget_or_compute()")
         with suppress(TimeoutError):
             return self._value.result(seconds)
         return _MISSING

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import weakref
 from typing import Any
 
 running_loop = asyncio._get_running_loop  # unlike the public function it returns `None` when no loop runs
+
+
+def check_may_block(what: str, instead: str) -> None:
+    """Raise ``RuntimeError`` where ``what`` would block a running event loop. ``instead``: what to use there.
+
+    With DJANGO_ALLOW_ASYNC_UNSAFE it may block the loop, as Django's ORM may: notebooks and Playwright run synchronous
+    code while a loop runs.
+    """
+    if running_loop() is not None and not os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"):
+        raise RuntimeError(
+            f"{what} would block the event loop; in a coroutine use {instead} "
+            "(in a notebook or a browser test, set the environment variable DJANGO_ALLOW_ASYNC_UNSAFE)"
+        )
 
 
 def running_task() -> asyncio.Task[Any] | None:

@@ -10,7 +10,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.test.utils import TestContextDecorator
 
-from ..backend_registry import DEFAULT_ALIAS, build, configuration
+from ..backend_registry import DEFAULT_ALIAS, build, configuration, locks
+from ..backends.base import Backend
 from ..backends.locmem import LocMemBackend
 from .fake_locks import FakeDummy, FakeLocMem, Rehearsal
 
@@ -27,8 +28,8 @@ class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override
     Works as a context manager, and as a decorator of functions, coroutine functions and ``unittest.TestCase`` classes.
     Each test of a class gets separate locks. ``with`` returns a `Rehearsal`. A decorated function gets the `Rehearsal`
     as the keyword argument ``kwarg_name``, a test case as the attribute ``attr_name``. The options ``ttl``,
-    ``max_ttl``, ``auto_renew`` and ``blocking_timeout`` keep the values of the settings. Raises ``ValueError`` for an
-    unknown ``kind``.
+    ``max_ttl``, ``auto_renew`` and ``blocking_timeout`` keep the values of the settings. Handles that were made before,
+    such as ``LOCK = lock("x")`` in a module, are in memory, too. Raises ``ValueError`` for an unknown ``kind``.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override
         super().__init__(attr_name, kwarg_name)
         self._kind = kind
         self._overridden: list[tuple[Any, Any, dict[str, Any]]] = []
+        self._replaced: list[list[tuple[Backend, type[Backend], dict[str, Any]]]] = []
 
     def __enter__(self) -> Rehearsal:  # type: ignore[override]
         return self.enable()
@@ -55,6 +57,7 @@ class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override
             alias: {
                 "BACKEND": backend,
                 "LOCATION": f"{rehearsal.place} {alias}",
+                **_key_prefix(entry),
                 "OPTIONS": {**_times(alias, entry), "rehearsal": rehearsal},
             }
             for alias, entry in {DEFAULT_ALIAS: None, **configuration()}.items()
@@ -67,10 +70,13 @@ class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override
         except BaseException:
             _configure(*self._overridden.pop()[:2], enter=False)
             raise
+        self._replaced.append([_become_fake(backend) for backend in list(locks.in_use) if backend.alias in entries])
         return rehearsal
 
     def disable(self) -> None:
         """Restore the backends of the settings, as leaving ``with`` does."""
+        for backend, kind, attributes in self._replaced.pop():
+            backend.__class__, backend.__dict__ = kind, attributes
         holder, before, entries = self._overridden.pop()
         _configure(holder, before, enter=False)
         for alias, entry in entries.items():
@@ -92,6 +98,17 @@ def _configure(holder: Any, entries: Any, *, enter: bool) -> None:
     value = getattr(settings, "REDLOCK", None)
     send = setting_changed.send if enter else setting_changed.send_robust  # at the end each receiver must learn of it
     send(sender=type(holder), setting="REDLOCK", value=value, enter=enter)
+
+
+def _become_fake(backend: Backend) -> tuple[Backend, type[Backend], dict[str, Any]]:
+    """Turn ``backend``, which earlier handles keep, into the fake of its alias. Returns what it was."""
+    former, fake = (backend, type(backend), vars(backend)), locks[backend.alias]
+    backend.__class__, backend.__dict__ = type(fake), vars(fake)
+    return former
+
+
+def _key_prefix(entry: Any) -> dict[str, Any]:
+    return {"KEY_PREFIX": entry["KEY_PREFIX"]} if isinstance(entry, Mapping) and "KEY_PREFIX" in entry else {}
 
 
 def _times(alias: str, entry: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from django.core.signals import setting_changed
 from django.test import SimpleTestCase, override_settings
 
-from django_redlock import lock, locks
+from django_redlock import lock, locks, multilock, rlock, rwlock, semaphore, striped
 from django_redlock.backends.dummy import DummyBackend
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.locmem.backend import _tables
@@ -18,6 +18,7 @@ from django_redlock.decorators import locked
 from django_redlock.errors import LockLost, LockNotAcquired, LockUnavailable
 from django_redlock.signals import lock_lost
 from django_redlock.testing import Clock, Rehearsal, assert_locked, assert_not_locked, override_locks
+from django_redlock.transactions import CommitLock
 
 REDIS = "django_redlock.backends.redis.RedisBackend"
 DOWN = "redis://127.0.0.1:1/0"
@@ -75,6 +76,31 @@ class TestOverriding:
                 lock("y", ttl=71)
         with pytest.raises(LockUnavailable):
             lock("x").acquire()
+
+    @pytest.mark.parametrize("earlier_settings", [False, True])
+    def test_earlier_handles(self, redis_server, settings, earlier_settings):
+        """Handles that were made before, as in a module, are in memory, too, and are on Redis again afterwards."""
+        settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": redis_server.url, "KEY_PREFIX": "shop"}}
+        handles = [lock("x"), rlock("r"), semaphore("s", limit=2), multilock(["a", "b"]), striped("p", 3)]
+        handles += [rwlock("w").read, lock("f", fair=True), lock("e", every=60), CommitLock.like(lock("c"), True)]
+        if earlier_settings:
+            settings.REDLOCK = {**settings.REDLOCK}
+            lock("of the later settings")
+        for _ in range(2):
+            with override_locks() as rehearsal, contextlib.ExitStack() as held:
+                for each in handles:
+                    held.enter_context(each)
+                    assert each.owned()
+                assert_locked("x")
+                rehearsal.advance(4)
+                with override_locks():
+                    assert_not_locked("x")
+                    assert not handles[0].locked()
+                assert handles[0].owned()
+            with redis_server.client() as client:
+                assert client.keys() == []
+        with handles[0], redis_server.client() as client:
+            assert client.keys() == [b"shop:{x}"]
 
     def test_isolated(self):
         """Each `override_locks` has locks of its own, and leaves nothing behind."""

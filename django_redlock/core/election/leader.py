@@ -7,7 +7,7 @@ import inspect
 import threading
 from typing import Any, Self
 
-from ..caller_identity import running_loop
+from ..caller_identity import check_may_block
 from ..events import logger
 from ..flow.drivers import adrive, drive
 from ..options import wait_seconds
@@ -53,8 +53,7 @@ class Leader(Election):
     # ── threads ──────────────────────────────────────────────────────────────────────────────
 
     def __enter__(self) -> Self:
-        if running_loop() is not None:
-            raise RuntimeError(f"leader {self.name!r} would block the event loop: use `async with leader(…)`")
+        check_may_block(f"leader {self.name!r}", "`async with leader(…)`")
         for callback in (self._on_elected, self._on_lost):
             if inspect.iscoroutinefunction(callback):
                 raise TypeError(f"{callback.__name__} is a coroutine function: use `async with leader(…)`")

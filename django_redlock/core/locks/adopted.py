@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from ...errors import LockLost
-from ..caller_identity import running_loop
+from ..caller_identity import check_may_block
 from ..flow.requests import Flow
 from ..lease_transfer import HandedOff
 from ..values import Claim, Lease, Refusal
@@ -29,8 +29,7 @@ class AdoptedLock(Lock):
         Raises ``LockLost`` if the lease that was handed off has ended or was adopted before, ``LockUnavailable`` when
         the store does not serve, and ``RuntimeError`` in a coroutine.
         """
-        if running_loop() is not None:
-            raise RuntimeError(f"lock {self.name!r}: adopt() would block the event loop; in a coroutine use aadopt()")
+        check_may_block(f"lock {self.name!r}: adopt()", "aadopt()")
         self._handed = handed
         return self._adopted(self._acquire(0.0))
 

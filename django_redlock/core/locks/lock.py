@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Never, Self
 
 from ...errors import LockError, LockLost, LockNotAcquired, LockNotHeld
-from ..caller_identity import running_loop
+from ..caller_identity import check_may_block
 from ..events import logger
 from ..flow.drivers import adrive, drive
 from ..options import ACQUIRE_OPTIONS, unknown_options, wait_seconds
@@ -125,11 +125,7 @@ class Lock(LockFlows):
             self._exit_block(failure, error)
 
     def _acquire(self, wait: float) -> Lease | Refusal:
-        if running_loop() is not None:
-            raise RuntimeError(
-                f"lock {self.name!r}: acquire() would block the event loop; "
-                "in a coroutine use `await lock.aacquire()` or `async with lock`"
-            )
+        check_may_block(f"lock {self.name!r}: acquire()", "`await lock.aacquire()` or `async with lock`")
         return drive(self.acquire_flow(wait), self.store.perform)
 
     async def _aacquire(self, wait: float) -> Lease | Refusal:

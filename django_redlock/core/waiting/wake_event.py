@@ -5,41 +5,37 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
-from typing import Any
 
-from ..caller_identity import running_loop
+from ..caller_identity import check_may_block, running_loop
 
 
 class WakeEvent:
     """A one-shot event that wakes the thread or task that created the event."""
 
-    __slots__ = ("_event", "_loop")
+    __slots__ = ("_event", "_lock", "_loop")
 
     def __init__(self) -> None:
         self._loop = running_loop()
-        event: Any = threading.Lock() if self._loop is None else asyncio.Event()
-        if self._loop is None:
-            event.acquire()
-        self._event = event
+        self._event = asyncio.Event()
+        self._lock = threading.Lock()
+        self._lock.acquire()
 
     def set(self) -> None:
         """Wake the thread or task. May be called once only, from any thread."""
-        if self._loop is None:
-            self._event.release()
-        elif self._loop is running_loop():
+        self._lock.release()
+        if self._loop is running_loop():
             self._event.set()
-        else:
+        elif self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended, and its tasks with it
                 self._loop.call_soon_threadsafe(self._event.set)
 
     def wait(self, seconds: float) -> None:
-        """Block until the event is set, for ``seconds`` at most. Works in the thread that created the event only.
+        """Block until the event is set, for ``seconds`` at most.
 
         Raises ``RuntimeError`` in a coroutine, because the event loop may have to set the event.
         """
-        if self._loop is not None:
-            raise RuntimeError("would block the event loop: in a coroutine use the twin for asyncio, such as aextend()")
-        self._event.acquire(timeout=max(0.0, min(seconds, threading.TIMEOUT_MAX)))
+        check_may_block("this", "the twin for asyncio, such as aextend()")
+        self._lock.acquire(timeout=max(0.0, min(seconds, threading.TIMEOUT_MAX)))
 
     async def wait_async(self, seconds: float) -> None:
         """`wait` for asyncio."""

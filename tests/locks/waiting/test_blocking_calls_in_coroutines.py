@@ -1,10 +1,12 @@
 """Blocking calls in a coroutine that would have to wait for something that the same event loop may have to do."""
 
 import asyncio
+import threading
 
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
+from tests.support.service import poll
 
 
 @pytest.fixture
@@ -43,3 +45,27 @@ def test_wait_for_the_lead(backend, unique):
         await backend.aclose()
 
     asyncio.run(main())
+
+
+def test_django_allow_async_unsafe(backend, unique, monkeypatch):
+    """With DJANGO_ALLOW_ASYNC_UNSAFE, blocking calls block a running loop, and other threads of the queue wake them."""
+    held, lock = backend.lock(unique), backend.lock(unique)
+
+    def release_when_awaited():
+        poll(lambda: backend.describe(unique).waiters, timeout=30, what="a waiter")
+        held.release()
+
+    async def main():
+        with pytest.raises(RuntimeError, match="DJANGO_ALLOW_ASYNC_UNSAFE"):
+            lock.acquire()
+        monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+        assert not lock.acquire(timeout=0.01)
+        releasing = threading.Thread(target=release_when_awaited)
+        releasing.start()
+        with lock:
+            releasing.join()
+            assert lock.extend() > 0
+
+    with held:
+        asyncio.run(main())
+        held.acquire()
