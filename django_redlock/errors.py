@@ -119,6 +119,8 @@ class LockUnavailable(LockError, ConnectionError):
     """The store does not serve: it is down, hangs, is read-only or out of memory, or requires a password.
 
     The lock may be free or held. ``errors``: the error of each node that failed, by the name of the node.
+    ``unconfirmed``: True if a request may have been carried out although its reply was lost. After an acquire, such a
+    grant is released in the background.
     """
 
     reason = "the store is unavailable"
@@ -126,6 +128,7 @@ class LockUnavailable(LockError, ConnectionError):
     def __init__(self, name: str, reason: str | None = None, errors: Mapping[str, BaseException] | None = None) -> None:
         super().__init__(name, reason)
         self.errors = dict(errors or {})
+        self.unconfirmed = False
 
 
 class LockNotSupported(LockError, NotImplementedError):

@@ -103,6 +103,8 @@ class SubmitMixin(_Task):
             # An error would end the task that sends a retry or the next step of a canvas, and the call would be lost.
             # The call is sent without a record, and the worker decides when it starts the body.
             if not (task_lock.options.run_unprotected or own or (canvas and self.app.current_worker_task is not None)):
+                if error.unconfirmed:  # its record would make every later call a duplicate of a call that was not sent
+                    task_lock.cancel(call)
                 raise
             logger.warning("task %s[%s] is sent without a record: %s", self.name, task_id, error)
             return send(headers=headers)

@@ -51,7 +51,9 @@ def fault_of(node: Node, error: Exception, connected: bool = False, where: str =
     transient = "UNBLOCKED" in str(error) or (node.fails_over and elsewhere)
     stale, migrating = closed or isinstance(error, ReadOnlyError), isinstance(error, TryAgainError)
     forget_frames(error)
-    return Fault(error, stale, where or node.label, transient, migrating=migrating, refused=refused)
+    return Fault(
+        error, stale, where or node.label, transient, 0.0, migrating, refused, unconfirmed=connected and not refused
+    )
 
 
 def check_reply(node: Node, call: EvalScript, reply: Any, where: str = "") -> Any:
@@ -62,7 +64,7 @@ def check_reply(node: Node, call: EvalScript, reply: Any, where: str = "") -> An
     """
     if type(reply) in (int, list) or (reply is None and call.compensation is None):
         return reply
-    return fault_of(node, UnreadableReply(reply), where=where)
+    return fault_of(node, UnreadableReply(reply), connected=True, where=where)
 
 
 def _plain_error(error: Exception, late: bool, connected: bool) -> Exception:

@@ -22,7 +22,7 @@ from .body import QUEUED, BodyLock
 from .call import TaskCall
 from .call_names import CallNamer
 from .modes import TaskOptions
-from .transitions import cancel
+from .transitions import cancel, cancel_token
 
 CANCEL_RETRY_SECONDS = 3600.0  # time for which a cancellation is retried while the store is unavailable
 
@@ -131,7 +131,8 @@ class TaskLock:
         logger.warning("task %s[%s]: its lock is released later: %s", call.task, call.task_id, error)
         store = self.store
         payload = call if same_delivery else call._replace(delivery_id="")
-        claim = Claim(call.name, (call.keys,), call.delivery_id.encode(), b"", call.queued_ttl, payload=payload)
+        token = cancel_token(call.task_id)
+        claim = Claim(call.name, (call.keys,), token, b"", call.queued_ttl, payload=payload)
         until = store.clock() + min(call.queued_ttl, CANCEL_RETRY_SECONDS)
         renewal.schedule(claim.token, Orphan(store, QUEUED, claim, until), 0.5)
 

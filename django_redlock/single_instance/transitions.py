@@ -12,10 +12,12 @@ from typing import cast
 from ..core.algorithms.replicated import Replicated
 from ..core.algorithms.retries import run_idempotent, run_in_order
 from ..core.algorithms.single_node import SingleNode
+from ..core.contract import Orphan
 from ..core.flow.replies import fault_error, is_grant, read_outcome
 from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script
-from ..core.owner import describe_owner
+from ..core.owner import Owner, describe_owner
+from ..core.renewal.registry import renewal
 from ..core.values import Claim, Refusal, millis
 from .body import by_key, cancel_request
 from .call import TaskCall
@@ -44,14 +46,26 @@ def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode | Rep
         millis(call.done_ttl),
     )
     undo = partial(cancel_request, call.keys, call.task_id, call.delivery_id)
-    start = algorithm.clock()
-    reply = yield from algorithm.run_granting(EvalScript(_SUBMIT, (call.keys.lock,), args, 0, undo), call.name)
-    if is_grant(reply):
-        return None
-    if isinstance(reply, Fault):
-        raise fault_error(call.name, reply)
+    request = EvalScript(_SUBMIT, (call.keys.lock,), args, 0, undo)
     claim = Claim(call.name, (call.keys,), b"", b"", call.queued_ttl)
-    return cast("Refusal", read_outcome(claim, reply, start))
+    while True:
+        start = algorithm.clock()
+        reply = yield from algorithm.run_granting(request, call.name)
+        if is_grant(reply):
+            return None
+        if isinstance(reply, Fault):
+            raise fault_error(call.name, reply)
+        refusal = cast("Refusal", read_outcome(claim, reply, start))
+        # The record in the way may belong to a call that this process has not sent, and that it cancels later.
+        token = cancel_token(str(Owner.parse(refusal.holder).extra.get("task_id", "")))
+        _, orphan = renewal.entries.get(token, (0.0, None))
+        if not isinstance(orphan, Orphan) or not (yield from orphan.release_flow()):
+            return refusal
+
+
+def cancel_token(task_id: str) -> bytes:
+    """Return the token under which the removal of the record of a call is scheduled."""
+    return b"cancel:" + task_id.encode()
 
 
 def cancel(call: TaskCall, same_delivery: bool = True) -> Flow[bool]:

@@ -64,6 +64,8 @@ def enqueue_flow(lock: DjangoTaskLock, task: Any, args: Any, kwargs: Any, send: 
         refusal = yield from submit(call, False, False, algorithm)
     except LockUnavailable as error:
         if not lock.options.run_unprotected:
+            if error.unconfirmed:  # its record would make every later call a duplicate of a call that was not sent
+                yield from _cancel_flow(lock, call)
             raise
         logger.warning("task %s is sent without a record: %s", call.task, error)
         return (yield send).unwrap()

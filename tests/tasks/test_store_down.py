@@ -9,6 +9,8 @@ from django.db import transaction
 
 from django_redlock import locks
 from django_redlock.core.flow.scripts import script
+from django_redlock.errors import LockUnavailable
+from django_redlock.tasks import is_duplicate
 from tests.support.service import poll
 
 
@@ -49,6 +51,19 @@ def test_store_down_at_the_start(database, app, unique, far_store, task, prefix)
     assert result.status == ("FAILED" if task == "protected" else "SUCCESSFUL")
     far_store.restore()
     poll(lambda: locks["down"].describe(f"{prefix}:{unique}") is None, timeout=60, what="the end of the record")
+
+
+def test_lost_reply_to_a_submit(database, app, unique, far_store):
+    """enqueue() has raised and sent nothing, so the next call is no duplicate."""
+    app.protected.enqueue(f"{unique}-first")  # the server knows the scripts now
+    lost = far_store.lose_next_reply(script("task_submit").sha)
+    far_store.refuse()
+    with pytest.raises(LockUnavailable):
+        app.protected.enqueue(unique)
+    assert lost.is_set()
+    assert locks["near"].describe(f"down:{unique}")
+    far_store.restore()
+    assert not is_duplicate(app.protected.enqueue(unique))
 
 
 def test_lost_reply_before_a_rollback(database, app, unique, far_store):

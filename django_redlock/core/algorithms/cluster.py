@@ -17,7 +17,7 @@ from ..keys import Keys, hash_tag
 from ..primitives.base import Primitive
 from ..values import Claim, Lease, OnRefusal, Refusal
 from .quarantine import unwrap_reply
-from .retries import await_turn, is_listed, retry_until_served, run_idempotent
+from .retries import await_turn, is_listed, release_lost, retry_until_served, run_idempotent
 from .single_node import SingleNode
 
 
@@ -52,19 +52,19 @@ class Cluster(SingleNode):
         if len(by_slot(claim)) == 1:
             return (yield from super().acquire(primitive, claim, deadline, on_refusal))
         wait, listed, waited = primitive.waiter_ttl_ms if deadline > self.clock() else 0, -1, False
-        loose: list[Claim] = []
+        lost: list[Claim] = []
 
         def attempt() -> Flow[Lease | tuple[int, Refusal] | Fault]:
             nonlocal claim
             claim = claim.next_attempt(self.clock())  # a late release of the last attempt must not release this one
-            return (yield from self._try_all_slots(primitive, claim, wait, loose))
+            return (yield from self._try_all_slots(primitive, claim, wait, lost))
 
         while True:
             outcome = yield from attempt()
             if isinstance(outcome, Fault) and (waited or outcome.migrating):
                 outcome = yield from retry_until_served(self.clock, deadline, outcome, attempt)
             if isinstance(outcome, Fault):
-                raise fault_error(claim.name, outcome)
+                raise fault_error(claim.name, outcome._replace(unconfirmed=bool(lost)))
             if isinstance(outcome, Lease):
                 return outcome
             index, refusal = outcome
@@ -81,14 +81,14 @@ class Cluster(SingleNode):
             wait, waited = (yield from await_turn(primitive, parts[index], refusal, wait, left)), True
 
     def _try_all_slots(
-        self, primitive: Primitive, claim: Claim, wait: int, loose: list[Claim]
+        self, primitive: Primitive, claim: Claim, wait: int, lost: list[Claim]
     ) -> Flow[Lease | tuple[int, Refusal] | Fault]:
         """Acquire slot by slot. If a slot refuses, or its server does not reply, release the slots acquired so far.
 
         Returns the lease, a `Fault` if the server of a slot does not reply, or a pair: the index of the slot that
-        refused, and the refusal. ``wait``: see `Primitive.acquire_request`. ``loose``: a list that all attempts share.
-        This method appends each claim for a single slot that may have been granted although no reply has arrived. If
-        a slot refuses because this client holds it, the claims in ``loose`` are released.
+        refused, and the refusal. ``wait``: see `Primitive.acquire_request`. ``lost``: a list that all attempts share.
+        This method appends each claim for a single slot that may be granted although no reply has arrived. When a slot
+        refuses, the claims in ``lost`` are released, too, because one of them may be in the way.
         """
         leases: list[Lease] = []
         parts = by_slot(claim)
@@ -101,16 +101,14 @@ class Cluster(SingleNode):
                 continue
             undone = parts[: len(leases)]
             if isinstance(outcome, Fault):
-                loose.append(part)
-            elif outcome.holder.encode() == claim.owner:
-                undone = [*undone, *loose]  # each part with its own token: a late release must not end a later attempt
-            if undone:
-                replies = yield Batch([primitive.release_request(each) for each in undone])
-                silent = [each for each, reply in zip(undone, replies, strict=True) if isinstance(reply, Fault)]
-                loose += [each for each in silent if each not in loose]
+                lost += [part] if outcome.unconfirmed else []
+            else:
+                undone, lost[:] = [*undone, *lost], ()
+            yield from release_lost(primitive, undone)
+            lost += undone
             return outcome if isinstance(outcome, Fault) else (len(leases), outcome)
         lease = yield from self._one_lease(primitive, claim, parts, leases)
-        loose += parts if isinstance(lease, Fault) else ()
+        lost += parts if isinstance(lease, Fault) else ()
         return lease
 
     def _one_lease(

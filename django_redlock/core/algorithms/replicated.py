@@ -18,7 +18,7 @@ from ..primitives.base import Primitive
 from ..values import Claim, Lease, OnRefusal, Refusal
 from .lease_requests import is_confirmed, quarantine_restore_request
 from .quarantine import Quarantine, replica_quarantine, required_replicas, unwrap_reply
-from .retries import await_turn, is_listed, retry_until_served, run_idempotent
+from .retries import await_turn, is_listed, release_lost, retry_until_served, run_idempotent
 from .single_node import SingleNode
 
 _ADJUSTMENTS = 3  # requests in one attempt, while the primary reports another number of replicas
@@ -71,18 +71,30 @@ class Replicated:
         the moment. If too few replicas acknowledge, releases the grant and raises ``LockUnavailable``.
         """
         wait, waited = primitive.waiter_ttl_ms if deadline > self.clock() else 0, False
+        lost: list[Claim] = []  # attempts that may have been granted although no reply has arrived
+
+        def attempt() -> Flow[Lease | Refusal | Fault]:
+            try:
+                outcome = yield from self._attempt(primitive, claim, wait)
+            except LockUnavailable as error:
+                error.unconfirmed = error.unconfirmed or bool(lost)
+                raise
+            if isinstance(outcome, Fault) and outcome.unconfirmed:
+                lost.append(claim)
+            return outcome
 
         def again() -> Flow[Lease | Refusal | Fault]:
             nonlocal claim
             claim = claim.next_attempt(self.clock())  # a new token: a timed-out attempt may still be released
-            return (yield from self._attempt(primitive, claim, wait))
+            return (yield from attempt())
 
-        outcome = yield from self._attempt(primitive, claim, wait)
+        outcome = yield from attempt()
         while True:
             if waited:
                 outcome = yield from retry_until_served(self.clock, deadline, outcome, again)
             if isinstance(outcome, Fault):
-                raise fault_error(claim.name, outcome)
+                raise fault_error(claim.name, outcome._replace(unconfirmed=bool(lost)))
+            yield from release_lost(primitive, lost)  # one of them may be in the way
             left = deadline - self.clock()
             if isinstance(outcome, Lease) or outcome.final:
                 return outcome
@@ -102,7 +114,11 @@ class Replicated:
             return reply
         outcome = read_outcome(claim, reply, start)
         if isinstance(outcome, Lease) and missed:
-            yield from self._single_node.release(primitive, claim)
+            try:
+                yield from self._single_node.release(primitive, claim)
+            except LockUnavailable as error:
+                error.unconfirmed = True
+                raise
             raise missed
         return outcome
 
@@ -113,9 +129,8 @@ class Replicated:
         """
         reply, missed = yield from self._run_guarded(run, name)
         if missed and type(reply) is int:
-            if run.compensation is not None:
-                yield from run_idempotent(run.compensation())
-            return Fault(missed)
+            undone = (yield from run_idempotent(run.compensation())) if run.compensation else None
+            return Fault(missed, unconfirmed=isinstance(undone, Fault))
         return reply
 
     def _run_guarded(self, run: EvalScript, name: str) -> Flow[tuple[Any, LockError | None]]:

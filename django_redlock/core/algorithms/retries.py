@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..flow.replies import fault_error
-from ..flow.requests import Block, EvalAndWait, EvalScript, Fault, Flow, Sleep
+from ..flow.requests import Batch, Block, EvalAndWait, EvalScript, Fault, Flow, Sleep
 from ..primitives.base import Primitive
 from ..values import Claim, Refusal
 
@@ -17,12 +17,27 @@ LAST_TRY = -1  # the argument `wait` of the last try, after which a refused clie
 MIN_WAIT_SECONDS = 0.05  # with less time left, a refused client does not queue again
 
 
-def run_idempotent(run: EvalScript | EvalAndWait) -> Flow[Any]:
-    """Run a script. If the pooled connection was closed, run the script again: scripts are idempotent."""
-    reply = yield run
+def run_idempotent(run: EvalScript | EvalAndWait, fault: Fault | None = None) -> Flow[Any]:
+    """Run a script. If the pooled connection was closed, run the script again: scripts are idempotent.
+
+    ``fault``: the reply to the first request, if that was sent before.
+    """
+    reply = fault or (yield run)
     if isinstance(reply, Fault) and reply.stale:
-        reply = yield run
+        first, reply = reply, (yield run)
+        if isinstance(reply, Fault) and first.unconfirmed:  # the first request may have been carried out
+            reply = reply._replace(unconfirmed=True)
     return reply
+
+
+def release_lost(primitive: Primitive, lost: list[Claim]) -> Flow[None]:
+    """Release the attempts in ``lost``, which may have been granted although no reply has arrived.
+
+    Otherwise a later attempt of the same ``acquire()`` would wait for its own lock. Each attempt is released by its own
+    token, because a late release must not end a later attempt. Attempts whose release fails stay in ``lost``.
+    """
+    replies = (yield Batch([primitive.release_request(each) for each in lost])) if lost else ()
+    lost[:] = [each for each, reply in zip(lost, replies, strict=True) if isinstance(reply, Fault)]
 
 
 def run_in_order(runs: Iterable[EvalScript]) -> Flow[Any]:

@@ -16,7 +16,16 @@ from ..values import DRIFT, Claim, Lease, OnRefusal, Refusal
 from .batched_extensions import run_extensions
 from .lease_requests import cancel_requests, extension, is_confirmed, quarantine_restore_request
 from .quarantine import Quarantine, unwrap_reply
-from .retries import LAST_TRY, block, is_listed, must_requeue, retry_until_served, run_idempotent, run_in_order
+from .retries import (
+    LAST_TRY,
+    block,
+    is_listed,
+    must_requeue,
+    release_lost,
+    retry_until_served,
+    run_idempotent,
+    run_in_order,
+)
 
 MOST_REFUSED = 10_000  # locks of which an algorithm remembers that they were refused
 _DESCRIBE = script("describe")
@@ -58,16 +67,18 @@ class SingleNode:
         """
         clock = self.clock
         start, asked = clock(), 0.0
+        lost: list[Claim] = []  # attempts that may have been granted although no reply has arrived
         wait = primitive.waiter_ttl_ms if deadline > start else 0
         reply = yield from self._first_try(primitive, claim, wait)
         while True:
             reply = unwrap_reply(reply)
             if isinstance(reply, Fault) and (asked or reply.migrating):
                 wait = -primitive.waiter_ttl_ms
-                claim, start, reply = yield from self._retry_until_served(primitive, claim, reply, deadline)
+                claim, start, reply = yield from self._retry_until_served(primitive, claim, reply, deadline, lost)
             if isinstance(reply, Fault):
-                raise fault_error(claim.name, reply)
+                raise fault_error(claim.name, reply._replace(unconfirmed=reply.unconfirmed or bool(lost)))
             outcome = read_outcome(claim, reply, start)
+            yield from release_lost(primitive, lost)  # one of them may be in the way
             left = deadline - clock()
             if isinstance(outcome, Lease) or outcome.final:
                 return outcome
@@ -78,9 +89,8 @@ class SingleNode:
             if on_refusal is not None:
                 on_refusal(outcome)
             if must_requeue(wait, left):
-                wait, start = -primitive.waiter_ttl_ms, clock()
-                claim = claim.next_attempt(start)
-                reply = yield from run_idempotent(self._acquire_request(primitive, claim, wait))
+                wait = -primitive.waiter_ttl_ms
+                claim, start, reply = yield from self._next_try(primitive, claim)
                 continue
             pause = min(left, outcome.remaining + 0.001, self._max_block(primitive, outcome))
             wait = LAST_TRY if pause == left else -primitive.waiter_ttl_ms
@@ -97,7 +107,7 @@ class SingleNode:
             start = clock()
             if isinstance(reply, Fault):
                 # After a timeout a compensation with this token may still be in flight: don't use the token again.
-                reply = (yield from run_idempotent(again)) if reply.stale else reply
+                reply = yield from run_idempotent(again, reply)
             else:
                 start = _granted_after(outcome, server_time(reply), asked, start)
 
@@ -112,7 +122,7 @@ class SingleNode:
         reply = (yield plain) if plain else None
         if reply is not None and not (isinstance(reply, Fault) and reply.stale):
             return reply
-        reply = yield from run_idempotent(self._acquire_request(primitive, claim, wait))
+        reply = yield from run_idempotent(self._acquire_request(primitive, claim, wait), reply)
         if is_grant(reply):
             refused.discard(lock)
         elif primitive.plain:
@@ -121,24 +131,36 @@ class SingleNode:
             refused.add(lock)
         return reply
 
+    def _next_try(self, primitive: Primitive, claim: Claim) -> Flow[tuple[Claim, float, Any]]:
+        """Acquire the lock with a new attempt number, as a client that is listed as a waiter.
+
+        Returns three values: the claim with the new number, the time at which the request was sent (monotonic seconds),
+        and its reply.
+        """
+        start = self.clock()
+        claim = claim.next_attempt(start)
+        request = self._acquire_request(primitive, claim, -primitive.waiter_ttl_ms)
+        return claim, start, unwrap_reply((yield from run_idempotent(request)))
+
     def _retry_until_served(
-        self, primitive: Primitive, claim: Claim, fault: Fault, deadline: float
+        self, primitive: Primitive, claim: Claim, fault: Fault, deadline: float, lost: list[Claim]
     ) -> Flow[tuple[Claim, float, Any]]:
         """Retry an acquire that failed with ``fault``, until a server serves it or until ``deadline``.
 
         ``deadline``: monotonic seconds. Each try has a new attempt number in its token, because a late release of an
-        earlier try must not release a later grant. Returns three values: the claim of the last try, the time at which
-        the try was sent (monotonic seconds), and its reply.
+        earlier try must not release a later grant. Returns the result of the last `_next_try`. Appends the attempts
+        that the store may have granted, although no reply has arrived, to ``lost``.
         """
         start = self.clock()
+        if fault.unconfirmed:
+            lost.append(claim)
 
         def again() -> Flow[Any]:
             nonlocal claim, start
-            start = self.clock()
-            claim = claim.next_attempt(start)
-            return unwrap_reply(
-                (yield from run_idempotent(self._acquire_request(primitive, claim, -primitive.waiter_ttl_ms)))
-            )
+            claim, start, reply = yield from self._next_try(primitive, claim)
+            if isinstance(reply, Fault) and reply.unconfirmed:
+                lost.append(claim)
+            return reply
 
         reply = yield from retry_until_served(self.clock, deadline, fault, again)
         return claim, start, reply

@@ -50,7 +50,7 @@ def unreadable(reply: Any, error: Exception | None = None) -> Fault:
     """Return the `Fault` for ``reply``, which can't be parsed. ``error``: the parser's exception, if any."""
     strange = UnreadableReply(reply)
     strange.__cause__ = error
-    return Fault(strange)
+    return Fault(strange, unconfirmed=True)
 
 
 def refusal_reason(error: LockError) -> str:
@@ -118,7 +118,9 @@ def fault_error(name: str, fault: Fault) -> LockError:
         result = error(name, fault.error)
         result.__cause__ = fault.error
         return result
-    return unavailable_error(name, "the store is unavailable", {fault.where: fault.error})
+    unavailable = unavailable_error(name, "the store is unavailable", {fault.where: fault.error})
+    unavailable.unconfirmed = fault.unconfirmed
+    return unavailable
 
 
 def misuse_error(fault: Fault) -> Callable[[str, Exception], LockError] | None:

@@ -157,6 +157,7 @@ class Fault(NamedTuple):
     - ``transient``: this or another server may serve soon, in ``retry_after`` seconds if that is not 0.
     - ``migrating``: the keys are moving to another server.
     - ``refused``: the server replied with an error.
+    - ``unconfirmed``: the request may have been carried out, because it was sent and its reply was lost.
     """
 
     error: Exception
@@ -166,3 +167,4 @@ class Fault(NamedTuple):
     retry_after: float = 0.0
     migrating: bool = False
     refused: bool = False
+    unconfirmed: bool = False

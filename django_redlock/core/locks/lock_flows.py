@@ -86,6 +86,8 @@ class LockFlows(RenewedLease):
             return outcome
         except BaseException as error:
             if isinstance(error, LockError):
+                if isinstance(error, LockUnavailable) and error.unconfirmed:  # the store may have granted the claim
+                    renewal.release_later(store, self.primitive, claim, waited=True)
                 self._emit("refused", waited=store.clock() - start, reason=refusal_reason(error))
             elif isinstance(outcome, Lease):  # interrupted after the grant: the caller does not learn of it
                 self._lease, self._generation = outcome, fork.generation

@@ -7,7 +7,7 @@ import pytest
 from django_redlock.core.algorithms import single_node
 from django_redlock.core.algorithms.quarantine import standalone_quarantine
 from django_redlock.core.algorithms.single_node import SingleNode
-from django_redlock.core.flow.requests import Batch, BlockThenEval, EvalScript, Fault, SetIfAbsent
+from django_redlock.core.flow.requests import Batch, BlockThenEval, EvalScript, Fault, SetIfAbsent, Sleep
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MAX_BLOCK, MUTEX
 from django_redlock.core.values import Claim, Lease, Refusal, new_token, valid_until
@@ -278,6 +278,38 @@ def test_unavailable_while_waiting(fed):
     fed.acquire(60).reply(fed.refusal(TTL))
     with pytest.raises(LockUnavailable):
         fed.reply(BROKEN)
+
+
+def test_waiter_behind_its_own_lost_grant(fed):
+    """An attempt whose reply was lost in a failover is released, so the waiter does not wait for its own lease."""
+    fed.acquire(60).reply(fed.refusal(TTL))
+    lost = fed.request.script_call.args[0]
+    fed.reply(Fault(TimeoutError(), transient=True, unconfirmed=True))
+    assert isinstance(fed.request, Sleep)
+    fed.reply(None)
+    assert fed.request.args[0] > lost  # the next attempt
+    fed.reply(fed.refusal(TTL))
+    assert [run.args[0] for run in fed.request.script_calls] == [lost]
+    fed.reply([1])
+    assert isinstance(fed.request, BlockThenEval)  # the release wakes it
+    fed.reply(fed.server, after=1)
+    assert isinstance(fed.result, Lease)
+
+
+@pytest.mark.parametrize(
+    ("faults", "unconfirmed"),
+    [
+        ([Fault(TimeoutError(), unconfirmed=True)], True),
+        ([STALE._replace(unconfirmed=True), BROKEN], True),
+        ([BROKEN], False),
+    ],
+)
+def test_unconfirmed(fed, faults, unconfirmed):
+    """The error says whether the server may have granted the lock."""
+    fed.acquire(0)
+    with pytest.raises(LockUnavailable) as caught:
+        [fed.reply(fault) for fault in faults]
+    assert caught.value.unconfirmed is unconfirmed
 
 
 def test_closed_connection_while_waiting(fed):
