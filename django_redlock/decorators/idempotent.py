@@ -3,42 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import partial, wraps
 from typing import Any, NamedTuple, Never, TypeVar
 
-from asgiref.sync import sync_to_async
 from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse
 
 from ..backend_registry import DEFAULT_ALIAS, locks
+from ..backends.base import Backend
+from ..call_styles import Blocking, complete
 from ..core.events import logger
-from ..core.flow.drivers import adrive, drive
-from ..core.flow.requests import Flow
-from ..core.flow.steps import Step, StepOutcome
 from ..core.values import Seconds, check_lease, seconds
 from ..errors import LockError, LockUnavailable
 from ..idempotency import problems
-from ..idempotency.answers import HEADERS, Answer, AnswerNotStorable
+from ..idempotency.answers import HEADERS, Answer
 from ..idempotency.database import DatabaseStore
 from ..idempotency.entries import Entry, InDoubt, Known
 from ..idempotency.identity import KEY_HEADER, fingerprint, read_key, record_name, user_or_session
 from ..idempotency.stores import request_lock
-from .uncancelled import run_to_end
-from .view_wrapping import (
-    AFTER_VIEW,
-    IDEMPOTENT,
-    NOT_RUN,
-    EveryAlias,
-    check_commit,
-    check_locks,
-    check_place,
-    check_view,
-    decorate_class,
-    in_transactions,
-    is_async,
-    opted_out_aliases,
-    right_place,
-)
+from .protected_request import Decoration, ProtectedRequest, check_commit, decorators_of, protect
+from .view_kinds import check_view, decorate_class, is_async, right_place
 
 V = TypeVar("V", bound=Callable[..., Any])
 Scope = Callable[[Any], str | None]
@@ -122,7 +105,7 @@ def idempotent(
             return decorate_class(view, decorate, "idempotent")
         check_view(view, "idempotent")
         _check_order(view, terms)
-        return _wrap(view, terms)
+        return protect(view, OneRun(terms, view))
 
     return decorate
 
@@ -141,24 +124,98 @@ class _Terms(NamedTuple):
     max_answer: int
     methods: frozenset[str]
 
-    def entry_of(self, request: Any, view: Any, opted_out: set[str]) -> Entry | HttpResponse | None:
-        """Return the `Entry` that identifies ``request``, or the response that refuses it.
 
-        Returns ``None`` if the request needs no protection. ``opted_out``: the database aliases that the view excludes
-        from ``ATOMIC_REQUESTS``. Raises ``TypeError`` if the decorator is in the wrong place.
-        """
+class OneRun(Decoration):
+    """What `idempotent` with the options ``terms`` does with the requests of ``view``."""
+
+    decorator, protects = "idempotent", "the stored answer"
+
+    def __init__(self, terms: _Terms, view: Any) -> None:
+        self.terms = terms
+        self.view = view
+
+    def check_request(self, request: Any) -> None:
         if not isinstance(request, HttpRequest):
             kind = type(request).__name__
             raise TypeError(f"idempotent() got {kind} instead of an HttpRequest: {right_place('idempotent')}")
-        check_place("idempotent", "the stored answer", opted_out)
-        if request.method not in self.methods:
+
+    async def respond(
+        self, calls: Blocking, protected: ProtectedRequest, request: Any, args: Any, kwargs: Any, proceed: Any
+    ) -> Any:
+        entry = await calls.query(self.entry_of, request)
+        if isinstance(entry, HttpResponse):
+            return entry
+        if entry is None:
+            return await proceed()
+        protected.stored = True
+        if self.terms.database:
+            outcome = self._run_in_database(self.terms.database, protected, entry, proceed)
+        else:
+            outcome = await self._run(calls, protected, entry, proceed)
+        return _known_response(outcome) if isinstance(outcome, Known) else outcome
+
+    async def _run(self, calls: Blocking, protected: ProtectedRequest, entry: Entry, proceed: Any) -> Any:
+        """Run the view once, and store its answer in Redis or in memory.
+
+        If the view has returned, but its answer can't be stored or the commit has failed, the record stays as it is:
+        the work may have been done.
+        """
+        backend = locks[self.terms.using]
+        lock = request_lock(backend, entry, self.terms.ttl)
+        try:
+            known: Known | None = await calls.method(backend, "drive", lock.begin_flow())
+        except LockUnavailable:
+            logger.exception("%s: the store is unavailable", entry.label)
+            return problems.UNAVAILABLE.response(problems.LATER)
+        if known:
+            return known
+        protected.begun = True
+        interrupted, lock.answer = False, b""
+        try:
+            response = await proceed()
+            if answer := await calls.query(self.answer_of, protected, response):
+                lock.answer = answer.encoded()
+            return response
+        except BaseException as error:
+            interrupted, lock.answer = not isinstance(error, Exception), None if protected.returned else b""
+            raise
+        finally:
+            if interrupted:
+                lock.end_lease()  # sends no request, because the process may be about to end
+            else:
+                await self._end(calls, backend, lock)
+
+    async def _end(self, calls: Blocking, backend: Backend, lock: Any) -> None:
+        try:
+            await calls.method(backend, "drive", lock.release_flow())
+        except LockError as error:  # the work is done: the client gets its answer
+            logger.warning("%s: the answer may not be stored: %s", lock.entry.label, error)
+
+    def _run_in_database(self, store: DatabaseStore, protected: ProtectedRequest, entry: Entry, proceed: Any) -> Any:
+        """Run the view once, and store its answer in the transaction of its work. Not for asyncio."""
+
+        def work() -> tuple[Any, Answer | None]:
+            response = complete(proceed())
+            answer = self.answer_of(protected, response)
+            protected.check_locks()
+            return response, answer
+
+        return store.run(entry, work)
+
+    def entry_of(self, request: Any) -> Entry | HttpResponse | None:
+        """Return the `Entry` that identifies ``request``, or the response that refuses it.
+
+        Returns ``None`` if the request needs no protection.
+        """
+        terms = self.terms
+        if request.method not in terms.methods:
             return None
         if (header := request.headers.get(KEY_HEADER)) is None:
-            return problems.KEY_MISSING.response() if self.required else None
+            return problems.KEY_MISSING.response() if terms.required else None
         if (key := read_key(header)) is None:
             return problems.KEY_INVALID.response()
         try:
-            scope = self.scope(request) if self.scope else user_or_session(request, view)
+            scope = terms.scope(request) if terms.scope else user_or_session(request, self.view)
         except Exception as error:
             if (refused := problems.not_authenticated(error)) is None:
                 raise
@@ -169,61 +226,21 @@ class _Terms(NamedTuple):
             mark = fingerprint(request, _text(scope, "scope()"))
         except RequestDataTooBig:
             return problems.TOO_LARGE.response()
-        request.idempotency_key = key  # type: ignore[attr-defined]
+        request.idempotency_key = key
         label = f"{request.method} {request.path}"
-        return Entry(record_name(scope, key), mark, label, self.keep, self.in_doubt)
+        return Entry(record_name(scope, key), mark, label, terms.keep, terms.in_doubt)
 
-    def answer_of(self, response: Any) -> Answer | None:
+    def answer_of(self, protected: ProtectedRequest, response: Any) -> Answer | None:
         """Return the answer to store; ``None`` if ``response`` is not to be stored. Renders ``response`` if needed.
 
-        The response of a locked view that did not get its lock is not stored: a repeat of the request runs the view.
+        A response without a run of the view, for example of a locked view that did not get its lock, is not stored: a
+        repeat of the request runs the view.
         """
-        if hasattr(response, NOT_RUN):
+        if not protected.returned:
             return None
-        if (answer := Answer.of(response, self.headers, self.max_answer)) is not None:
-            check_commit(answer.status)
+        if (answer := Answer.of(response, self.terms.headers, self.terms.max_answer)) is not None:
+            check_commit(response)
         return answer
-
-
-def _query(call: Callable[[], Any]) -> Step:
-    """Return the request to call a function that may use the database. Under asyncio, a thread calls it."""
-    return Step(call, sync_to_async(call))
-
-
-def _flow(terms: _Terms, entry_of: Callable[[], Any], view: Step, began: list[Entry]) -> Flow[Any]:
-    """Handle one request. Returns the view's response, the stored response of an earlier request, or an error response.
-
-    ``entry_of``: returns the result of `_Terms.entry_of`. ``view``: runs the view in its transactions. Its value is a
-    pair: the response, and the answer to store. ``began``: an empty list. The entry is appended just before the view
-    runs, so that the caller no longer cancels the flow; not used with ``database``. Raises the exception of the view.
-    """
-    entry = (yield _query(entry_of)).unwrap()
-    if isinstance(entry, HttpResponse):
-        return entry
-    if entry is None:
-        return (yield view).unwrap()[0]
-    if terms.database is not None:
-        outcome = (yield _query(partial(terms.database.run, entry, view.call))).unwrap()
-        return _known_response(outcome) if isinstance(outcome, Known) else outcome
-    lock = request_lock(locks[terms.using], entry, terms.ttl)
-    try:
-        known = yield from lock.begin_flow()
-    except LockUnavailable:
-        logger.exception("%s: the store is unavailable", entry.label)
-        return problems.UNAVAILABLE.response(problems.LATER)
-    if known is not None:
-        return _known_response(known)
-    began.append(entry)
-    ended: StepOutcome = yield view
-    if ended.error is not None and not isinstance(ended.error, Exception):
-        lock.end_lease()  # sends no request, because the process may be about to end
-    else:
-        lock.answer = _to_store(ended)
-        try:
-            yield from lock.release_flow()
-        except LockError as error:  # the work is done: the client gets its answer
-            logger.warning("%s: the answer may not be stored: %s", entry.label, error)
-    return ended.unwrap()[0]
 
 
 def _known_response(known: Known) -> HttpResponse:
@@ -236,65 +253,10 @@ def _known_response(known: Known) -> HttpResponse:
     return problems.KEY_IN_USE.response(problems.SOON)
 
 
-def _wrap(view: Callable[..., Any], terms: _Terms) -> Callable[..., Any]:
-    opted_out, inner = opted_out_aliases(view), _is_locked(view)
-
-    @wraps(view)
-    def call(request: Any, *args: Any, **kwargs: Any) -> Any:
-        def work() -> Any:
-            response = view(request, *args, **kwargs)
-            answer = terms.answer_of(response)
-            check_locks(request)
-            return response, answer
-
-        def perform(step: Any) -> Any:
-            return step.perform() if type(step) is Step else locks[terms.using].perform(step)
-
-        run = in_transactions(work, opted_out, inner)
-        return drive(_flow(terms, partial(terms.entry_of, request, view, set(opted_out)), Step(run, run), []), perform)
-
-    @wraps(view)
-    async def acall(request: Any, *args: Any, **kwargs: Any) -> Any:
-        began: list[Entry] = []
-
-        async def work() -> Any:
-            response = await view(request, *args, **kwargs)
-            answer = await sync_to_async(terms.answer_of)(response)
-            check_locks(request)
-            return response, answer
-
-        async def perform(step: Any) -> Any:
-            return await (step.aperform() if type(step) is Step else locks[terms.using].aperform(step))
-
-        def run() -> Any:
-            return in_transactions(work, opted_out, inner)()
-
-        flow = _flow(terms, partial(terms.entry_of, request, view, set(opted_out)), Step(run, run), began)
-        # A client that disconnects cancels this coroutine. A request that has begun goes on, so that the client's
-        # repeat gets its answer.
-        return await run_to_end(adrive(flow, perform), cancellable=lambda: not began)
-
-    wrapper: Any = acall if is_async(view) else call
-    wrapper._non_atomic_requests = opted_out
-    setattr(wrapper, IDEMPOTENT, True)
-    return wrapper  # type: ignore[no-any-return]
-
-
-def _to_store(ended: StepOutcome) -> bytes | None:
-    """Return what the release stores, as in `RequestLock`: an answer, ``b""`` to forget the request, or ``None``.
-
-    ``None``: the view may have done its work although there is no answer, so a repeat must not run it.
-    """
-    if ended.error is None:
-        answer: Answer | None = ended.value[1]
-        return b"" if answer is None else answer.encoded()
-    return None if isinstance(ended.error, AnswerNotStorable) or hasattr(ended.error, AFTER_VIEW) else b""
-
-
 def _check_order(view: Any, terms: _Terms) -> None:
     """Raise ``TypeError`` if ``view`` already has a decorator that must not be inside `idempotent`."""
-    name = getattr(view, "__qualname__", view)
-    if getattr(view, IDEMPOTENT, False):
+    name, inside = getattr(view, "__qualname__", view), decorators_of(view)
+    if "idempotent" in inside:
         raise TypeError(f"{name} has two idempotent() decorators")
     if terms.database is None:
         return
@@ -303,15 +265,10 @@ def _check_order(view: Any, terms: _Terms) -> None:
             f"{name} is async, and Django has no transactions in async code: write the view with `def`, or leave out "
             "database= to keep the answers in Redis"
         )
-    if _is_locked(view):
+    if "locked_view" in inside:
         raise TypeError(
             f"put locked_view() above idempotent(database=…) on {name}: the lock has to outlive the transaction"
         )
-
-
-def _is_locked(view: Any) -> bool:
-    """Return whether ``view`` has a `locked_view`, which begins the transactions of ``ATOMIC_REQUESTS`` in its lock."""
-    return isinstance(getattr(view, "_non_atomic_requests", None), EveryAlias)
 
 
 def _lease(ttl: Seconds | None) -> float | None:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import AsyncExitStack, ExitStack
-from functools import wraps
-from inspect import isawaitable
-from typing import Any, NamedTuple, TypeVar, Unpack, cast
+from typing import Any, TypeVar, Unpack, cast
 
-from asgiref.sync import sync_to_async
 from django.core.exceptions import BadRequest, SynchronousOnlyOperation
 from django.http import HttpRequest, HttpResponse
-from django.http.response import HttpResponseBase
 
 from ..backend_registry import DEFAULT_ALIAS, locks
+from ..call_styles import Blocking
 from ..core.events import logger
 from ..core.keys import check_name, stripe_name
 from ..core.locks.lock import Lock
@@ -22,22 +18,8 @@ from ..core.locks.striped import Striped, check_stripes
 from ..core.options import CommonOptions, LockKwargs, check_options
 from ..errors import LockNotAcquired, LockUnavailable
 from ..name_templates import namer
-from .uncancelled import run_to_end
-from .view_wrapping import (
-    IDEMPOTENT,
-    NOT_RUN,
-    LateErrors,
-    check_locks,
-    check_place,
-    check_view,
-    decorate_class,
-    holding,
-    in_transactions,
-    is_async,
-    opted_out_aliases,
-    poses_as_method,
-    right_place,
-)
+from .protected_request import Decoration, ProtectedRequest, protect
+from .view_kinds import check_view, decorate_class, poses_as_method, right_place
 
 V = TypeVar("V", bound=Callable[..., Any])
 OnConflict = int | Callable[[HttpRequest, LockNotAcquired], Any]
@@ -106,37 +88,61 @@ def locked_view(
 
     def decorate(view: Any) -> Any:
         if isinstance(view, type):
-            return decorate_class(view, decorate)
-        check_view(view)
+            return decorate_class(view, decorate, "locked_view")
+        check_view(view, "locked_view")
         name_of = namer(name, view, "request", follow_wrapped=not poses_as_method(view))
-        return _wrap(view, ViewLock(name_of, using, on_conflict, stripes, options))
+        return protect(view, ViewLock(name_of, using, on_conflict, stripes, options))
 
     return decorate
 
 
-class ViewLock(NamedTuple):
+class ViewLock(Decoration):
     """The options of one `locked_view`. Makes the lock for a request, and the response if the lock is not acquired.
 
     ``name_of``: makes the lock's name from the arguments of the view.
     """
 
-    name_of: Callable[..., str]
-    using: str
-    on_conflict: OnConflict
-    stripes: int | None
-    options: LockKwargs
+    decorator, protects = "locked_view", "the lock"
 
-    def lock_for(self, request: Any, args: Any, kwargs: Any, opted_out: set[str]) -> Lock:
-        """Return the lock for ``request``, not yet acquired.
+    def __init__(
+        self,
+        name_of: Callable[..., str],
+        using: str,
+        on_conflict: OnConflict,
+        stripes: int | None,
+        options: LockKwargs,
+    ) -> None:
+        self.name_of = name_of
+        self.using = using
+        self.on_conflict = on_conflict
+        self.stripes = stripes
+        self.options = options
 
-        Raises ``BadRequest`` for an invalid name, and ``TypeError`` when the decorator is on a method, or when a
-        transaction of ``ATOMIC_REQUESTS`` has begun before the lock is acquired. ``opted_out``: the database aliases
-        that the view excludes from ``ATOMIC_REQUESTS``.
-        """
+    def check_request(self, request: Any) -> None:
         if not hasattr(request, "META"):
             kind = type(request).__name__
             raise TypeError(f"locked_view() got {kind} instead of a request: {right_place('locked_view')}")
-        check_place("locked_view", "the lock", opted_out)
+
+    async def respond(
+        self, calls: Blocking, protected: ProtectedRequest, request: Any, args: Any, kwargs: Any, proceed: Any
+    ) -> Any:
+        try:
+            lock = self.lock_for(request, args, kwargs)
+        except SynchronousOnlyOperation:  # the name reads the database, as ``request.user`` does
+            lock = await calls.query(self.lock_for, request, args, kwargs)
+        held: Lock | None = None
+        try:
+            async with calls.holding(lock) as held:
+                request.lock = held
+                with protected.holding(lock):
+                    return await proceed()
+        except (LockNotAcquired, LockUnavailable) as error:
+            if not self.is_missed(held, error):
+                raise
+            return await calls.call(self.answer, request, error)
+
+    def lock_for(self, request: Any, args: Any, kwargs: Any) -> Lock:
+        """Return the lock for ``request``, not yet acquired. Raises ``BadRequest`` for an invalid name."""
         # The request is the first argument; its parameter may have any name.
         try:
             name = self.name_of(request, *args, **kwargs, request=request)
@@ -150,16 +156,6 @@ class ViewLock(NamedTuple):
         if self.stripes is None:
             return backend.lock(name, **self.options)
         return backend.striped(name, self.stripes, **cast("CommonOptions", self.options))
-
-    async def alock_for(self, *args: Any) -> Lock:
-        """`lock_for` for an async view. Calls it in a thread if the name reads the database, as ``request.user`` does.
-
-        Other names don't, so they cost no thread.
-        """
-        try:
-            return self.lock_for(*args)
-        except SynchronousOnlyOperation:
-            return await sync_to_async(self.lock_for)(*args)
 
     def is_missed(self, held: Lock | None, error: LockNotAcquired | LockUnavailable) -> bool:
         """Return whether ``error`` is about the view's own lock, and not about another lock that the view uses.
@@ -185,69 +181,3 @@ def _retry_later(status: int, text: str, seconds: float | None) -> HttpResponse:
     wait = RETRY_AFTER if seconds is None else max(1, math.ceil(seconds))
     headers = {"Retry-After": str(wait), "Cache-Control": "no-store"}
     return HttpResponse(f"{text}\n", status=status, content_type="text/plain; charset=utf-8", headers=headers)
-
-
-def _wrap(view: Callable[..., Any], guard: ViewLock) -> Callable[..., Any]:
-    opted_out, inner = opted_out_aliases(view), hasattr(view, IDEMPOTENT)
-
-    @wraps(view)
-    def call(request: Any, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        with LateErrors() as late, ExitStack() as stack:
-            lock, held = guard.lock_for(request, args, kwargs, set(opted_out)), None
-
-            def work() -> HttpResponseBase:
-                response: HttpResponseBase = view(request, *args, **kwargs)
-                check_locks(request)
-                return response
-
-            try:
-                held = request.lock = stack.enter_context(lock)
-                stack.enter_context(holding(request, lock))
-                response: HttpResponseBase = in_transactions(work, opted_out, inner)()
-                late.view_returned = True
-            except (LockNotAcquired, LockUnavailable) as error:
-                if not guard.is_missed(held, error):
-                    raise
-                response = _not_run(guard.answer(request, error))
-            return response
-
-    @wraps(view)
-    async def acall(request: Any, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        held: Lock | None = None
-
-        async def respond() -> HttpResponseBase:
-            nonlocal held
-            async with AsyncExitStack() as stack:
-                late = stack.enter_context(LateErrors())
-                lock = await guard.alock_for(request, args, kwargs, set(opted_out))
-
-                async def work() -> HttpResponseBase:
-                    response: HttpResponseBase = await view(request, *args, **kwargs)
-                    check_locks(request)
-                    return response
-
-                try:
-                    held = request.lock = await stack.enter_async_context(lock)
-                    stack.enter_context(holding(request, lock))
-                    response: HttpResponseBase = await in_transactions(work, opted_out, inner)()
-                    late.view_returned = True
-                except (LockNotAcquired, LockUnavailable) as error:
-                    if not guard.is_missed(held, error):
-                        raise
-                    answer = guard.answer(request, error)
-                    response = _not_run(await answer if isawaitable(answer) else answer)
-                return response
-
-        # A client that disconnects cancels this coroutine, but not the view's threads, which still need the lock.
-        return await run_to_end(respond(), cancellable=lambda: held is None)
-
-    wrapper: Any = acall if is_async(view) else call
-    wrapper._non_atomic_requests = opted_out
-    return wrapper  # type: ignore[no-any-return]
-
-
-def _not_run(response: Any) -> Any:
-    """Mark ``response`` for `idempotent`: the view did not run, so a repeat of the request must run it."""
-    if isinstance(response, HttpResponseBase):
-        setattr(response, NOT_RUN, True)
-    return response
