@@ -68,8 +68,8 @@ def prepare(patience: float = MAX_PREPARE_SECONDS) -> None:
     script that is not loaded here is loaded by the first lock that needs it.
     """
     from .backend_registry import locks
-    from .core import fork_guard
     from .core.events import logger
+    from .core.process import fork
 
     try:
         backends = [locks[alias] for alias in locks]
@@ -87,6 +87,6 @@ def prepare(patience: float = MAX_PREPARE_SECONDS) -> None:
                 logger.exception("the scripts of store %r could not be loaded", backend.alias)
 
     # The backends are imported before the thread starts: an import in the thread could wait for an import lock of ours.
-    thread = threading.Thread(target=fork_guard.run, args=(load,), name="redlock-prepare", daemon=True)
+    thread = threading.Thread(target=fork.run_postponing, args=(load,), name="redlock-prepare", daemon=True)
     thread.start()
     thread.join(patience)

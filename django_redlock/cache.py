@@ -22,14 +22,14 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT
 from django.core.exceptions import ImproperlyConfigured
 
 from .backend_registry import DEFAULT_ALIAS, locks
-from .core.caller_identity import calling, check_may_block
 from .core.events import logger
 from .core.flow.drivers import adrive, drive
 from .core.flow.steps import Step, StepOutcome
-from .core.fork import on_fork
 from .core.keys import shorten_name
 from .core.locks.read_write import RWLock
 from .core.options import wait_seconds
+from .core.process.caller import calling, check_may_block
+from .core.process.fork import on_fork
 from .core.values import Seconds, seconds
 from .errors import LockDeadlock, LockError, LockNotAcquired, LockUnavailable
 

@@ -21,8 +21,8 @@ from django.db.backends.signals import connection_created
 
 from .core.events import Event
 from .core.flow.requests import Flow
-from .core.fork import on_fork
 from .core.locks.lock import Lock
+from .core.process.fork import on_fork
 from .core.values import Lease, Refusal, Seconds
 from .errors import LockError, LockLost, LockNotSupported
 

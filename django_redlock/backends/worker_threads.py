@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, TypeVar
 
-from ..core import fork
+from ..core.process import fork
 
 T = TypeVar("T")
 THREADS = 32  # the maximum number of threads, the same as in asyncio's default executor

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from kombu.utils.imports import symbol_by_name
 
-from ..core import fork_guard
 from ..core.events import logger
+from ..core.process import fork
 from ..single_instance.call import TaskCall
 from ..single_instance.ending import message_flow
 from ..single_instance.transitions import requeue_dead
@@ -109,7 +109,7 @@ class LockReleasingRequest:
         task_lock = self.task.redlock
         with self._logged():
             dead = self.worker_pid if self.worker_pid is not None and _wait_for_exit(self.worker_pid) else None
-            with fork_guard.postponed:
+            with fork.postponed:
                 redelivered = self._will_be_redelivered()
                 if dead is not None:
                     message = task_lock.drive(message_flow(requeue_dead(call, dead, redelivered)))

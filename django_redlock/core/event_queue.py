@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from . import fork, fork_guard
 from .events import Event, logger
-from .thread_mutex import new_mutex
+from .process import fork
+from .process.mutex import new_mutex
 
 INTERVAL = 1.0  # seconds between two flushes
 MAX_RECORDS = 100_000  # records in the queue; further records are dropped
@@ -128,7 +128,7 @@ class EventQueue:
         while self._thread is me:  # otherwise its start was interrupted: another thread may run
             time.sleep(INTERVAL)
             idle = 0 if self._queue else idle + 1
-            with fork_guard.postponed:
+            with fork.postponed:
                 self.flush()
             if idle >= IDLE_ROUNDS:
                 self._thread = None
@@ -151,7 +151,7 @@ class EventQueue:
 
         Does no I/O.
         """
-        with fork_guard.postponed, self._drain_mutex:  # a fork copies the state of listeners, which must be complete
+        with fork.postponed, self._drain_mutex:  # a fork copies the state of listeners, which must be complete
             records = [self._queue.popleft() for _ in range(len(self._queue))]
             for name, listener in self.listeners.items() if records else ():
                 if work := _logged(name, listener, records):

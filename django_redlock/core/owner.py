@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any
 
-from .caller_identity import running_task
+from .process.caller import running_task
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from weakref import WeakKeyDictionary
 
 from ..backends.base import Backend
 from ..core.flow.requests import Flow
-from ..core.locks import state_mutex
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import MUTEX
+from ..core.process.mutex import state_mutex
 from ..core.values import Lease
 from .entries import Entry, Known
 
@@ -66,7 +66,7 @@ class MemoryRequestLock(Lock):
     def _write(self, record: MemoryRecord | None) -> None:
         """Replace the record of this request, and remove all expired records, so that they don't fill the memory."""
         now = self.store.clock()
-        with state_mutex.mutex:  # else a record that another thread writes might be removed as expired
+        with state_mutex:  # else a record that another thread writes might be removed as expired
             for name in [name for name, each in self._records.items() if name == self.name or each.until <= now]:
                 del self._records[name]
             if record:

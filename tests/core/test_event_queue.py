@@ -9,8 +9,8 @@ import time
 import pytest
 
 from django_redlock.core import event_queue as module
-from django_redlock.core import fork_guard
 from django_redlock.core.event_queue import MAX_RECORDS, EventQueue, EventRecord
+from django_redlock.core.process import fork
 from tests.support.service import poll
 
 
@@ -172,7 +172,7 @@ def test_fork():
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_fork_waits_for_listeners(monkeypatch):
     """A fork waits for a listener that is at work, because the child would inherit its locked mutexes."""
-    monkeypatch.setattr(fork_guard, "FORK_TIMEOUT", 20)
+    monkeypatch.setattr(fork, "FORK_TIMEOUT", 20)
     queue, inside, go_on, mine = module.event_queue, threading.Event(), threading.Event(), threading.Lock()
 
     def see(_records):

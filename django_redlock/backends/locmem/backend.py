@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...core.contract import Store
-from ...core.fork import on_fork
 from ...core.keys import keys_for, lock_name_of
 from ...core.lock_info import LockInfo, mutex_kind, visible_token_prefix
 from ...core.owner import Owner
@@ -15,6 +14,7 @@ from ...core.primitives.base import KINDS, MUTEX, Primitive
 from ...core.primitives.fair import FAIR
 from ...core.primitives.multi import ADOPT
 from ...core.primitives.periodic import DONE, PERIODIC, RUNNING, Period
+from ...core.process.fork import on_fork
 from ...core.values import Claim, Lease, Refusal
 from ..storage import StorageBackend
 from .fair_queue import QueueEntry

@@ -15,7 +15,7 @@ from ...core.lock_info import claim_digest, rwlock_owner
 from ...core.owner import Owner
 from ...core.primitives.base import MUTEX, Primitive
 from ...core.primitives.periodic import Period
-from ...core.thread_mutex import new_mutex
+from ...core.process.mutex import new_mutex
 from ...core.values import Claim, Lease, Refusal
 from ...errors import LockError, LockUnavailable
 from .fair_queue import ABANDONED_SECONDS, FairQueues

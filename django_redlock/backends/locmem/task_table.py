@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ...core.flow.replies import NEVER
 from ...core.lock_info import LockInfo, read_lock_info
-from ...core.thread_mutex import new_mutex
+from ...core.process.mutex import new_mutex
 
 Words = Sequence[bytes]
 

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from ...core.flow.requests import Fault, Flow
-from ...core.fork import on_fork
 from ...core.lock_info import LockInfo
 from ...core.primitives.base import MUTEX, Primitive
+from ...core.process.fork import on_fork
+from ...core.process.mutex import new_mutex
 from ...core.renewal.registry import renewal
-from ...core.thread_mutex import new_mutex
 from ...core.translatable import gettext_noop
 from ...core.values import Claim, Lease, OnRefusal, Refusal, Seconds, seconds
 from ...core.waiting.waiters import AwaitWakeUp

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ...core import fork_guard
 from ...core.events import logger
-from ...core.thread_mutex import new_mutex
+from ...core.process import fork
+from ...core.process.mutex import new_mutex
 from ...core.values import Claim
 
 REMOVE_RETRY_SECONDS = 0.2  # pause between two tries to remove a znode while the ensemble doesn't reply
@@ -166,7 +166,7 @@ class Contenders:
                     if each.ends is not None and each.ends <= now:
                         self._leaving[token] = self._here.pop(token)
                 leaving = list(self._leaving.items())
-            with fork_guard.postponed:
+            with fork.postponed:
                 for token, each in leaving:
                     try:
                         self._remove(each)

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from ...core.fork import on_fork
-from ...core.thread_mutex import new_mutex
+from ...core.process.fork import on_fork
+from ...core.process.mutex import new_mutex
 
 READS = {"get", "get_children", "exists"}  # requests that may be repeated
 CONTAINER = 4  # the flag of a znode that the servers remove when its last child has gone (ZooKeeper 3.5.1)

@@ -13,7 +13,7 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import AskError, InvalidResponse, MovedError
 
 from ...core.flow.replies import UnreadableReply
-from ...core.fork import on_fork
+from ...core.process.fork import on_fork
 from ..pool import ServerPool
 from .first_answer import FirstAnswer, SecondBest, decoded_host, replies_of
 

@@ -20,8 +20,8 @@ from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ...core import fork_guard
-from ...core.thread_mutex import new_mutex
+from ...core.process import fork
+from ...core.process.mutex import new_mutex
 from ..deadlines import LoopDeadline, read_replies
 from ..error_context import timed_out
 from ..pool import ServerPool
@@ -156,7 +156,7 @@ class FirstAnswer(Generic[T]):
                 self._pending.update(unasked)
                 question = self._question = Question(servers, self._seconds, self._use)
             while unasked:
-                work = partial(fork_guard.run, self._ask_server, unasked[0], caller=threading.get_ident())
+                work = partial(fork.run_postponing, self._ask_server, unasked[0], caller=threading.get_ident())
                 try:
                     threading.Thread(target=work, name="redlock-discover", daemon=True).start()
                 except RuntimeError:  # no more threads may be started, or the interpreter is shutting down

@@ -13,7 +13,7 @@ from redis.connection import Connection
 from redis.exceptions import InvalidResponse
 
 from ...core.flow.replies import UnreadableReply
-from ...core.fork import on_fork
+from ...core.process.fork import on_fork
 from ..pool import ServerPool, portable_settings
 from .first_answer import FirstAnswer, decoded_host, replies_of
 

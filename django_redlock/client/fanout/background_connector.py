@@ -9,8 +9,8 @@ from functools import partial
 
 from redis.exceptions import RedisError, ResponseError
 
-from ...core import fork, fork_guard
-from ...core.thread_mutex import new_mutex
+from ...core.process import fork
+from ...core.process.mutex import new_mutex
 from ..deadlines import read_replies
 from ..faults import fault_of
 from ..node_protocol import Node
@@ -103,7 +103,7 @@ class Connector:
         return None
 
     def _connect_in_background(self, index: int, closed: threading.Event, caller: int = 0) -> None:
-        fork_guard.run(self._connect_now, index, closed, caller=caller)
+        fork.run_postponing(self._connect_now, index, closed, caller=caller)
 
     def _connect_now(self, index: int, closed: threading.Event) -> None:
         try:

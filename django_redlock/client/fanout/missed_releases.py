@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 
-from ...core import fork_guard
 from ...core.flow.requests import EvalScript, Fault
-from ...core.thread_mutex import new_mutex
+from ...core.process import fork
+from ...core.process.mutex import new_mutex
 from ..node_protocol import Node
 from .background_connector import DOWN_SECONDS
 from .in_flight import InFlightConnection
@@ -81,7 +81,7 @@ class MissedReleases:
             with self._mutex:
                 missed, self._missed[node] = self._missed.get(node, ()), deque(maxlen=MAX_RELEASES)
             due = [(until, call) for until, call in missed if until > time.monotonic()]
-            with fork_guard.postponed:
+            with fork.postponed:
                 delivered = not due or self._delivered(node, [call for _, call in due])
             with self._mutex:
                 if not delivered:

@@ -14,8 +14,8 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from ...core.flow.requests import EvalScript, Fault
-from ...core.fork import on_fork
-from ...core.thread_mutex import new_mutex
+from ...core.process.fork import on_fork
+from ...core.process.mutex import new_mutex
 from ..deadlines import ReplyIncomplete
 from ..error_context import without_context
 from ..node_protocol import Node

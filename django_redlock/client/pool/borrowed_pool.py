@@ -12,7 +12,7 @@ from typing import Any
 from redis.connection import Connection, ConnectionPool
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from ...core.thread_mutex import new_mutex
+from ...core.process.mutex import new_mutex
 from ..error_context import timed_out
 from .call_timeouts import redis_errors
 from .connection_kinds import portable_settings, socket_of

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
-from ...core import fork, fork_guard
+from ...core.process import fork
 
 T = TypeVar("T")
 MAX_OVERDUE = 8  # overdue calls at the same time; further calls fail at once until one of them has ended
@@ -54,7 +54,7 @@ class BoundedCalls:
             raise TimeoutError("no reply in time, nor to earlier requests")
         future: Future[T] = Future()
         args = future, now + seconds, call, late
-        work = partial(fork_guard.run, self._call, *args, caller=threading.get_ident())
+        work = partial(fork.run_postponing, self._call, *args, caller=threading.get_ident())
         try:
             try:
                 threading.Thread(target=work, name="redlock-connect", daemon=True).start()

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-from ...core.fork import on_fork
+from ...core.process.fork import on_fork
 from ..deadlines import LoopDeadline
 
 SHARED_SECONDS = 1.0  # seconds for which all tasks wait for the same look-up of a host; then the next task starts one

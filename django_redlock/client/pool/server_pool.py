@@ -19,7 +19,7 @@ from redis.backoff import NoBackoff
 from redis.connection import Connection
 from redis.retry import Retry
 
-from ...core.fork import on_fork
+from ...core.process.fork import on_fork
 from ..deadlines import LoopDeadline
 from .call_timeouts import BoundedCalls, redis_errors
 from .connection_kinds import ASYNC_KINDS, connection_settings, is_host_name, kernel_keeps_timeout, prepare, socket_of

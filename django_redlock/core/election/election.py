@@ -17,9 +17,9 @@ from typing import Any
 from ...errors import LockError, LockLost, LockNotHeld
 from ..events import logger
 from ..flow.requests import Flow
-from ..fork import on_fork
 from ..locks.lock import Lock
-from ..thread_mutex import new_mutex
+from ..process.fork import on_fork
+from ..process.mutex import new_mutex
 from ..values import Lease, Seconds, seconds
 from ..waiting.waiters import AwaitTurn
 from ..waiting.wake_event import WakeEvent

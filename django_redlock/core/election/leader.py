@@ -7,10 +7,10 @@ import inspect
 import threading
 from typing import Any, Self
 
-from ..caller_identity import check_may_block
 from ..events import logger
 from ..flow.drivers import adrive, drive
 from ..options import wait_seconds
+from ..process.caller import check_may_block
 from ..values import Seconds
 from .election import Election
 from .work import CallElected, CallLost, Work, call

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from ..caller_identity import running_loop
+from ..process.caller import running_loop
 from .requests import Flow
 
 T = TypeVar("T")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Self
 
 from ...errors import LockLost
-from ..caller_identity import check_may_block
 from ..flow.requests import Flow
 from ..lease_transfer import HandedOff
+from ..process.caller import check_may_block
 from ..values import Claim, Lease, Refusal
 from .lock import Lock
 from .multilock import MultiLock

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ...errors import LockLost, LockNotHeld
-from .. import fork
 from ..contract import Extension, Store
 from ..events import Event, logger, report
 from ..keys import Keys
 from ..options import LockOptions
 from ..owner import Owner
 from ..primitives.base import Primitive
+from ..process import fork
+from ..process.mutex import state_mutex
 from ..values import Lease
-from . import state_mutex
 from .with_blocks import WithBlocks
 
 
@@ -144,7 +144,7 @@ class LeaseState:
     def _emit_lost(self, reason: str, lease: Lease) -> None:
         """Report the loss of a lease to the log, the event hook and ``on_lost``, once for each lease."""
         token = lease.claim.token
-        with state_mutex.mutex:
+        with state_mutex:
             reported, self._reported_loss = self._reported_loss == token, token
         if reported:
             return

@@ -6,11 +6,11 @@ from types import TracebackType
 from typing import Never, Self
 
 from ...errors import LockError, LockLost, LockNotAcquired, LockNotHeld
-from ..caller_identity import check_may_block
 from ..events import logger
 from ..flow.drivers import adrive, drive
 from ..options import ACQUIRE_OPTIONS, unknown_options, wait_seconds
 from ..owner import Owner
+from ..process.caller import check_may_block
 from ..values import Lease, Refusal, Seconds
 from .lock_flows import FOREVER, LockFlows
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from ...errors import LockError, LockLost, LockNotSupported, LockUnavailable
-from .. import fork
 from ..flow.replies import refusal_reason
 from ..flow.requests import Fault, Flow, Sleep
 from ..lease_transfer import HANDED_OFF, HandedOff
@@ -13,10 +12,11 @@ from ..lock_info import LockInfo
 from ..owner import describe_owner
 from ..primitives.base import Primitive
 from ..primitives.periodic import periodic_claim
+from ..process import fork
+from ..process.mutex import state_mutex
 from ..renewal.registry import renewal
 from ..translatable import gettext_noop
 from ..values import Claim, Lease, Refusal, Seconds, new_token
-from . import state_mutex
 from .renewed_lease import RenewedLease
 from .self_deadlock import before_waiting, check_nesting
 from .with_blocks import LOST_TOKEN, NO_TOKEN
@@ -155,7 +155,7 @@ class LockFlows(RenewedLease):
             if extension is not None:
                 self._release_after_both(extension)
         if ended.lost or not released:
-            with state_mutex.mutex:
+            with state_mutex:
                 self._lost = self._lost or self._lease is None  # else another thread has acquired the lock meanwhile
             self._emit_lost(_ENDED_BEFORE, lease)
             raise LockLost(self.name)
@@ -220,7 +220,7 @@ class LockFlows(RenewedLease):
         renewal.release_later(self.store, self.primitive, claim, waited=True)
         self._blocks.replace(before.claim.token, LOST_TOKEN)
         if isinstance(error, LockError):
-            with state_mutex.mutex:
+            with state_mutex:
                 self._lost = self._lost or self._lease is None
             self._emit_lost(_NOT_HANDED_OFF, before)
 

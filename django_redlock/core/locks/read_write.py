@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
-from ..caller_identity import running_task
+from ..process.caller import running_task
 from .forwarding import forward_members
 from .reentrant import CONDITION_HOOKS, RLock
 

@@ -10,9 +10,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ...errors import LockLost, LockNotHeld
-from ..caller_identity import running_task
 from ..flow.requests import Flow
-from ..fork import on_fork
+from ..process.caller import running_task
+from ..process.fork import on_fork
 from ..values import Claim, Lease, Refusal
 from .lock import Lock
 

@@ -7,15 +7,15 @@ import weakref
 from typing import NamedTuple
 
 from ...errors import LockLost
-from .. import fork, fork_guard
-from ..caller_identity import calling, running_loop
 from ..contract import Extension
 from ..flow.requests import Fault, Flow
+from ..process import fork
+from ..process.caller import calling, running_loop
+from ..process.mutex import state_mutex
 from ..renewal.registry import renewal
 from ..translatable import gettext_noop
 from ..values import DRIFT, PRECISION, Lease
 from ..waiting.waiters import AwaitTurn
-from . import state_mutex
 from .lease_state import LeaseState
 from .with_blocks import LOST_TOKEN, WithBlocks
 
@@ -47,7 +47,7 @@ class RenewedLease(LeaseState):
             if not self._lost:
                 self.mark_lost(replaced, FORCED_OR_FORGOTTEN if replaced.valid_until > self.store.clock() else RAN_OUT)
             self._blocks.replace(replaced.claim.token, LOST_TOKEN)
-        with state_mutex.mutex:
+        with state_mutex:
             self._lease, self._extension, self._lost = lease, None, False
             self._generation = fork.generation  # after the lease: see `current_lease`
             self.acquired_by, self._loop = acquired_by, loop
@@ -61,7 +61,7 @@ class RenewedLease(LeaseState):
         Raises ``LockNotHeld`` when this handle holds nothing. Raises ``LockLost`` when ``token`` is not ``None`` and
         the lease has a different token, because a ``with`` block on a shared handle releases only its own acquisition.
         """
-        with state_mutex.mutex:
+        with state_mutex:
             lease = self._require_lease()
             current_token = lease.claim.token
             if token is not None and token != current_token:
@@ -100,7 +100,7 @@ class RenewedLease(LeaseState):
 
         ``reason``: a text for people.
         """
-        with state_mutex.mutex:
+        with state_mutex:
             if not self._holds(lease):
                 return
             self._lost = True
@@ -109,7 +109,7 @@ class RenewedLease(LeaseState):
         # In a separate thread: listeners may be slow or acquire locks, and must not delay the renewal of other locks.
         try:
             threading.Thread(
-                target=fork_guard.run, args=(self._emit_lost, reason, lease), name="redlock-lost", daemon=True
+                target=fork.run_postponing, args=(self._emit_lost, reason, lease), name="redlock-lost", daemon=True
             ).start()
         except RuntimeError:  # no more threads can be started
             self._emit_lost(reason, lease)
@@ -122,7 +122,7 @@ class RenewedLease(LeaseState):
         and ``LockNotHeld`` when this handle holds nothing.
         """
         while True:
-            with state_mutex.mutex:
+            with state_mutex:
                 self._require_lease()
                 if self._extension is None or not self.remaining:
                     ended = self.end_lease(token)
@@ -145,7 +145,7 @@ class RenewedLease(LeaseState):
         """
         while True:
             self.check()
-            with state_mutex.mutex:
+            with state_mutex:
                 lease = self._require_lease()
                 if self._extension is None:
                     ttl = self._within_max_hold(lease, ttl)
@@ -170,7 +170,7 @@ class RenewedLease(LeaseState):
         if not self._is_renewable(lease):
             self._schedule_renewal(lease)
             return None
-        with state_mutex.mutex:
+        with state_mutex:
             if self._lease is not lease:
                 return None
             if self._extension is None:
@@ -184,7 +184,7 @@ class RenewedLease(LeaseState):
 
         ``outcome``: the extended lease, ``None`` when the lease is lost, or a `Fault` when the outcome is unknown.
         """
-        with state_mutex.mutex:
+        with state_mutex:
             held = self._lease if self._extension is extension else None
             if held is not None:
                 self._extension = None
@@ -209,7 +209,7 @@ class RenewedLease(LeaseState):
         nothing. The second call releases the lease again, because the extension may have restored the lock on a server
         that had lost it.
         """
-        with state_mutex.mutex:
+        with state_mutex:
             is_last, extension.release_ended = extension.release_ended, True
         if is_last:
             lease = extension.lease

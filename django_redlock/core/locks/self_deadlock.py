@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ...errors import LockDeadlock
-from ..caller_identity import calling
 from ..events import logger
 from ..flow.requests import Block, BlockThenEval, Flow
+from ..process.caller import calling
 from ..renewal.registry import renewal
 from ..values import Claim
 from ..waiting.waiters import AwaitTurn, AwaitWakeUp

@@ -9,11 +9,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Self
 
 from ...errors import LockError, PermitNotHeld
-from ..caller_identity import caller
 from ..flow.drivers import adrive, drive
 from ..flow.requests import Flow
+from ..process.caller import caller
+from ..process.mutex import state_mutex
 from ..values import Seconds
-from . import state_mutex
 from .forwarding import forward_members
 from .lease_state import LeaseState
 from .lock import Lock
@@ -102,7 +102,7 @@ class Permits(_Members):
     __reduce__ = LeaseState.__reduce__
 
     def _add(self, permit: Lock, *, entered: bool = False) -> bool:
-        with state_mutex.mutex:
+        with state_mutex:
             inside = {id(each) for _, each in self._entered}
             # A permit without a lease is one whose `switch()` has failed.
             kept = [each for each in self.permits if each[1].current_lease() is not None or id(each[1]) in inside]
@@ -123,7 +123,7 @@ class Permits(_Members):
                     with suppress(LockError):
                         next(flow, None)
                     flow.close()
-                with state_mutex.mutex:
+                with state_mutex:
                     self._remove(permits)
                     self._entered = [each for each in self._entered if each[1] not in permits]
             raise
@@ -133,7 +133,7 @@ class Permits(_Members):
 
         If this handle has no permit, returns the permit that was released last, or a new one that is not acquired.
         """
-        with state_mutex.mutex:
+        with state_mutex:
             me = caller()
             held = [permit for by, permit in self.permits if by == me] or [permit for _, permit in self.permits]
             return held[-1] if held else self._last or self._new_permit()
@@ -145,7 +145,7 @@ class Permits(_Members):
         handle. If the permit of the block was released already, removes the latest permit that the caller acquired by
         ``acquire()`` instead, if there is one. Without any block, removes the permit that ``release()`` would release.
         """
-        with state_mutex.mutex:
+        with state_mutex:
             if not self._entered:
                 self._remove_latest(1, left)
                 return
@@ -180,7 +180,7 @@ class Permits(_Members):
 
         The caller must release them. Raises ``PermitNotHeld`` if there are fewer permits that the caller may release.
         """
-        with state_mutex.mutex:
+        with state_mutex:
             me, inside = caller(), {id(permit) for _, permit in self._entered}
             last_first = self.permits[::-1]
             free = [each for each in last_first if id(each[1]) not in inside]

@@ -9,13 +9,13 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ...errors import LockNotAcquired
-from ..caller_identity import caller
 from ..flow.drivers import adrive, drive
 from ..flow.requests import Flow
-from ..fork import on_fork
 from ..keys import Keys, stripe_name
 from ..lock_info import LockInfo
 from ..primitives.multi import MAX_LOCKS
+from ..process.caller import caller
+from ..process.fork import on_fork
 from ..values import Claim, Lease, Refusal
 from .forwarding import forward_members
 from .lock import Lock

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..caller_identity import caller
-from . import state_mutex
+from ..process.caller import caller
+from ..process.mutex import state_mutex
 
 NO_TOKEN = b""  # the token of a `with` block that has nothing to release: its lease was handed off, or switch() failed
 LOST_TOKEN = b"lost"  # the token of a `with` block whose lease was lost, and replaced by that of another thread or task
@@ -36,7 +36,7 @@ class WithBlocks(list[tuple[int, bytes]]):
         """
         if not [own for _, own in self if own != token]:
             return False  # the usual case, which needs no caller
-        with state_mutex.mutex:
+        with state_mutex:
             index = self._innermost()
             own = self[index][1] if index >= 0 else NO_TOKEN
             return own == LOST_TOKEN or (NO_TOKEN not in (own, token) and own != token)
@@ -48,14 +48,14 @@ class WithBlocks(list[tuple[int, bytes]]):
         blocks of a reentrant lock share one lease.
         """
         me = caller()
-        with state_mutex.mutex:
+        with state_mutex:
             for index, (entered_by, _) in enumerate(self):
                 if entered_by == me:
                     self[index] = me, token
 
     def replace(self, old: bytes, new: bytes) -> None:
         """Replace the token ``old`` by the token ``new`` in all blocks, which then release ``new`` at their end."""
-        with state_mutex.mutex:
+        with state_mutex:
             self[:] = [(entered_by, new if token == old else token) for entered_by, token in self]
 
     def leave(self) -> bytes | None:
@@ -64,7 +64,7 @@ class WithBlocks(list[tuple[int, bytes]]):
         The caller leaves its innermost block. A thread or task that has entered no block leaves the oldest block of the
         handle.
         """
-        with state_mutex.mutex:
+        with state_mutex:
             if len(self) > 1:
                 return self.pop(max(0, self._innermost()))[1]
             return self.pop()[1] if self else None

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 from ..contract import Orphan, Store
-from ..fork import on_fork
 from ..primitives.base import Primitive
-from ..thread_mutex import new_mutex
+from ..process.fork import on_fork
+from ..process.mutex import new_mutex
 from ..values import Claim
 from .thread import SLACK, Entry, RenewalThread, Target
 from .work import serve
@@ -34,6 +34,11 @@ class Renewal:
         self._threads: dict[
             tuple[int, str], RenewalThread
         ] = {}  # by id(store) and server; a reference would keep the store alive
+
+    def reset(self) -> None:
+        """Forget all leases and threads, which belong to the parent of a fork."""
+        self.entries.clear()
+        self._threads.clear()
 
     def schedule(self, token: bytes, target: Target, delay: float) -> None:
         """Schedule the work on ``target`` in ``delay`` seconds: extend the lease of a handle, or release an `Orphan`.
@@ -114,4 +119,4 @@ def _server_of(target: Target) -> tuple[int, str]:
 
 
 renewal = Renewal()
-on_fork(renewal.__init__)  # type: ignore[misc]  # the leases belong to the parent, and the child has no threads
+on_fork(renewal.reset)

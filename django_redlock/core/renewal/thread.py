@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from .. import fork_guard
 from ..contract import Orphan, Renewable
 from ..events import logger
+from ..process import fork
 
 Target = weakref.ref[Renewable] | Orphan
 Entry = tuple[float, Target]  # the due time in monotonic seconds, and the target
@@ -120,7 +120,7 @@ class RenewalThread:
         taken: dict[bytes, Entry] = {}
         served: set[bytes] = set()
         try:
-            with fork_guard.postponed:
+            with fork.postponed:
                 self._serve(self._take_due(time.monotonic() + SLACK, taken), served)
         finally:
             with self._mutex:

@@ -15,13 +15,13 @@ import math
 from typing import Any
 
 from ...errors import LockError
-from .. import fork
-from ..caller_identity import caller, running_loop
 from ..contract import HandOver, Store
 from ..flow.requests import Flow
 from ..primitives.base import Primitive
+from ..process import fork
+from ..process.caller import caller, running_loop
+from ..process.mutex import new_mutex
 from ..renewal.registry import renewal
-from ..thread_mutex import new_mutex
 from ..values import Claim, Lease, Refusal
 from .wait_queue import LeaderToken, WaitQueue
 from .waiters import AwaitTurn, Waiter, WaiterState

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from contextlib import suppress
 
-from ..caller_identity import check_may_block, running_loop
+from ..process.caller import check_may_block, running_loop
 
 
 class WakeEvent:

@@ -14,8 +14,8 @@ from django_redlock.client.discovery.first_answer import FirstAnswer
 from django_redlock.client.fanout.background_connector import Connector
 from django_redlock.client.pool import AllInUse, ServerPool
 from django_redlock.client.pool.call_timeouts import BoundedCalls
-from django_redlock.core import fork, fork_guard
 from django_redlock.core.event_queue import EventRecord, event_queue
+from django_redlock.core.process import fork
 from django_redlock.core.renewal.registry import renewal
 from django_redlock.testing.conformance.harness.fixtures import in_child
 from tests.support.service import poll
@@ -101,7 +101,7 @@ def quickly(monkeypatch):
 @pytest.mark.parametrize("begin", [renews, frees, tells_of_a_loss, watches])
 def test_a_fork_waits_for(begin, work, unique, monkeypatch):
     """A fork waits until a background thread has finished its current step."""
-    monkeypatch.setattr(fork_guard, "FORK_TIMEOUT", WAIT)
+    monkeypatch.setattr(fork, "FORK_TIMEOUT", WAIT)
     lock = begin(work, unique)
     if begin is renews:
         lock.acquire()
@@ -113,9 +113,9 @@ def test_a_fork_waits_for(begin, work, unique, monkeypatch):
 
 def test_a_fork_does_not_wait_for_ever(monkeypatch):
     """A thread that is blocked by a store delays a fork for FORK_TIMEOUT at most."""
-    monkeypatch.setattr(fork_guard, "FORK_TIMEOUT", 0.05)
+    monkeypatch.setattr(fork, "FORK_TIMEOUT", 0.05)
     begun, go_on = threading.Event(), threading.Event()
-    thread = threading.Thread(target=fork_guard.run, args=(lambda: (begun.set(), go_on.wait(WAIT)),))
+    thread = threading.Thread(target=fork.run_postponing, args=(lambda: (begun.set(), go_on.wait(WAIT)),))
     thread.start()
     assert begun.wait(WAIT)
     assert in_child(lambda: "born") == "born"
@@ -151,15 +151,15 @@ class Unconnected:
 @pytest.mark.parametrize("work", [calls, asks, connects])
 def test_a_fork_and_a_thread_that_is_waited_for(work, monkeypatch):
     """While a fork waits for a background thread, a second thread for which the first one waits can work."""
-    monkeypatch.setattr(fork_guard, "FORK_TIMEOUT", WAIT)
+    monkeypatch.setattr(fork, "FORK_TIMEOUT", WAIT)
     inside, answers = threading.Event(), []
 
     def wait_for_a_thread():
         inside.set()
-        poll(lambda: fork_guard.postponed._forks, timeout=WAIT, what="a fork")
+        poll(lambda: fork.postponed._forks, timeout=WAIT, what="a fork")
         answers.append(work())
 
-    thread = threading.Thread(target=fork_guard.run, args=(wait_for_a_thread,))
+    thread = threading.Thread(target=fork.run_postponing, args=(wait_for_a_thread,))
     thread.start()
     assert inside.wait(WAIT)
     assert in_child(lambda: list(answers)) == ["found"]
@@ -170,11 +170,11 @@ def test_a_thread_of_ours_may_fork():
     """A thread that forks does not wait for its own work, and its child goes on with that work."""
     answers = []
     start = time.monotonic()
-    with fork_guard.postponed:
-        answers.append(in_child(lambda: fork_guard.run(answers.append, "child")))
+    with fork.postponed:
+        answers.append(in_child(lambda: fork.run_postponing(answers.append, "child")))
     assert answers == [None]
     assert time.monotonic() - start < WAIT
-    assert threading.get_ident() not in fork_guard.postponed._working
+    assert threading.get_ident() not in fork.postponed._working
 
 
 def test_a_method_is_called_as_long_as_its_object_lives():
@@ -203,8 +203,8 @@ def test_a_fork_within_the_work():
     """
 
     def leave():
-        fork_guard.postponed.__exit__()
-        return fork_guard.postponed._working
+        fork.postponed.__exit__()
+        return fork.postponed._working
 
-    with fork_guard.postponed:
+    with fork.postponed:
         assert in_child(leave) == {}

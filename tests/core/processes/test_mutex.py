@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from django_redlock.core.thread_mutex import SignalSafeRLock, new_mutex
+from django_redlock.core.process.mutex import SignalSafeRLock, new_mutex
+from django_redlock.testing.conformance.harness.fixtures import in_child
 
 # Python 3.11.2, as in Debian 12, has no such method. `SignalSafeRLock` is for Python 3.14.
 needs_recursion_count = pytest.mark.skipif(
@@ -94,3 +95,28 @@ def test_interrupted_anywhere(signals):
             work()
         interrupts += 1
         assert not mutex._is_owned()
+
+
+def test_mutex_of_another_thread_is_free_in_a_child():
+    """A mutex that another thread held at the fork is free in the child, and one of the forking thread stays held."""
+    other, own, held, over = new_mutex(), new_mutex(), threading.Event(), threading.Event()
+
+    def hold():
+        with other:
+            held.set()
+            over.wait(20)
+
+    def child():
+        taken = other.acquire(timeout=0)
+        own.release()
+        return taken
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(20)
+    try:
+        with own:
+            assert in_child(child)
+    finally:
+        over.set()
+        thread.join()

@@ -1,10 +1,11 @@
-"""The mutex that protects what threads share. It is reentrant, because a signal handler may use locks, too."""
+"""The mutexes of this process. They are reentrant, because a signal handler may use locks, too."""
 
 from __future__ import annotations
 
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 _RLock: Any = type(threading.RLock())
 
@@ -28,6 +29,26 @@ class SignalSafeRLock(_RLock):  # type: ignore[misc]  # Any: a greenlet library 
 
 
 if TYPE_CHECKING or not (3, 14) <= sys.version_info < (3, 15) or not hasattr(_RLock, "_recursion_count"):
-    new_mutex = threading.RLock
+    _Mutex = threading.RLock
 else:
-    new_mutex = SignalSafeRLock
+    _Mutex = SignalSafeRLock
+
+_mutexes: WeakSet[Any] = WeakSet()
+
+
+def new_mutex() -> threading.RLock:
+    """Return a new mutex. It is free in the child of a fork, even if another thread of the parent held it."""
+    mutex = _Mutex()
+    _mutexes.add(mutex)
+    return mutex
+
+
+def free_in_child() -> None:
+    """Free each mutex that a thread of the parent held. A mutex of the thread that forked stays held by it."""
+    for mutex in list(_mutexes):
+        if not mutex._is_owned():
+            mutex._at_fork_reinit()
+
+
+# Protects the state of all handles, for a few instructions at a time.
+state_mutex = new_mutex()

@@ -1,0 +1,57 @@
+"""Background threads. All of them are started here, so that each kind has a name, a purpose and an end.
+
+A thread that does one thing: the fork waits for its end::
+
+    start(Kind.CALL, connect, server)
+
+A thread with a loop names the steps that a fork must wait for, because it would never end otherwise::
+
+    start(Kind.RENEWAL, self._run, postpones_forks=False)  # and in its loop: `with fork.postponed: …`
+
+A call that the caller waits for gives the ``caller``, so that a fork in progress doesn't delay the call of a thread
+that the fork waits for.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from enum import StrEnum
+from functools import partial
+
+from .fork import run_postponing
+
+
+class Kind(StrEnum):
+    """The kinds of background threads: the name of the thread, what it does, and when it ends."""
+
+    RENEWAL = "redlock-renewal"  # one for each server: extends leases and releases claims. Ends after 10 s without work
+    REPORTS = "redlock-reports"  # one: calls listeners of losses and of recorded events. Ends when nothing is left
+    NODE = "redlock-node"  # one for each node of a quorum: connects and probes. Ends when the node is connected
+    CALL = "redlock-call"  # one call that may hang: a name look-up, a connect, a preparation. Ends with the call
+    LEADER = "redlock-leader"  # one for each candidate of an election. Ends with its `with` block
+    ZOOKEEPER = "redlock-zookeeper"  # one for each session: asks ZooKeeper for all waiters. Ends when none is left
+
+
+def start(
+    kind: Kind, work: Callable[..., object], *args: object, caller: int = 0, postpones_forks: bool = True
+) -> threading.Thread | None:
+    """Start a daemon thread that runs ``work(*args)``, and return the thread.
+
+    Returns ``None`` if no thread can be started: the process has too many, or the interpreter shuts down. The caller
+    then does the work itself, or tries again later.
+
+    - ``caller``: the id of a thread that waits for the work, see `ForkGuard.enter`.
+    - ``postpones_forks``: ``False`` for a loop, which enters `fork.postponed` for each of its steps.
+    """
+    if sys.is_finalizing():  # up to Python 3.11, start() would hang in `__del__`
+        return None
+    if postpones_forks:
+        work = partial(run_postponing, work, caller=caller)
+    thread = threading.Thread(target=work, args=args, name=kind, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        return None
+    return thread
