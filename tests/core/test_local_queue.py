@@ -132,7 +132,7 @@ class Actor:
         if self.flow is None:
             return self.left > 0
         if isinstance(self.request, AwaitTurn):
-            return not self.request.event._event.locked() or self.world.now >= self.until
+            return not self.request.event._lock.locked() or self.world.now >= self.until
         return not isinstance(self.request, BlockThenEval) or self.world.woken or self.world.now >= self.until
 
     def step(self):
