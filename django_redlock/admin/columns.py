@@ -191,6 +191,7 @@ class Columns:
         held, owner = row.held, row.held.owner
         queued = state_of(owner) == "queued"
         known = [
+            (gettext("Name"), printable(held.name)),  # a theme may not show the title of the page
             (gettext("Kind"), badges(row)),
             (gettext("Redis key"), self.redis_key(row)),
             (gettext("Host"), owner.host),

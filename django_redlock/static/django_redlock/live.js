@@ -1,57 +1,40 @@
-/* Keeps an open page up to date: fetches the page again and copies the changes row by row, so that selection, focus and
-   scroll position stay. Without JavaScript the Refresh link does the same. No eval and no inline code: any CSP allows it. */
+/* Keeps an open page up to date: fetches it again and replaces the rows of the list, or what a page of one lock shows.
+   The rest, such as the bar of actions, belongs to the admin or its theme and stays. Stops while something is selected.
+   Without JavaScript the Refresh link does the same. No eval and no inline code: any CSP allows it. */
 "use strict";
 {
   const live = document.getElementById("redlock-live");
   const pause = document.getElementById("redlock-pause");
   const interval = 1000 * Number(live?.dataset.refresh);
+  const parts = ".redlock-tabs, .redlock-seen, .redlock-none, .paginator";
   let timer = null;
 
-  const rowKey = (row) => row.querySelector("a.redlock-name")?.getAttribute("href");
+  const boxes = () => [...live.querySelectorAll("input.action-select")];
+  const chosen = () => boxes().filter((box) => box.checked);
 
-  /* Make `old` look like `fresh`, touching only what differs. */
-  function adopt(old, fresh) {
-    if (old.isEqualNode(fresh)) return;
-    const same = old.nodeName === fresh.nodeName && old.nodeType === Node.ELEMENT_NODE;
-    if (!same) return old.replaceWith(fresh);
-    for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== "class") old.removeAttribute(name);
-    for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
-    if (old.nodeName === "TR") old.classList.toggle("selected", Boolean(old.querySelector("input.action-select:checked")));
-    if (old.nodeName === "TBODY" && old.closest("#result_list")) return adoptRows(old, fresh);
-    const theirs = [...fresh.childNodes];
-    [...old.childNodes].slice(theirs.length).forEach((child) => child.remove());
-    theirs.forEach((child, index) => (old.childNodes[index] ? adopt(old.childNodes[index], child) : old.append(child)));
-  }
-
-  function adoptRows(body, fresh) {
-    const rows = [...fresh.rows];
-    const wanted = new Set(rows.map(rowKey));
-    [...body.rows].filter((row) => !wanted.has(rowKey(row))).forEach((row) => row.remove());
-    const known = new Map([...body.rows].map((row) => [rowKey(row), row]));
-    let place = body.firstElementChild;
-    for (const row of rows) {
-      const mine = known.get(rowKey(row));
-      if (mine) adopt(mine, row);
-      if (mine && mine === place) place = place.nextElementSibling;
-      else body.insertBefore(mine ?? row, place);
-    }
+  function replace(fresh) {
+    const table = live.querySelector("#result_list");
+    const newer = fresh.querySelector("#result_list");
+    const [mine, theirs] = [live, fresh].map((page) => [...page.querySelectorAll(parts)]);
+    if (!table || !newer || mine.length !== theirs.length) return live.replaceChildren(...fresh.childNodes);
+    mine.forEach((part, index) => part.replaceWith(theirs[index]));
+    [...table.tBodies].forEach((body) => body.remove());
+    table.append(...newer.tBodies); // a theme may have a body for each row
   }
 
   /* ── selection: the same as Django's script, for rows that come and go ── */
-  const boxes = () => [...live.querySelectorAll("input.action-select")];
-
   function count() {
     const counter = live.querySelector(".action-counter");
-    const chosen = boxes().filter((box) => box.checked).length;
-    const sentence = window.ngettext?.("%(sel)s of %(cnt)s selected", "%(sel)s of %(cnt)s selected", chosen);
-    if (counter && sentence) counter.textContent = window.interpolate(sentence, { sel: chosen, cnt: boxes().length }, true);
+    const sentence = window.ngettext?.("%(sel)s of %(cnt)s selected", "%(sel)s of %(cnt)s selected", chosen().length);
+    const numbers = { sel: chosen().length, cnt: boxes().length };
+    if (counter && sentence) counter.textContent = window.interpolate(sentence, numbers, true);
     const all = live.querySelector("#action-toggle");
-    if (all) all.checked = chosen > 0 && chosen === boxes().length;
+    if (all) all.checked = numbers.sel > 0 && numbers.sel === numbers.cnt;
+    boxes().forEach((box) => box.closest("tr").classList.toggle("selected", box.checked));
   }
 
   live?.addEventListener("change", ({ target }) => {
     if (target.id === "action-toggle") boxes().forEach((box) => (box.checked = target.checked));
-    boxes().forEach((box) => box.closest("tr").classList.toggle("selected", box.checked));
     count();
   });
 
@@ -64,15 +47,19 @@
     const page = await fetch(location.href, { credentials: "same-origin", redirect: "error", cache: "no-store", signal });
     if (!page.ok) throw new Error(page.status);
     const fresh = new DOMParser().parseFromString(await page.text(), "text/html").getElementById("redlock-live");
-    const focused = document.activeElement;
-    adopt(live, document.adoptNode(fresh));
-    if (focused.isConnected) focused.focus({ preventScroll: true }); // moving a row has removed the focus
+    if (chosen().length) return; // selected meanwhile
+    const focused = live.contains(document.activeElement) ? document.activeElement : null;
+    const same = (each) => each.getAttribute("href") === focused.getAttribute("href") && each.value === focused.value;
+    const top = window.scrollY;
+    replace(document.adoptNode(fresh));
+    if (focused && !focused.isConnected) [...live.querySelectorAll(focused.localName)].find(same)?.focus({ preventScroll: true });
+    window.scrollTo({ top, behavior: "instant" });
     count();
   }
 
   async function tick() {
     clearTimeout(timer);
-    if (!document.hidden && pause.getAttribute("aria-pressed") !== "true") {
+    if (!document.hidden && pause.getAttribute("aria-pressed") !== "true" && !chosen().length) {
       try {
         await refresh();
         live.classList.remove("redlock-stale");
@@ -102,6 +89,7 @@
       tick();
     });
     document.getElementById("redlock-refresh").addEventListener("click", (event) => {
+      if (chosen().length) return; // loads the page
       event.preventDefault();
       refresh().catch((error) => error.name === "AbortError" || location.reload());
     });
