@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import signal
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +14,8 @@ import pytest
 from django.core.cache import cache as default_cache
 from django.core.cache import caches
 
+from django_redlock import locks
 from django_redlock.cache import _Flight, aget_or_compute, get_or_compute
-from django_redlock.core.flow.steps import Step
 from django_redlock.errors import LockDeadlock, LockNotAcquired, LockUnavailable
 from tests.support.service import poll
 
@@ -262,38 +260,6 @@ def test_a_value_that_comes_while_the_store_is_down(cache, fail_together):
     assert other.result(60) == "of another process"
 
 
-@pytest.mark.parametrize(("early", "expected"), [(1e12, "new"), (1e-9, "old")])
-def test_early(cache, early, expected):
-    """A larger ``early`` makes a caller compute sooner before the timeout."""
-
-    def slow():
-        time.sleep(0.01)
-        return "old"
-
-    get_or_compute(cache, "key", slow, 60, early=early)
-    assert get_or_compute(cache, "key", Compute("new"), 60, early=early) == expected
-
-
-def test_early_is_xfetch(cache, monkeypatch):
-    """As long before the expiry as the last computation took, a caller computes with a probability of exp(-1)."""
-    monkeypatch.setattr("django_redlock.cache.random", random.Random(1))
-    computed = 0
-    for _ in range(300):
-        cache.set_many({"key": 0, "key:expiry": (time.time() + 1000, 1000.0)}, 60)
-        computed += get_or_compute(cache, "key", lambda: 1, 60, early=1.0)
-    assert 90 < computed < 135
-
-
-def test_early_returns_the_old_value_to_others(cache):
-    """While one caller computes early, the others get the old value."""
-    get_or_compute(cache, "key", Compute("old"), 60, early=1e16)
-    with ThreadPoolExecutor(1) as pool:
-        compute, future = held_up(pool, cache, early=1e16)
-        assert get_or_compute(cache, "key", Compute("never"), 60, early=1e16) == "old"
-        compute.may_end.set()
-        assert future.result(60) == "new"
-
-
 def test_waits_no_longer_than_asked(cache):
     with ThreadPoolExecutor(1) as pool:
         compute, future = held_up(pool, cache)
@@ -307,6 +273,50 @@ def test_a_computation_that_needs_itself(cache):
     """A computation that calls itself raises LockDeadlock."""
     with pytest.raises(LockDeadlock):
         get_or_compute(cache, "key", lambda: get_or_compute(cache, "key", Compute(), 60), 60)
+
+
+@pytest.mark.parametrize("child", ["task", "thread"])
+async def test_a_computation_whose_child_needs_it(cache, child):
+    """A task or thread that a computation waits for, and that asks for the same key, raises LockDeadlock."""
+
+    async def compute():
+        if child == "thread":
+            return await asyncio.to_thread(get_or_compute, cache, "key", Compute("never"), 60)
+        return await asyncio.create_task(aget_or_compute(cache, "key", Compute("never"), 60))
+
+    with pytest.raises(LockDeadlock):
+        await asyncio.wait_for(aget_or_compute(cache, "key", compute, 60), 60)
+    await locks["default"].aclose()
+
+
+async def test_a_task_that_outlives_its_computation(cache):
+    """A task that a computation has started, and that goes on after it, may ask for the same key."""
+    computed, tasks = asyncio.Event(), []
+
+    async def later():
+        await computed.wait()
+        return await aget_or_compute(cache, "key", Compute("second"), 60)
+
+    async def compute():
+        tasks.append(asyncio.create_task(later()))
+        return "first"
+
+    assert await aget_or_compute(cache, "key", compute, 60) == "first"
+    await cache.adelete("key")
+    computed.set()
+    assert await tasks[0] == "second"
+    await locks["default"].aclose()
+
+
+def test_other_caches_are_not_built(cache, settings):
+    """A miss does not build the other caches of CACHES, which may be slow or broken."""
+    settings.CACHES = {"broken": {"BACKEND": f"{__name__}.Broken"}} | settings.CACHES
+    assert get_or_compute(caches["default"], "key", Compute(), 60) == "value"
+
+
+class Broken:
+    def __init__(self, *_args):
+        raise AssertionError("built")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork() here")
@@ -347,10 +357,9 @@ def test_a_cache_that_keeps_nothing(cache, settings, stale):
     """With a default timeout of 0, as in tests, each call computes, and nothing is stored."""
     settings.CACHES = {"default": settings.CACHES["default"] | {"TIMEOUT": 0}}
     compute = Compute()
-    for options in {"stale": stale}, {"stale": stale, "early": 1.0}:
-        assert get_or_compute(caches["default"], "key", compute, **options) == "value"
+    assert [get_or_compute(caches["default"], "key", compute, stale=stale) for _ in range(2)] == ["value"] * 2
     assert compute.calls == 2
-    assert cache.get_many(["key", "key:stale", "key:expiry"]) == {}
+    assert cache.get_many(["key", "key:stale"]) == {}
 
 
 @pytest.mark.parametrize(
@@ -358,7 +367,7 @@ def test_a_cache_that_keeps_nothing(cache, settings, stale):
     [
         ({"timeout": 0}, "timeout"),
         ({"stale": -1}, "stale"),
-        ({"early": float("nan")}, "early"),
+        ({"stale": float("nan")}, "stale"),
         ({"timeout": None, "stale": 5}, "never expires"),
         ({"blocking_timeout": -3}, "timeout"),
         ({"tll": 5}, "tll"),
@@ -375,22 +384,3 @@ def test_coroutine_functions_are_for_asyncio(cache):
 
     with pytest.raises(TypeError, match="aget_or_compute"):
         get_or_compute(cache, "key", compute, 60)
-
-
-def test_interrupted_between_two_calls(cache):
-    """A signal handler that raises outside the calls of a computation, here just before it, is not in vain."""
-    compute = Compute()
-
-    def strike(frame, event, _):
-        if frame.f_code is Step.perform.__code__ and frame.f_locals["self"].call is compute:
-            raise KeyboardInterrupt
-
-    before = sys.gettrace()
-    sys.settrace(strike)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            get_or_compute(cache, "key", compute, 60)
-    finally:
-        sys.settrace(before)
-    assert compute.calls == 0
-    assert get_or_compute(cache, "key", compute, 60) == "value"
