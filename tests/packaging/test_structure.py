@@ -18,7 +18,7 @@ MODULES_IN_CHAIN = 19  # modules that import each other one after another; this 
 # Django looks for these by name, one in each app or command.
 REQUIRED_NAMES = {"Command", "Meta", "Media", "_Members"}
 # Private to other packages (threading, kazoo, Celery), and also the name of something of ours.
-FOREIGN_ATTRIBUTES = {"_is_owned", "_at_fork_reinit", "_connection", "_call", "_close", "_loop"}
+FOREIGN_ATTRIBUTES = {"_is_owned", "_at_fork_reinit", "_connection", "_connections", "_call", "_close", "_loop"}
 
 
 def module_name(path):
