@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 from ..core.renewal.registry import renewal
-from ..core.renewal.work import extend_all
+from ..core.renewal.thread import extend_all
 from ..core.values import Seconds, seconds
 
 

@@ -8,8 +8,9 @@ import time
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.core.process.mutex import state_mutex
 from django_redlock.core.renewal import thread as renewal_thread
-from django_redlock.core.renewal.registry import renewal
+from django_redlock.core.renewal.registry import MAX_REPORTERS, renewal
 from tests.support.service import poll
 
 WAIT = 20
@@ -89,10 +90,8 @@ def test_the_thread_ends_when_nothing_is_watched(unique, monkeypatch):
     backend = LocMemBackend(unique)
     for _ in range(2):
         with backend.lock("stock", ttl=TTL) as lock:
-            thread = renewal._threads[id(backend), ""]._thread
             assert are_renewed(lock)
-        poll(lambda thread=thread: not thread.is_alive(), timeout=WAIT, what="its end")
-        assert (id(backend), "") not in renewal._threads
+        poll(lambda: (id(backend), "") not in renewal._threads, timeout=WAIT, what="its end")
 
 
 @pytest.mark.parametrize("started", [False, True], ids=["before", "after"])
@@ -209,3 +208,46 @@ def test_a_release_while_the_lease_is_replaced_leaves_no_entry(unique):
     with backend.lock("other", ttl=TTL) as other:
         assert are_renewed(other)  # by then the thread is through with the first
     assert token not in renewal.entries
+
+
+def test_many_losses_need_few_threads(unique):
+    """While one listener is slow, the losses of many other locks are reported, by four threads at most."""
+    slow, reports, reporters = threading.Event(), [], set()
+
+    def on_lost(lock):
+        if lock.name == "0":
+            assert slow.wait(WAIT)
+        reporters.add(threading.current_thread())
+        reports.append(lock.name)
+
+    backend = LocMemBackend(unique)
+    locks = [backend.lock(str(number), on_lost=on_lost) for number in range(500)]
+    for lock in locks:
+        lock.acquire()
+        lock.mark_lost(lock.current_lease(), "for a test")
+    poll(lambda: len(reports) == 499, timeout=WAIT, what="the other reports")
+    slow.set()
+    poll(lambda: len(reports) == 500, timeout=WAIT, what="the slow report")
+    assert len([thread for thread in reporters if thread.is_alive()]) <= MAX_REPORTERS
+    assert all(thread.name == "redlock-reports" for thread in reporters)
+
+
+def test_lock_that_is_deleted_within_the_renewal(unique):
+    """A lock that the garbage collector releases while the renewal or a handle is changed blocks no other thread."""
+    backend = LocMemBackend(unique)
+    inside = [threading.Event(), threading.Event()]
+    mutexes = state_mutex, renewal._mutex
+
+    def use(number):
+        with mutexes[number]:
+            inside[number].set()
+            inside[1 - number].wait(0.2)  # the other thread, if it has another mutex
+            with backend.lock(f"deleted {number}"):
+                pass
+
+    threads = [threading.Thread(target=use, args=(number,), daemon=True) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    assert not any(thread.is_alive() for thread in threads)

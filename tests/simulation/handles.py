@@ -265,6 +265,9 @@ class Background:
         early = process.world.random.uniform(0, SLACK)  # renewed together with another lock that is due earlier
         process.after(delay - early if delay > SLACK else delay, due)
 
+    def report(self, call: Callable[[], object]) -> None:
+        call()
+
     def cancel(self, token: bytes) -> None:
         if token in self._owner:
             self._owner[token].watched.pop(token, None)
@@ -333,11 +336,9 @@ class VirtualTicket(Virtual, Waiter):
 def virtual(world: World) -> Iterator[None]:
     """Run locks in ``world``: their renewal, threads and random numbers are simulated within this context."""
     background, numbers = Background(), itertools.count(1)
-    begin = lambda target, args=(), **_: SimpleNamespace(start=lambda: target(*args))  # noqa: E731
     with ExitStack() as ends:
         for module in (renewed_lease, lock_flows, local_queue):
             ends.enter_context(mock.patch.object(module, "renewal", background))
-        ends.enter_context(mock.patch.object(renewed_lease, "threading", SimpleNamespace(Thread=begin)))
         ends.enter_context(mock.patch.object(lease_state, "logger", SimpleNamespace(warning=_nothing)))
         ends.enter_context(mock.patch.object(local_queue, "Waiter", VirtualTicket))
         ends.enter_context(mock.patch.object(contract, "WakeEvent", Virtual))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
+from functools import partial
 from typing import NamedTuple
 
 from ...errors import LockLost
@@ -106,13 +106,8 @@ class RenewedLease(LeaseState):
             self._lost = True
         # Release the lock in the background, because some nodes may still have the token.
         renewal.release_later(self.store, self.primitive, lease.claim, keep_until=self._kept_until(lease))
-        # In a separate thread: listeners may be slow or acquire locks, and must not delay the renewal of other locks.
-        try:
-            threading.Thread(
-                target=fork.run_postponing, args=(self._emit_lost, reason, lease), name="redlock-lost", daemon=True
-            ).start()
-        except RuntimeError:  # no more threads can be started
-            self._emit_lost(reason, lease)
+        # In the background: listeners may be slow or acquire locks, and must not delay the renewal of other locks.
+        renewal.report(partial(self._emit_lost, reason, lease))
 
     def hand_over_flow(self, token: bytes | None = None) -> Flow[Lease]:
         """Stop holding the lease, and return the lease for another handle.

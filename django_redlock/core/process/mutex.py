@@ -50,5 +50,6 @@ def free_in_child() -> None:
             mutex._at_fork_reinit()
 
 
-# Protects the state of all handles, for a few instructions at a time.
+# Protects handles, their renewal and the local queues, for a few instructions at a time. One mutex for all of them: the
+# garbage collector may call `release()` of a lock within any such section, which would lock several in any order.
 state_mutex = new_mutex()

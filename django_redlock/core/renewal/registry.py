@@ -1,4 +1,4 @@
-"""Registry of the leases that this process extends or releases in the background, and of the renewal threads.
+"""What this process does with leases in the background: it extends them, releases claims, and reports losses.
 
 Each server of a store has a `RenewalThread`. Threads renew the locks of asyncio tasks, too, so that a busy event loop
 does not lose its locks.
@@ -6,39 +6,46 @@ does not lose its locks.
 
 from __future__ import annotations
 
-import time
 import weakref
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from ..contract import Orphan, Store
+from ..events import logger
 from ..primitives.base import Primitive
-from ..process.fork import on_fork
-from ..process.mutex import new_mutex
+from ..process import fork
+from ..process.clock import now
+from ..process.mutex import state_mutex
+from ..process.threads import Kind, start
 from ..values import Claim
 from .thread import SLACK, Entry, RenewalThread, Target
-from .work import serve
 
 CANCEL_DELAY = 0.15  # seconds after which a claim is cancelled again, when its last request has reached the server
+MAX_REPORTERS = 4  # threads that report losses: a listener may be slow, or wait for another lock
 
 
 class Renewal:
     """The leases to extend and the claims to release, by token, and a renewal thread for each server."""
 
     def __init__(self) -> None:
-        # Reentrant: a signal handler may use a lock, too. Always entered directly, never through a condition: a
-        # condition is Python code, and an exception of a signal handler in that code would leave the mutex locked.
-        self._mutex = new_mutex()
+        # The mutex of the handles: `__del__` of a lock, which may run anywhere, needs both. Always entered directly,
+        # never through a condition: a condition is Python code, and an exception of a signal handler in that code would
+        # leave the mutex locked.
+        self._mutex = state_mutex
         self.entries: dict[bytes, Entry] = {}
-        self._threads: dict[
-            tuple[int, str], RenewalThread
-        ] = {}  # by id(store) and server; a reference would keep the store alive
+        # By id(store) and server: a reference would keep the store alive.
+        self._threads: dict[tuple[int, str], RenewalThread] = {}
+        self._reports: deque[Callable[[], object]] = deque()
+        self._reporters = 0
 
     def reset(self) -> None:
-        """Forget all leases and threads, which belong to the parent of a fork."""
+        """Forget all leases, reports and threads, which belong to the parent of a fork."""
         self.entries.clear()
         self._threads.clear()
+        self._reports.clear()
+        self._reporters = 0
 
     def schedule(self, token: bytes, target: Target, delay: float) -> None:
         """Schedule the work on ``target`` in ``delay`` seconds: extend the lease of a handle, or release an `Orphan`.
@@ -46,14 +53,14 @@ class Renewal:
         ``token``: the token of the lease or claim. Replaces an earlier entry with this token, but an extension never
         replaces a scheduled release.
         """
-        due = time.monotonic() + delay
+        due = now() + delay
         place = _server_of(target)
         with self._mutex:
             if token in self.entries and isinstance(self.entries[token][1], Orphan) and not isinstance(target, Orphan):
                 return
             if (thread := self._threads.get(place)) is None:
                 ended = partial(self._threads.pop, place, None)
-                thread = self._threads[place] = RenewalThread(self._mutex, self.entries, serve, ended)
+                thread = self._threads[place] = RenewalThread(self._mutex, self.entries, ended)
             thread.add(token, target, due)
         thread.ensure_started()
 
@@ -80,6 +87,29 @@ class Renewal:
         lease = lock.current_lease() if lock is not None else None
         if lock is not None and lease is not None and lease.claim.token == token:
             lock.mark_lost(lease, reason)
+
+    def report(self, call: Callable[[], object]) -> None:
+        """Call ``call``, which reports a loss to listeners, in a background thread."""
+        self._reports.append(call)
+        with self._mutex:
+            if self._reporters >= MAX_REPORTERS:
+                return
+            self._reporters += 1
+        if start(Kind.REPORTS, self._report_all, postpones_forks=False) is None:
+            self._report_all()
+
+    def _report_all(self) -> None:
+        while True:
+            with self._mutex:
+                if not self._reports:
+                    self._reporters -= 1
+                    return
+                call = self._reports.popleft()
+            try:
+                with fork.postponed:
+                    call()
+            except BaseException:
+                logger.exception("a loss could not be reported")
 
     def release_later(
         self,
@@ -119,4 +149,4 @@ def _server_of(target: Target) -> tuple[int, str]:
 
 
 renewal = Renewal()
-on_fork(renewal.reset)
+fork.on_fork(renewal.reset)

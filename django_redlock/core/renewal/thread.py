@@ -1,4 +1,4 @@
-"""The renewal thread of one server: extends the leases that are due, and releases claims that no caller could release.
+"""The renewal thread of one server: extends many leases in few requests, and releases claims without a caller.
 
 Each server has its own thread, so that a server that hangs delays no renewals on other servers. The name look-up, the
 connect or the code of a custom backend may hang.
@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import heapq
 import math
-import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ..contract import Orphan, Renewable
+from ..contract import Extension, Orphan, Renewable
 from ..events import logger
+from ..flow.drivers import drive
+from ..flow.requests import Fault
+from ..primitives.base import Primitive
 from ..process import fork
+from ..process.clock import now
+from ..process.threads import Kind, start
+from ..values import Lease
 
 Target = weakref.ref[Renewable] | Orphan
 Entry = tuple[float, Target]  # the due time in monotonic seconds, and the target
@@ -28,6 +34,7 @@ SLACK = 0.05  # seconds that an extension may be early, to share a pipeline with
 RENEWAL_RETRY_SECONDS = 0.5  # seconds after which a failed extension or release is repeated
 RENEWAL_IDLE_SECONDS = 10.0  # seconds without an entry, after which the thread ends
 MAX_WAIT = 3600.0  # longest wait in seconds, because `threading` limits the timeout of a wait
+BATCH = 256  # extensions in one pipeline: about 2 ms of a server's time
 
 
 class RenewalThread:
@@ -35,25 +42,17 @@ class RenewalThread:
 
     ``entries`` has the entries of all renewal threads, by token. ``mutex`` protects ``entries``, the heap and the
     thread. A token that was cancelled or scheduled anew stays in the heap under its old time, and is skipped when that
-    time comes. ``serve(due, served)`` does the work, and adds to ``served`` the tokens that need no further attempt.
-    ``ended`` is called under the mutex when the thread ends.
+    time comes. ``ended`` is called under the mutex when the thread ends.
     """
 
-    def __init__(
-        self,
-        mutex: Any,
-        entries: dict[bytes, Entry],
-        serve: Callable[[Due, set[bytes]], None],
-        ended: Callable[[], object],
-    ) -> None:
+    def __init__(self, mutex: Any, entries: dict[bytes, Entry], ended: Callable[[], object]) -> None:
         self._mutex = mutex
         self._entries = entries
-        self._serve = serve
         self._ended = ended
         self._earlier = threading.Condition(mutex)  # notified when an entry is added that is due before `_wakes_at`
         self._wakes_at = math.inf
         self._heap: list[tuple[float, bytes]] = []
-        self._thread: threading.Thread | None = None
+        self._run_id: object = None  # identifies the thread that does the work; `None`: none
 
     def add(self, token: bytes, target: Target, due: float) -> None:
         """Schedule ``target`` for the monotonic time ``due``. Called under the mutex."""
@@ -66,27 +65,26 @@ class RenewalThread:
             self._earlier.notify()
 
     def ensure_started(self) -> None:
-        """Start the thread unless it runs."""
-        if self._thread is not None or sys.is_finalizing():  # up to Python 3.11, start() would hang in `__del__`
+        """Start the thread unless it runs. If no thread can be started, the leases end with their ttl."""
+        if self._run_id is not None:
             return
-        thread = threading.Thread(target=self._run, name="redlock-renewal", daemon=True)
+        run_id = object()
+        started = None
         try:
             with self._mutex:
-                if self._thread is not None:
+                if self._run_id is not None:
                     return
-                self._thread = thread
-            # Outside the mutex: start() may switch to another greenlet, which could enter the reentrant mutex.
-            thread.start()
-        except BaseException as error:  # also what a signal handler raises
-            if self._thread is thread and not thread.is_alive():
-                self._thread = None
-            if not isinstance(error, RuntimeError):  # the interpreter shuts down: the lease ends with its ttl
-                raise
+                self._run_id = run_id
+            # Outside the mutex: it may switch to another greenlet, which could enter the reentrant mutex.
+            started = start(Kind.RENEWAL, self._run, run_id, postpones_forks=False)
+        finally:
+            if started is None and self._run_id is run_id:  # also after an interrupt: a thread that runs then ends
+                self._run_id = None
 
-    def _run(self) -> None:
+    def _run(self, run_id: object) -> None:
         while True:
             try:
-                if not self._wait_for_work():
+                if not self._wait_for_work(run_id):
                     return
                 self._serve_due()
             except BaseException:
@@ -94,23 +92,23 @@ class RenewalThread:
                     logger.exception("the renewal of locks failed")
                     time.sleep(RENEWAL_RETRY_SECONDS)
 
-    def _wait_for_work(self) -> bool:
+    def _wait_for_work(self, run_id: object) -> bool:
         """Wait until an entry is due. Returns ``False`` if the thread has been idle for too long and must end."""
         with self._mutex:
-            if self._thread is not threading.current_thread():  # its start was interrupted: another thread may run
+            if self._run_id is not run_id:  # its start was interrupted: another thread may run
                 return False
             if not self._heap and not self._wait(RENEWAL_IDLE_SECONDS) and not self._heap:
-                self._thread = None
+                self._run_id = None
                 self._ended()
                 return False
-            self._wait((self._heap[0][0] if self._heap else math.inf) - time.monotonic())
+            self._wait((self._heap[0][0] if self._heap else math.inf) - now())
         return True
 
     def _wait(self, seconds: float) -> bool:
         """Wait ``seconds`` at most. Returns early, with ``True``, when an entry is added that is due earlier."""
         if seconds <= 0:
             return False
-        self._wakes_at = time.monotonic() + seconds if self._heap else math.inf
+        self._wakes_at = now() + seconds if self._heap else math.inf
         try:
             return self._earlier.wait(min(seconds, MAX_WAIT))
         finally:
@@ -121,7 +119,7 @@ class RenewalThread:
         served: set[bytes] = set()
         try:
             with fork.postponed:
-                self._serve(self._take_due(time.monotonic() + SLACK, taken), served)
+                serve(self._take_due(now() + SLACK, taken), served)
         finally:
             with self._mutex:
                 for token, entry in taken.items():
@@ -130,7 +128,7 @@ class RenewalThread:
                     if token in served:
                         del self._entries[token]
                     else:
-                        self.add(token, entry[1], time.monotonic() + RENEWAL_RETRY_SECONDS)
+                        self.add(token, entry[1], now() + RENEWAL_RETRY_SECONDS)
 
     def _take_due(self, until: float, taken: dict[bytes, Entry]) -> Due:
         """Remove the entries that are due by ``until`` (monotonic seconds) from the heap, and add them to ``taken``.
@@ -151,3 +149,113 @@ class RenewalThread:
                 else:
                     taken[token], due[token] = entry, target
         return due
+
+
+def serve(due: Due, served: set[bytes]) -> None:
+    """Extend the lease of each handle in ``due``, and release each orphan, all of one server.
+
+    Adds to ``served`` the tokens that need no further attempt.
+    """
+    handles = {target: token for token, target in due.items() if not isinstance(target, Orphan)}
+    failed = extend_all(handles)
+    served.update(token for handle, token in handles.items() if handle not in failed)
+    orphans = {token: target for token, target in due.items() if isinstance(target, Orphan)}
+    released = release_many(orphans)
+    silent = False  # after one release without a reply, the other releases are left for the next round
+    for token, orphan in orphans.items():
+        done = token in released or (not silent and _release(orphan))
+        silent = silent or not done
+        if done or orphan.store.clock() >= orphan.until:
+            served.add(token)
+
+
+def release_many(orphans: Mapping[bytes, Orphan]) -> set[bytes]:
+    """Release many orphans in few pipelines, because one pair of requests for each would delay the next renewals.
+
+    Returns the tokens of the orphans that their store has served. The caller releases the other orphans one by one.
+    """
+    released: set[bytes] = set()
+    # Orphans whose lock must stay taken for a time are released one by one: `cancel_many` releases at once.
+    pairs = [(token, each) for token, each in orphans.items() if each.keep_until <= each.store.clock()]
+    store = pairs[0][1].store if len(pairs) > 1 else None  # a renewal thread has one store
+    cancel_many = store.algorithm.cancel_many if store else None
+    if store is None or cancel_many is None:
+        return released
+    for first in range(0, len(pairs), BATCH):
+        batch = pairs[first : first + BATCH]
+        try:
+            outcomes = drive(cancel_many([(each.primitive, each.claim) for _, each in batch]), store.perform)
+        except Exception:  # noqa: BLE001  (any error: each is released by itself, or later)
+            break
+        released.update(token for (token, _), done in zip(batch, outcomes, strict=True) if done)
+        if not any(outcomes):
+            break
+    return released
+
+
+def _release(orphan: Orphan) -> bool:
+    """Release one orphan. Returns whether its store has served the request."""
+    try:
+        drive(orphan.release_flow(), orphan.store.perform)
+    except Exception:  # noqa: BLE001  (any error: the release is repeated until the ttl ends the lock)
+        return False
+    return True
+
+
+def extend_all(locks: Iterable[Renewable]) -> set[Renewable]:
+    """Extend the leases of ``locks``, or mark them as lost. Returns the locks for which an exception was raised."""
+    failed: set[Renewable] = set()
+    groups: defaultdict[tuple[int, str, Primitive], list[Renewable]] = defaultdict(list)
+    for lock in locks:
+        store = lock.store
+        groups[id(store), store.server_of(lock.keys), lock.primitive].append(lock)
+    for _, group in sorted(groups.items(), key=lambda item: item[0][:2]):
+        failed |= _extend_group(group)
+    return failed
+
+
+def _extend_group(locks: list[Renewable]) -> set[Renewable]:
+    failed: set[Renewable] = set()
+    fault: Fault | None = None  # a fault of all leases of a batch: later batches are not sent to this server
+    for first in range(0, len(locks), BATCH):
+        begun: list[tuple[Renewable, Extension]] = []
+        for lock in locks[first : first + BATCH]:
+            try:
+                extension = lock.begin_renewal()
+            except BaseException as error:  # noqa: BLE001  (the renewal of the other locks goes on)
+                _on_error(failed, lock, error)
+            else:
+                if extension is not None:
+                    begun.append((lock, extension))
+        outcomes = _extend(begun, fault)
+        faults = [outcome for outcome in outcomes if isinstance(outcome, Fault)]
+        if faults and len(faults) == len(outcomes):  # the fault of some locks says nothing about the other locks
+            fault = faults[0]
+        for (lock, extension), outcome in zip(begun, outcomes, strict=True):
+            try:
+                lock.on_extended(extension, outcome)
+            except BaseException as error:  # noqa: BLE001  (the renewal of the other locks goes on)
+                _on_error(failed, lock, error)
+    return failed
+
+
+def _extend(begun: list[tuple[Renewable, Extension]], fault: Fault | None) -> Sequence[Lease | Fault | None]:
+    """Extend the leases in ``begun`` in one pipeline, and return an outcome for each, as `Algorithm.extend_many` does.
+
+    If an earlier batch has ended with ``fault``, nothing is sent, and every outcome is this fault.
+    """
+    if not begun or fault is not None:
+        return [fault] * len(begun)
+    lock = begun[0][0]
+    flow = lock.store.algorithm.extend_many(lock.primitive, [(each.lease, each.ttl) for _, each in begun])
+    try:
+        return drive(flow, lock.store.perform)
+    except BaseException as error:  # a defect, perhaps of a custom backend: the leases are extended again later
+        logger.exception("the renewal of locks failed")
+        return [Fault(error if isinstance(error, Exception) else RuntimeError(repr(error)))] * len(begun)
+
+
+def _on_error(failed: set[Renewable], lock: Renewable, error: BaseException) -> None:
+    """Log the error of ``lock``, and add ``lock`` to ``failed``: an error must not stop the renewal of other locks."""
+    failed.add(lock)
+    logger.error("the renewal of lock %r failed", lock.name, exc_info=error)

@@ -20,7 +20,7 @@ from ..flow.requests import Flow
 from ..primitives.base import Primitive
 from ..process import fork
 from ..process.caller import caller, running_loop
-from ..process.mutex import new_mutex
+from ..process.mutex import state_mutex
 from ..renewal.registry import renewal
 from ..values import Claim, Lease, Refusal
 from .wait_queue import LeaderToken, WaitQueue
@@ -35,12 +35,13 @@ class LocalQueue:
     def __init__(self, store: Store, cohort: int) -> None:
         self._store = store
         self._cohort = cohort
-        self._reset()
-        fork.on_fork(self._reset)  # the waiters belong to the parent
-
-    def _reset(self) -> None:
-        self._mutex = new_mutex()
+        self._mutex = state_mutex
         self._queues: dict[Any, WaitQueue] = {}
+        fork.on_fork(self.reset)
+
+    def reset(self) -> None:
+        """Forget all waiters, which belong to the parent of a fork."""
+        self._queues.clear()
 
     # ── acquire ──────────────────────────────────────────────────────────────────────────────
 

@@ -11,7 +11,7 @@ from redis.crc import key_slot
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.client.discovery import Redirection
-from django_redlock.core.renewal.work import BATCH, extend_all
+from django_redlock.core.renewal.thread import BATCH, extend_all
 from django_redlock.core.values import Lease
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT

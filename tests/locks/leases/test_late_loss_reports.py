@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.renewal.registry import renewal
 from django_redlock.errors import LockLost
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 
@@ -19,19 +20,12 @@ def backend(redis_url):
 
 @pytest.fixture
 def report(monkeypatch):
-    """`report()`: start the thread that reports a loss, which does not start before, and wait for its end."""
-    start, held_back = threading.Thread.start, []
-    monkeypatch.setattr(
-        threading.Thread,
-        "start",
-        lambda thread: held_back.append(thread) if "for a test" in thread._args else start(thread),
-    )
+    """`report()`: report the loss of a lease, which is not reported before."""
+    held_back = []
+    monkeypatch.setattr(renewal, "report", held_back.append)
 
     def report():
-        [thread] = held_back
-        held_back.clear()
-        start(thread)
-        thread.join(TEST_TIMEOUT)
+        held_back.pop()()
 
     return report
 

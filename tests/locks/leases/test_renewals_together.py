@@ -6,7 +6,7 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.algorithms.batched_extensions import MAX_MUTEXES
-from django_redlock.core.renewal.work import BATCH, extend_all
+from django_redlock.core.renewal.thread import BATCH, extend_all
 from django_redlock.errors import LockLost
 
 
