@@ -31,8 +31,8 @@ Scope = Callable[[Any], str | None]
 
 ANSWER_SECONDS = 86400
 MAX_ANSWER = 1 << 20  # bytes
-FIRST_PAUSE, LAST_PAUSE = 0.05, 0.5  # seconds between two looks at a request that runs, with ``wait``
-RUNNING = Known("running")
+FIRST_LOOK, LONGEST_LOOK = 0.05, 0.5  # seconds between two looks at a request that runs, with ``wait``
+STILL_RUNNING = Known("running")
 NINJA = (
     "idempotent() stores HTTP responses, but the operation of django-ninja returns an object: put it around the "
     "operation's view, @api.post(...) above @decorate_view(idempotent(...)), from ninja.decorators"
@@ -172,17 +172,17 @@ class OneRun(Decoration):
         if entry is None:
             return await proceed()
         protected.stored = True
-        pause, deadline = FIRST_PAUSE, time.monotonic() + self.terms.wait
+        pause, deadline = FIRST_LOOK, time.monotonic() + self.terms.wait
         while True:
             if self.terms.database:
                 outcome = self._run_in_database(self.terms.database, protected, entry, proceed)
             else:
                 outcome = await self._run(calls, protected, entry, proceed)
             left = deadline - time.monotonic()
-            if outcome != RUNNING or left <= 0:
+            if outcome != STILL_RUNNING or left <= 0:
                 break
             await calls.sleep(min(left, pause * random.uniform(0.5, 1.0)))
-            pause = min(2 * pause, LAST_PAUSE)
+            pause = min(2 * pause, LONGEST_LOOK)
         return _known_response(outcome) if isinstance(outcome, Known) else outcome
 
     async def _run(self, calls: Blocking, protected: ProtectedRequest, entry: Entry, proceed: Any) -> Any:
