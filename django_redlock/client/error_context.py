@@ -26,16 +26,7 @@ def without_context(error: E, handled: BaseException | None) -> E:
     return error
 
 
-def as_reply(error: E) -> E:
-    """Return ``error``, an error reply that redis-py has raised, without traceback and context.
-
-    The traceback would keep the callers' lock handles alive. The context is an exception that the caller handles.
-    """
-    error.__context__ = None
-    return error.with_traceback(None)
-
-
-def caused_by(error: Exception, cause: Exception | None) -> Exception:
+def caused_by(error: Exception, cause: BaseException | None) -> Exception:
     """Return ``error`` with ``cause`` as its cause."""
     error.__cause__ = cause
     return error

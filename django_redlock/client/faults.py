@@ -19,6 +19,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from ..core.event_queue import EventRecord, event_queue
 from ..core.flow.replies import UnreadableReply
 from ..core.flow.requests import EvalScript, Fault
+from .connection import AllInUse, ConnectionSilent
 from .error_context import caused_by, forget_frames, timed_out
 from .node_protocol import Node
 
@@ -35,21 +36,22 @@ def fault_of(node: Node, error: Exception, connected: bool = False, where: str =
     """Return the `Fault` for ``error`` from the server at ``where``, and record a ``"fault"`` event.
 
     ``error`` must have no exception of the caller in its chain (`without_context`). ``where`` is the server's address.
-    ``connected`` says whether the connection was open before the error. If the server has closed that connection or
-    takes no writes (READONLY, NOREPLICAS), the fault is ``stale``, so the request may be repeated at once. After any
-    other `ResponseError` but CLUSTERDOWN, ``node`` keeps the server. After all other errors, ``node`` forgets the
-    server, and the next request looks for the server again.
+    ``connected`` says whether the connection was open before the error. The fault is ``stale``, so that the request may
+    be repeated at once, if the server has closed the connection, if the connection was idle and is silent, or if the
+    server takes no writes (READONLY, NOREPLICAS). After any other `ResponseError` but CLUSTERDOWN, ``node`` keeps the
+    server. After all other errors, ``node`` forgets the server, and the next request looks for the server again.
     """
     late = timed_out(error)
+    silent = isinstance(error, ConnectionSilent)
     closed = connected and type(error) is RedisConnectionError and not late
     error = _plain_error(error, late, connected)
     refused = isinstance(error, ResponseError)
-    if not refused or isinstance(error, NOT_SERVING):
+    if not (refused or isinstance(error, AllInUse)) or isinstance(error, NOT_SERVING):
         node.invalidate(error, where)
     event_queue.record(EventRecord(time.time(), "fault", node.label, reason=_reason(error, late)))
     elsewhere = not refused or isinstance(error, WRONG_SERVER) or str(error).startswith("BUSY ")
     transient = "UNBLOCKED" in str(error) or (node.fails_over and elsewhere)
-    stale, migrating = closed or isinstance(error, ReadOnlyError), isinstance(error, TryAgainError)
+    stale, migrating = silent or closed or isinstance(error, ReadOnlyError), isinstance(error, TryAgainError)
     forget_frames(error)
     return Fault(
         error, stale, where or node.label, transient, 0.0, migrating, refused, unconfirmed=connected and not refused

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from redis.exceptions import RedisError
 
 from ...core.flow.requests import Batch, EvalScript, Fault, SendToAll
-from ..deadlines import ReplyIncomplete
+from ..connection import ReplyIncomplete
 from ..error_context import without_context
 from .in_flight import READABLE, InFlightConnection
 from .node_connections import NodeConnections
