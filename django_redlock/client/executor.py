@@ -13,9 +13,8 @@ from redis.exceptions import RedisError
 from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import CallFunction, EvalScript, Fault, ListPools, SendToAll, SetIfAbsent, Sleep
 from ..core.waiting.waiters import AwaitTurn
-from .error_context import without_context
+from .errors import fault_of, without_context
 from .fanout.broadcast_drivers import FanOut
-from .faults import fault_of
 from .multiplexer import Multiplexer
 from .node_protocol import Node
 from .pool import ServerPool

@@ -7,17 +7,21 @@ pipelining"). Each request has its own deadline.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import weakref
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from functools import partial
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 from redis.exceptions import InvalidResponse, RedisError
 
 from ..core.flow.requests import EvalScript
 from .connection import Connection, ConnectionSilent, closed_by_server
-from .error_context import caused_by
 from .resp import encode_eval
 
+LOOP_TURN = 0.002  # seconds in which a loop that was blocked reads the data in its sockets
 Compensation = Callable[[], EvalScript] | None
 Discard = Callable[[Connection, bytes | None], object]
 
@@ -223,8 +227,7 @@ class LoopConnection:
         """Fail all requests with ``error``, and close the connection."""
         if self._closed:
             return
-        kind, args, cause = type(error), error.args, error.__cause__
-        self._error = lambda: caused_by(kind(*args), cause)  # a new one each time: a traceback keeps callers' locks
+        self._error = partial(_copied, error)
         if not self._loop.is_closed():
             for request in (*self._in_flight, *self._queued):
                 if request.awaited:
@@ -249,3 +252,134 @@ class LoopConnection:
             self._loop.remove_reader(self._fileno)
             self._loop.remove_writer(self._fileno)
         return True
+
+
+def _copied(error: Exception) -> Exception:
+    """Return a copy of ``error`` without its traceback, which would keep the callers' lock handles alive."""
+    copy = type(error)(*error.args)
+    copy.__cause__ = error.__cause__
+    return copy
+
+
+# ── by event loop ────────────────────────────────────────────────────────────────────────────
+
+
+class LoopEntry:
+    """The connection that the tasks of one event loop share, and the task that opens it."""
+
+    def __init__(self) -> None:
+        self.shared: LoopConnection | None = None
+        self._opening: asyncio.Task[LoopConnection] | None = None
+
+    async def open_shared(self, connect: Callable[[], Coroutine[Any, Any, LoopConnection]]) -> LoopConnection:
+        """Open the shared connection with ``connect``, and return the connection.
+
+        Tasks that call this method at the same time get the same connection.
+        """
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.create_task(self._open(connect))
+            self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())  # mark as retrieved
+        return await asyncio.shield(self._opening)  # a cancelled task must not cancel the others' connection
+
+    async def _open(self, connect: Callable[[], Coroutine[Any, Any, LoopConnection]]) -> LoopConnection:
+        self.shared = await connect()
+        return self.shared
+
+    def retire(self) -> None:
+        shared, self.shared = self.shared, None
+        if shared is not None:
+            shared.retire()
+
+
+class _Registered(NamedTuple):
+    entry: LoopEntry
+    closer: AsyncGenerator[None, None]  # closes the connection when the loop ends
+
+
+class LoopEntries:
+    """The shared connections to one server, by event loop."""
+
+    def __init__(self) -> None:
+        self._by_loop: weakref.WeakKeyDictionary[Any, _Registered] = weakref.WeakKeyDictionary()
+
+    async def open(self) -> LoopEntry:
+        """Return the entry of the running loop. Its connection will be closed when the loop ends."""
+        loop = asyncio.get_running_loop()
+        if (found := self._by_loop.get(loop)) is None:
+            self._forget_closed_loops()
+            entry = LoopEntry()
+            found = self._by_loop[loop] = _Registered(entry, _close_with_loop(entry, self._by_loop))
+            await anext(found.closer)
+        return found.entry
+
+    def _forget_closed_loops(self) -> None:
+        """Close the connections of loops that were closed without ``shutdown_asyncgens()``."""
+        for loop in self._loops():
+            if loop.is_closed() and (found := self._by_loop.pop(loop, None)):
+                found.entry.retire()
+
+    def _loops(self) -> Iterator[asyncio.AbstractEventLoop]:
+        yield from filter(None, [ref() for ref in self._by_loop.keyrefs()])
+
+    def current(self) -> LoopEntry | None:
+        """Return the entry of the running loop; ``None`` before `open` and after `aclear`."""
+        found = self._by_loop.get(asyncio.get_running_loop())
+        return None if found is None else found.entry
+
+    def clear(self) -> None:
+        """Close the connections of all loops. Each loop closes its connection in its next round."""
+        for loop in self._loops():
+            if (found := self._by_loop.get(loop)) and found.entry.shared is not None:
+                with contextlib.suppress(RuntimeError):  # the loop has ended and has closed it
+                    loop.call_soon_threadsafe(found.entry.retire)
+
+    async def aclear(self) -> None:
+        """Close the connection of the running loop."""
+        found = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if found is not None:
+            await found.closer.aclose()
+
+
+async def _close_with_loop(
+    entry: LoopEntry, by_loop: weakref.WeakKeyDictionary[Any, _Registered]
+) -> AsyncGenerator[None, None]:
+    # An event loop that ends closes the asynchronous generators that were started on it.
+    try:
+        yield
+    finally:
+        by_loop.pop(asyncio.get_running_loop(), None)  # the value refers to the loop, and would keep it alive
+        entry.retire()
+
+
+# ── deadlines of other waits ─────────────────────────────────────────────────────────────────
+
+
+class LoopDeadline:
+    """Async context manager that limits the wait for a node's reply to ``seconds``. Raises ``TimeoutError``.
+
+    If the application blocks the event loop, the loop notices the deadline late, although the reply may have arrived in
+    time. The wait then goes on for as long as the loop was late, at most for ``seconds`` more.
+    """
+
+    __slots__ = ("_alarm", "_seconds", "_timeout")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._timeout = asyncio.timeout(None)
+
+    async def __aenter__(self) -> Self:
+        await self._timeout.__aenter__()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._seconds
+        self._alarm = loop.call_at(end, self._due, loop, end)
+        return self
+
+    def _due(self, loop: asyncio.AbstractEventLoop, end: float) -> None:
+        now = loop.time()
+        self._timeout.reschedule(now + min(now - end, self._seconds) + LOOP_TURN)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._alarm.cancel()
+        await self._timeout.__aexit__(kind, error, tb)

@@ -29,8 +29,7 @@ from .connect import (
     takes_unbounded_time,
 )
 from .connection import AllInUse, Connection
-from .event_loops import LoopEntries, LoopEntry
-from .loop_connection import LoopConnection
+from .loop_connection import LoopConnection, LoopEntries, LoopEntry
 
 T = TypeVar("T")
 __all__ = ["AllInUse", "ServerPool", "portable_settings"]
@@ -115,20 +114,21 @@ class ServerPool:
     def checkout(self, blocking: bool = False) -> Connection:
         """Return an idle or a new connection. ``blocking``: for a request that blocks on the server.
 
-        Raises redis-py's errors when connecting fails, and `AllInUse` if no connection is free within the timeout.
+        Raises redis-py's errors when connecting fails, and `AllInUse` if no connection is free: at once for a request
+        that blocks, which is polled for instead, otherwise after the timeout.
         """
         limit = self._limit
         if limit is None:
             return self._idle() or self._open()
-        if not limit.take(blocking, self.timeout):
+        if not limit.take(blocking, 0.0 if blocking else self.timeout):
             raise limit.error()
-        return self._with_permit(self._idle) or self._with_permit(self._open)
+        return self._with_permit(lambda: self._idle() or self._open())
 
     async def acheckout(self, blocking: bool = False) -> Connection:
         """`checkout` for asyncio."""
         until = time.monotonic() + self.timeout
         while (limit := self._limit) is not None and not limit.take(blocking):
-            if time.monotonic() > until:
+            if blocking or time.monotonic() > until:
                 raise limit.error()
             await asyncio.sleep(FULL_CHECK_SECONDS)
         try:
@@ -153,11 +153,15 @@ class ServerPool:
 
         The look-up of a host name and a credential provider have no timeout, so the call runs in a thread for twice
         ``timeout`` at most. A connection that is ready later becomes idle, and may be the result of a later call whose
-        own connection is not ready in time. Raises `AllInUse` if the limit is reached.
+        own connection is not ready in time. A pool with a limit returns an idle connection if it has one, and raises
+        `AllInUse` if the limit is reached.
         """
-        if self._limit is not None and not self._limit.take():
-            raise self._limit.error()
-        return self._with_permit(self._open)
+        limit = self._limit
+        if limit is None:
+            return self._open()
+        if not limit.take():
+            raise limit.error()
+        return self._with_permit(lambda: self._idle() or self._open())
 
     def checkin(self, connection: Connection) -> None:
         """Return a connection without outstanding replies to the pool.

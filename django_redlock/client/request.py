@@ -14,8 +14,7 @@ from redis.exceptions import RedisError
 
 from ..core.flow.requests import EvalScript, Fault
 from .connection import Connection, ConnectionSilent, ReplyIncomplete
-from .error_context import without_context
-from .faults import fault_of
+from .errors import fault_of, without_context
 from .loop_connection import LoopConnection, PendingRequest
 from .node_protocol import Node
 from .pool import ServerPool

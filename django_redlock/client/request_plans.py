@@ -31,7 +31,7 @@ from ..core.flow.requests import (
 from ..core.flow.scripts import script
 from .connection import ConnectionSilent
 from .discovery import ClusterNode, Redirection
-from .faults import check_reply, fault_of
+from .errors import check_reply, fault_of
 from .node_protocol import Node
 from .pipelines import batch_flow
 from .pool import AllInUse, ServerPool
@@ -39,7 +39,7 @@ from .request import BlockingRequest, ConfirmedRequest, Request
 from .resp import encode_command, encode_eval, encode_evalsha, encode_set_if_absent
 
 MAX_REDIRECTS = 5
-POLL_SECONDS = 0.02, 0.5  # the shortest and the longest pause of a waiter whose server or proxy refuses BLPOP
+LPOP_SECONDS = 0.02, 0.5  # the shortest and the longest pause of a waiter whose server or proxy refuses BLPOP
 REMEMBERED_SECONDS = 300.0  # seconds for which a server that refuses BLPOP is not asked to block
 _CANNOT_BLOCK = re.compile(r"(?i)unknown command|no permissions|NOPERM|not (allowed|supported)|unsupported|disabled")
 _ASKING = script("cluster_asking")
@@ -172,19 +172,19 @@ def _poll(node: Node, keys: Sequence[bytes], seconds: float) -> Flow[Any]:
 
     Returns a pair, the key of the list and its element; ``None`` if no element came in time; or a `Fault`.
     """
-    end, longest = time.monotonic() + seconds, 2 * POLL_SECONDS[0]
+    end, longest = time.monotonic() + seconds, 2 * LPOP_SECONDS[0]
     while True:
         for key in keys:
             reply = _first(node, (yield Request(node, key, encode_command(b"LPOP", key))))
             if isinstance(reply, Fault) and reply.refused and _CANNOT_BLOCK.search(str(reply.error)):
-                longest = POLL_SECONDS[1]
+                longest = LPOP_SECONDS[1]
             elif reply is not None:
                 return reply if isinstance(reply, Fault) else [key, reply]
         left = end - time.monotonic()
         if left <= 0:
             return None
         yield Sleep(min(left, random.uniform(longest / 2, longest)))
-        longest = min(2 * longest, POLL_SECONDS[1])
+        longest = min(2 * longest, LPOP_SECONDS[1])
 
 
 def _eval_and_wait(nodes: Nodes, request: EvalAndWait) -> Flow[Any]:

@@ -22,8 +22,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ...core.process import fork
 from ...core.process.mutex import new_mutex
-from ..deadlines import LoopDeadline
-from ..error_context import timed_out
+from ..errors import timed_out
+from ..loop_connection import LoopDeadline
 from ..pool import ServerPool
 from ..resp import encode_command
 

@@ -11,7 +11,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from ...core.process import fork
 from ...core.process.mutex import new_mutex
-from ..faults import fault_of
+from ..errors import fault_of
 from ..node_protocol import Node
 from ..pool import AllInUse
 from ..resp import POKE

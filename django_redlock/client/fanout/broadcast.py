@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 
 from ...core.flow.requests import Batch, EvalScript, Fault, SendToAll
 from ..connection import ReplyIncomplete
-from ..error_context import without_context
+from ..errors import without_context
 from .in_flight import READABLE, InFlightConnection
 from .node_connections import NodeConnections
 

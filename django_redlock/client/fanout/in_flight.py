@@ -11,7 +11,7 @@ from redis.exceptions import NoScriptError
 
 from ...core.flow.requests import EvalScript, Fault
 from ..connection import Connection
-from ..faults import check_reply, fault_of
+from ..errors import check_reply, fault_of
 from ..node_protocol import Node
 from ..pool import ServerPool
 from ..resp import encode_eval, encode_evalsha

@@ -17,7 +17,7 @@ from ...core.flow.requests import EvalScript, Fault
 from ...core.process.fork import on_fork
 from ...core.process.mutex import new_mutex
 from ..connection import ReplyIncomplete
-from ..error_context import without_context
+from ..errors import without_context
 from ..node_protocol import Node
 from .background_connector import Connector
 from .in_flight import InFlightConnection
