@@ -8,17 +8,18 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from ..client.pool import ServerPool
+from ..core.algorithms.lease_requests import describe_request
 from ..core.flow.replies import fault_error, parse_reply, unavailable_error
 from ..core.flow.requests import Batch, Command, EvalScript, Fault, Flow, ListPools
 from ..core.flow.scripts import Script, all_scripts, script
-from ..core.keys import check_name, keys_for, lock_name_of, scan_pattern
+from ..core.keys import check_name, keys_beside, keys_for, lock_name_of, scan_pattern
 from ..core.lock_info import LockInfo, by_trouble, read_lock_info
+from ..core.primitives.base import is_released, wake_request
 from ..errors import LockUnavailable
 from .base import Listing
 
 SCAN_COUNT = 1000  # keys in one step of SCAN: about 0.3 ms of the server's time
 LOCKS_IN_PIPELINE = 100  # locks described in one pipeline: about 0.3 ms of the server's time
-_DESCRIBE = script("describe")
 _WAITERS = b":waiters"
 
 
@@ -54,7 +55,11 @@ def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, 
         waited_for, others = _by_waiters(found.keys)
         keys = waited_for + (others if limit is None else others[: max(0, limit - len(waited_for))])
         complete = found.complete and (limit is None or len(waited_for) + len(others) <= limit)
-    named = [(name, _describe(key, node)) for key in keys if (name := lock_name_of(prefix.encode(), key)) is not None]
+    named = [
+        (name, describe_request(keys_beside(key), True, node))
+        for key in keys
+        if (name := lock_name_of(prefix.encode(), key)) is not None
+    ]
     locks, faults = yield from describe_all(named, pattern, node)
     if max_keys is not None:
         locks.sort(key=by_trouble)
@@ -146,10 +151,6 @@ def _step(reply: Any) -> tuple[bytes, list[bytes]]:
     return b"%d" % int(cursor), list(found)
 
 
-def _describe(key: bytes, node: int) -> EvalScript:
-    return EvalScript(_DESCRIBE, (key,), (b"1",), node)
-
-
 def describe_on_each_node(name: str, backend: Any) -> Flow[list[tuple[str, LockInfo | None, float, Exception | None]]]:
     """Return a tuple for each node: its label, its view of the lock ``name``, the seconds until its reply, its error.
 
@@ -159,7 +160,7 @@ def describe_on_each_node(name: str, backend: Any) -> Flow[list[tuple[str, LockI
     seen = []
     for index, node in enumerate(backend.nodes):
         start = time.perf_counter()
-        reply = yield EvalScript(_DESCRIBE, (keys.lock,), (b"0",), index)
+        reply = yield describe_request(keys, False, index)
         taken, held, error = time.perf_counter() - start, None, reply.error if type(reply) is Fault else None
         if reply and not error:
             try:
@@ -187,10 +188,12 @@ def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool
     ``digest``: as in `Backend.force_release`: if not empty, release only if the lock still has the same holders. With
     the digest of one holder of a shared lock, only this holder is released. Returns whether a holder was released.
     """
-    reply = yield EvalScript(script("force_release"), (keys.lock,), (digest.encode(),), node)
+    reply = yield EvalScript(script("force_release"), keys.of_queue, (digest.encode(),), node)
     if type(reply) is Fault:
         raise fault_error(name, reply)
-    return bool(reply == 1)
+    if type(reply) is list:
+        yield wake_request(keys, reply, node)
+    return is_released(reply)
 
 
 def load_scripts(node: int, pool: ServerPool, more: Iterable[Script] = ()) -> Flow[None]:

@@ -56,9 +56,10 @@ class TimestampPrimitive(Primitive):
         return EvalScript(self.extend_script, (claim.keys.lock, claim.keys.fence), args, node)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        lock, waiters, wake, holder = claim.keys
         kept = millis(keep + PRECISION) if keep > 0 else b"0"
-        return EvalScript(self.release_script, (lock, waiters, wake, holder), (claim.token, kept, *self.form), node)
+        return EvalScript(
+            self.release_script, (*claim.keys.of_mutex, claim.keys.fence), (claim.token, kept, *self.form), node
+        )
 
     def describe(self, keys: Keys, queue: bool = False) -> EvalScript:
         """Return the request that reads the holder of the lock, and with ``queue`` also its waiters."""
@@ -156,7 +157,7 @@ class TimestampBackend(RedisBackend):
             if held is None or digest not in ("", held.digest):
                 return False
             reply = yield from run_idempotent(
-                EvalScript(script("timestamp_force_release"), keys, (held.digest.encode(),))
+                EvalScript(script("timestamp_force_release"), (*keys.of_mutex, keys.fence), (held.digest.encode(),))
             )
             if isinstance(reply, Fault):
                 raise fault_error(name, reply)

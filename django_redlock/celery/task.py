@@ -18,7 +18,6 @@ from kombu.utils.uuid import uuid
 
 from ..core.events import logger
 from ..core.flow.drivers import drive
-from ..core.process.clock import monotonic
 from ..core.values import Refusal
 from ..errors import LockUnavailable
 from ..single_instance.call import TaskCall
@@ -142,7 +141,7 @@ class SubmitMixin(_Task):
         """
         store, options = self.redlock.store, self.redlock.options
         algorithm, on_conflict = cast("SingleNode | Replicated", store.algorithm), options.at_submit
-        deadline = monotonic() + options.wait
+        deadline = time.monotonic() + options.wait
         action: Any = on_conflict
         while True:
             refusal: Refusal | None = drive(submit(call, own, action == "replace", algorithm), store.perform)
@@ -155,7 +154,7 @@ class SubmitMixin(_Task):
                 action = decide(on_conflict, conflict, AT_SUBMIT)
                 if action == "replace":
                     continue
-            if action != "wait" or refusal.final or monotonic() > deadline:
+            if action != "wait" or refusal.final or time.monotonic() > deadline:
                 break
             time.sleep(min(_POLL_SECONDS, options.wait))
         notify_duplicate(conflict, action == "log")

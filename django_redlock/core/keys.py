@@ -25,7 +25,18 @@ class Keys(NamedTuple):
     lock: bytes  # the lock itself: a string for a mutex, a hash for a lock with several holders
     waiters: bytes  # zset: waiter -> server time (ms) at which the entry lapses
     wake: bytes  # list: each element is one wake-up, received with BLPOP
+    line: bytes  # zset: the fair queue, see ``lua/fair_queue.lua``
     fence: bytes  # string: the last fencing token; a timestamp lock keeps its holder here
+
+    @property
+    def of_mutex(self) -> tuple[bytes, bytes, bytes]:
+        """The keys of a lock without a fair queue: lock, waiters, wake."""
+        return self.lock, self.waiters, self.wake
+
+    @property
+    def of_queue(self) -> tuple[bytes, bytes, bytes, bytes]:
+        """The keys of a lock with a fair queue: lock, waiters, wake, line."""
+        return self.lock, self.waiters, self.wake, self.line
 
     def wake_key_of(self, acquisition_id: bytes) -> bytes:
         """Return the key of the wake-up list of one waiter in a fair queue, see ``lua/fair_queue.lua``."""
@@ -74,8 +85,12 @@ def check_prefix(prefix: str) -> str:
 
 def keys_for(prefix: bytes, name: bytes) -> Keys:
     """Return the Redis keys of the lock ``name`` (in UTF-8) with the key prefix ``prefix``."""
-    lock = prefix + b":{" + name + b"}"
-    return Keys(lock, lock + b":waiters", lock + b":wake", lock + b":fence")
+    return keys_beside(prefix + b":{" + name + b"}")
+
+
+def keys_beside(lock: bytes) -> Keys:
+    """Return the Redis keys of the lock whose own key is ``lock``."""
+    return Keys(lock, lock + b":waiters", lock + b":wake", lock + b":line", lock + b":fence")
 
 
 def hash_tag(key: bytes) -> bytes:

@@ -15,12 +15,11 @@ from ..core.flow.scripts import script
 from ..core.keys import keys_for
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
-from ..core.primitives.base import Primitive
+from ..core.primitives.base import MUTEX, Primitive
 from ..core.values import Claim, Lease, Refusal, millis
 from .entries import Entry, Found, Known
 
 _BEGIN, _EXTEND, _FINISH = script("idempotent_begin"), script("mutex_extend"), script("idempotent_finish")
-_FREE = script("mutex_release")
 _KNOWN = [9]  # how a reply begins when the store knows the request already
 
 
@@ -63,7 +62,7 @@ class RequestPrimitive(Primitive):
         """
         entry, answer = _record(claim)
         if answer is None:
-            return EvalScript(_FREE, (claim.keys.lock,), (claim.token, b"0"), node)
+            return MUTEX.release_request(claim, 0.0, node)
         args = claim.token, millis(entry.keep), answer, entry.fingerprint.encode()
         return EvalScript(_FINISH, _keys(claim), args, node)
 

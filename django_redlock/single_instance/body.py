@@ -6,7 +6,6 @@ removal of a queued record in the background.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
@@ -21,7 +20,6 @@ from ..core.values import Claim, Lease, millis, new_token
 from .call import Ending, TaskCall
 
 _START, _EXTEND, _END, _CANCEL = map(script, ("task_start", "task_extend", "task_end", "task_cancel"))
-_DONE = script("task_done")
 
 
 def call_of(claim: Claim) -> TaskCall:
@@ -35,19 +33,6 @@ def cancel_request(keys: Keys, task_id: str, delivery_id: str = "") -> EvalScrip
     ``delivery_id``: remove the record only if it has this delivery id; ``""``: any.
     """
     return EvalScript(_CANCEL, (keys.lock,), (task_id.encode(), delivery_id.encode()))
-
-
-def by_key(request: EvalScript, done_ttl: bytes | None) -> list[EvalScript]:
-    """Split ``request`` into two requests with one key each, because a Cluster that moves a slot refuses two keys.
-
-    The first request changes the set of ended deliveries, the second request changes the record. ``request``: a request
-    with two keys (the record, the set), and with the delivery's number in the set as its last argument. ``done_ttl``:
-    the milliseconds, as text, for which the set lists the delivery; ``b"0"``: remove the delivery from the set;
-    ``None``: leave the set unchanged, and return the second request only.
-    """
-    lock, ended = request.keys
-    alone = request._replace(script=request.script._replace(keys=1), keys=(lock,))
-    return [alone] if done_ttl is None else [EvalScript(_DONE, (ended,), (done_ttl, request.args[-1])), alone]
 
 
 class BodyPrimitive(Primitive):
@@ -97,15 +82,6 @@ class BodyPrimitive(Primitive):
             ended.number,
         )
         return EvalScript(_END, (claim.keys.lock, ended.key), args, node)
-
-    def release_by_key(self, claim: Claim, keep: float = 0.0) -> Sequence[EvalScript]:
-        """Return `release_request` split into requests with one key each, in the order in which to send them.
-
-        If the claim's ``ending`` is "ended", the first request adds the delivery to the set of ended deliveries. The
-        last request releases the lease.
-        """
-        call = call_of(claim)
-        return by_key(self.release_request(claim, keep), millis(call.done_ttl) if call.ending == "ended" else None)
 
 
 class QueuedPrimitive(Primitive):

@@ -5,12 +5,11 @@ Each change is one atomic script. The script is idempotent, so a request can be 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
 from ..core.algorithms.replicated import Replicated
-from ..core.algorithms.retries import run_idempotent, run_in_order
+from ..core.algorithms.retries import run_while_moving
 from ..core.algorithms.single_node import SingleNode
 from ..core.contract import Orphan
 from ..core.flow.replies import fault_error, is_grant, read_outcome
@@ -19,7 +18,7 @@ from ..core.flow.scripts import script
 from ..core.owner import Owner, describe_owner
 from ..core.renewal.registry import renewal
 from ..core.values import Claim, Refusal, millis
-from .body import by_key, cancel_request
+from .body import cancel_request
 from .call import TaskCall
 
 _SUBMIT, _REQUEUE_DEAD = script("task_submit"), script("task_requeue_dead")
@@ -119,9 +118,8 @@ def requeue_dead(call: TaskCall, pid: int, redelivered: bool = True) -> Flow[boo
     """
     ended, keep = call.ended, millis(call.requeue_ttl) if redelivered and call.requeue_ttl else b"0"
     args = (call.task_id.encode(), owner_part(pid), keep, ended.number)
-    request = EvalScript(_REQUEUE_DEAD, (call.keys.lock, ended.key), args)
-    forget, alone = by_key(request, b"0")
-    return (yield from (_run(call, request, (forget, alone)) if redelivered else _run(call, alone)))
+    keys = (call.keys.lock, ended.key) if redelivered else (call.keys.lock,)
+    return (yield from _run(call, EvalScript(_REQUEUE_DEAD._replace(keys=len(keys)), keys, args)))
 
 
 def owner_part(pid: int) -> bytes:
@@ -130,14 +128,9 @@ def owner_part(pid: int) -> bytes:
     return host + b'"pid":%d,' % pid
 
 
-def _run(call: TaskCall, request: EvalScript, parts: Sequence[EvalScript] = ()) -> Flow[bool]:
-    """Run ``request`` and return whether it changed the record.
-
-    ``parts``: the request split by key, used while a Cluster moves the slot.
-    """
-    reply = yield from run_idempotent(request)
-    if isinstance(reply, Fault) and reply.migrating and parts:
-        reply = yield from run_in_order(parts)
+def _run(call: TaskCall, request: EvalScript) -> Flow[bool]:
+    """Run ``request`` and return whether it changed the record."""
+    reply = yield from run_while_moving(request)
     if isinstance(reply, Fault):
         raise fault_error(call.name, reply)
     return bool(reply == 1)

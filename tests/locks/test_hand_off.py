@@ -168,7 +168,7 @@ def handed_off_when(lock, before_transfer):
 
     def perform(request):
         asks = request.requests if isinstance(request, SendToAll) else [request]
-        if isinstance(asks[0], EvalScript) and asks[0].script.name == "multi_adopt":
+        if isinstance(asks[0], EvalScript) and asks[0].script.name == "mutex_hand_over":
             before_transfer()
         return lock.store.perform(request)
 

@@ -25,13 +25,13 @@ def kind(request, redis, keys):
 @pytest.fixture
 def describe(call, keys):
     """`describe(queue)`"""
-    return lambda queue=0: call("describe", (keys.lock,), queue)
+    return lambda queue=0: call("describe", (keys.lock, keys.waiters), queue)
 
 
 @pytest.fixture
 def force_release(call, keys):
     """`force_release(digest)`"""
-    return lambda digest="": call("force_release", (keys.lock,), digest)
+    return lambda digest="": call("force_release", keys.of_queue, digest)
 
 
 def test_describe_nothing(redis, describe, keys, dump):

@@ -1,9 +1,8 @@
-"""striped_acquire.lua, multi_acquire.lua, multi_extend.lua and multi_release.lua"""
+"""striped_acquire.lua, and mutex_acquire.lua, mutex_extend.lua and mutex_release.lua for several locks"""
 
 import pytest
 from redis.exceptions import ResponseError
 
-from django_redlock.core.flow.scripts import script
 from django_redlock.core.keys import keys_for, stripe_name
 from tests.scripts.conftest import OTHER, OWNER, RESERVED, TOKEN, VALUE, WAITER
 
@@ -18,36 +17,27 @@ def places():
 
 
 @pytest.fixture
-def run(redis):
-    """`run(name, keys of each place, *args)`: run that script."""
-
-    def evaluate(name, keys, *args):
-        assert len(args) == script(name).args
-        assert {len(each) for each in keys} == {script(name).keys}
-        flat = [key for each in keys for key in each]
-        return redis.eval(script(name).source, len(flat), *flat, *args)
-
-    return evaluate
-
-
-@pytest.fixture
-def take(run, places):
+def take(call, places):
     """`take("striped" or "multi", token, ttl, fencing, wait)`: run an acquire script."""
-    return lambda which, token=TOKEN, ttl=10_000, fencing=0, wait=0: run(
-        f"{which}_acquire", places, token, OWNER, ttl, fencing, wait, len(places)
-    )
+
+    def run(which, token=TOKEN, ttl=10_000, fencing=0, wait=0):
+        keys = [key for each in places for key in (*each.of_mutex, *[each.fence][:fencing])]
+        return call({"multi": "mutex_acquire"}.get(which, "striped_acquire"), keys, token, OWNER, ttl, fencing, wait)
+
+    return run
 
 
 @pytest.fixture
-def release(run, places):
-    """`release(keep, need, token)`: run multi_release."""
-    return lambda keep=0, need=3, token=TOKEN: run("multi_release", [each[:1] for each in places], token, need, keep)
+def release(call, places):
+    """`release(keep, need, token)`: run mutex_release."""
+    keys = [key for each in places for key in each.of_mutex]
+    return lambda keep=0, need=3, token=TOKEN: call("mutex_release", keys, token, keep, need)
 
 
 @pytest.fixture
-def extend(run, places):
-    """`extend(ttl, token)`: run multi_extend."""
-    return lambda ttl, token=TOKEN: run("multi_extend", [each[:1] for each in places], token, ttl, 0)
+def extend(call, places):
+    """`extend(ttl, token)`: run mutex_extend."""
+    return lambda ttl, token=TOKEN: call("mutex_extend", [each.lock for each in places], ttl, 0, *[token] * 3)
 
 
 def hold(redis, place, ttl=60_000):
@@ -237,19 +227,19 @@ def test_multi_fencing(redis, take, places):
 def test_multi_extend(redis, take, extend, places):
     """The leases of all are replaced."""
     take("multi")
-    assert extend(20_000) == 1
+    assert extend(20_000) == 3
     assert all(15_000 < redis.pttl(place.lock) <= 20_000 for place in places)
 
 
 @pytest.mark.parametrize(("value", "answer"), [(None, 0), (RESERVED, 0), (THEIRS, -1)])
 def test_multi_extend_without_one(redis, take, extend, places, value, answer):
-    """If one of the locks is free or has another holder, none is extended."""
+    """If one of the locks is free or has another holder, the reply says so, and its key is left alone."""
     take("multi")
     redis.delete(places[2].lock)
     if value:
         redis.set(places[2].lock, value)
     assert extend(20_000) == answer
-    assert redis.pttl(places[0].lock) <= 10_000
+    assert redis.pttl(places[2].lock) < 0
 
 
 def test_multi_release(redis, take, release, places, dump):
@@ -264,36 +254,26 @@ def test_multi_release(redis, take, release, places, dump):
     assert release() == 0
 
 
-def test_release_wakes_the_fair_queue(redis, take, release, places):
-    """A waiter in a fair queue is woken before others."""
-    take("multi")
-    redis.zadd(places[1].waiters, {WAITER: 9e15, b"waits": 9e15})
-    redis.zadd(places[1].lock + b":line", {b"w " + WAITER: 1})
-    assert release() == 1
-    assert redis.llen(places[1].wake + b":" + WAITER[:16]) == 1
-    assert not redis.exists(places[1].wake)
-
-
-def test_waiter_leaves(redis, run, places):
+def test_waiter_leaves(redis, call, places):
     """A waiter that leaves is listed nowhere, and the next waiter of a free lock is woken."""
     hold(redis, places[0])
     redis.set(places[1].lock, RESERVED)
     for place in places:
         redis.zadd(place.waiters, {WAITER: 9e15, b"waits": 9e15})
-    keys = [place[:3] for place in places]
-    assert run("waiter_remove", keys, WAITER, b"") == 1
+    keys = [key for place in places for key in place.of_mutex]
+    assert call("waiter_remove", keys, WAITER, b"") == 1
     assert [redis.zrange(place.waiters, 0, -1) for place in places] == [[b"waits"]] * 3
     assert [redis.llen(place.wake) for place in places] == [0, 1, 1]
-    assert run("waiter_remove", keys, WAITER, b"") == 0
+    assert call("waiter_remove", keys, WAITER, b"") == 0
 
 
 def test_multi_release_without_one(redis, take, release, places, dump):
-    """If one lock was lost or has another type, the others are released and the reply is 0."""
+    """If one lock was lost or has another type, the others are released, and the reply says so."""
     take("multi")
     redis.delete(places[0].lock, places[1].lock)
     hold(redis, places[0])
     redis.hset(places[1].lock, "a", "b")
-    assert release() == 0
+    assert release() == -1
     assert set(dump()) == {places[0].lock, places[1].lock}
 
 

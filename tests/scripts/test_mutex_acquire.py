@@ -13,7 +13,8 @@ def acquire(call, keys):
     """`acquire(token, ttl, fencing, wait)`"""
 
     def run(token=TOKEN, ttl=10_000, fencing=0, wait=0):
-        return call("mutex_acquire", (keys.lock, keys.waiters, keys.fence), token, OWNER, ttl, fencing, wait)
+        where = (*keys.of_mutex, keys.fence) if fencing else keys.of_mutex
+        return call("mutex_acquire", where, token, OWNER, ttl, fencing, wait)
 
     return run
 
@@ -51,7 +52,7 @@ def test_held(redis, acquire, keys, dump, wait):
     """A held lock is refused with its remaining lease, the time and the owner, and nothing changes."""
     redis.set(keys.lock, OTHER + b" the owner", px=9_000)
     before, at = dump(), micros(redis)
-    refused, left, time, owner = acquire(wait=wait)
+    refused, left, time, owner, _ = acquire(wait=wait)
     assert (refused, owner) == (0, b"the owner")
     assert 0 < left <= 9_000
     assert at <= time <= micros(redis)
@@ -76,7 +77,7 @@ def test_newcomers_yield(redis, acquire, keys):
     """A newcomer with time to wait is listed behind the waiters of a reserved lock, and gets it later."""
     redis.set(keys.lock, RESERVED, px=60_000)
     redis.zadd(keys.waiters, {b"woken": micros(redis) // 1000 + 5_000})
-    refused, left, _, owner = acquire(wait=6_000)
+    refused, left, _, owner, _ = acquire(wait=6_000)
     assert (refused, owner) == (0, b"")
     assert 30_000 < left <= 60_000
     assert redis.get(keys.lock) == RESERVED
@@ -93,7 +94,7 @@ def test_a_dead_waiter_reserves_no_lock_for_ever(redis, acquire, keys, call):
     assert redis.zrange(keys.waiters, 0, -1) == [WAITER]
     again = TOKEN[:-1] + b"1"
     assert acquire(again, wait=-6_000) > 0
-    assert call("mutex_release", (keys.lock,), again, 0) == 1
+    assert call("mutex_release", keys.of_mutex, again, 0) == 1
     assert not redis.exists(keys.lock)
 
 

@@ -1,4 +1,4 @@
-"""Locks that are granted once in a period: periodic_extend, and what mutex_release writes."""
+"""Locks that are granted once in a period: what mutex_extend and mutex_release do."""
 
 import pytest
 
@@ -12,7 +12,7 @@ DONE = TOKEN + b' {"host":"here","state":"done"}'
 def test_extends(call, redis, keys, before, after):
     """The key stays for at least the ttl, and never shorter than before."""
     redis.set(keys.lock, VALUE, px=before)
-    assert call("periodic_extend", (keys.lock,), TOKEN, b"10000", b"0") == 1
+    assert call("mutex_extend", (keys.lock,), b"10000", b"1", TOKEN) == 1
     assert after - 5000 < redis.pttl(keys.lock) <= after
 
 
@@ -26,7 +26,7 @@ def test_not_held(call, redis, keys, dump, value, answer):
     if value:
         redis.set(keys.lock, value)
     state = dump()
-    assert call("periodic_extend", (keys.lock,), TOKEN, b"10000", b"0") == answer
+    assert call("mutex_extend", (keys.lock,), b"10000", b"1", TOKEN) == answer
     assert dump() == state
 
 
@@ -34,7 +34,7 @@ def test_not_held(call, redis, keys, dump, value, answer):
 def test_released(call, redis, keys, value, after):
     """A release that keeps the key marks the work as done, and leaves other owners as they are."""
     redis.set(keys.lock, value, px=5_000)
-    assert call("mutex_release", (keys.lock,), TOKEN, b"10000") == 1
+    assert call("mutex_release", keys.of_mutex, TOKEN, b"10000") == 1
     assert redis.get(keys.lock) == after
     assert 5000 < redis.pttl(keys.lock) <= 10_000
 
@@ -43,5 +43,5 @@ def test_released_out_of_memory(call, redis, keys, full):
     """A release that keeps the key works on a server that is out of memory."""
     redis.set(keys.lock, RUNNING, px=5_000)
     with full():
-        assert call("mutex_release", (keys.lock,), TOKEN, b"10000") == 1
+        assert call("mutex_release", keys.of_mutex, TOKEN, b"10000") == 1
     assert redis.get(keys.lock) == DONE

@@ -16,7 +16,7 @@ def acquire(call, keys):
     """`acquire(token, ttl, fencing, wait, kind, limit, holder)`: run shared_acquire."""
 
     def run(token=TOKEN, ttl=10_000, fencing=0, wait=0, kind="rlock", limit=1, holder="me"):
-        where = (keys.lock, keys.waiters, keys.fence, keys.wake)
+        where = (*keys.of_mutex, keys.fence)[: 3 + fencing]
         return call("shared_acquire", where, token, OWNER, ttl, fencing, wait, kind, limit, holder)
 
     return run
@@ -25,13 +25,13 @@ def acquire(call, keys):
 @pytest.fixture
 def extend(call, keys):
     """`extend(ttl, token, fencing)`: run shared_extend."""
-    return lambda ttl, token=TOKEN, fencing=0: call("shared_extend", (keys.lock,), token, ttl, fencing)
+    return lambda ttl, token=TOKEN, fencing=0: call("shared_extend", (keys.lock, keys.fence)[: 1 + fencing], token, ttl)
 
 
 @pytest.fixture
 def release(call, keys):
     """`release(keep, token)`: run shared_release."""
-    return lambda keep=0, token=TOKEN: call("shared_release", (keys.lock,), token, keep)
+    return lambda keep=0, token=TOKEN: call("shared_release", keys.of_mutex, token, keep)
 
 
 def ends(redis, keys):
@@ -235,7 +235,7 @@ def test_describe_leaves_out_what_has_ended(redis, acquire, call, keys):
     """describe leaves out expired shares."""
     acquire(ttl=60_000)
     redis.hset(keys.lock, OTHER + b" x", f"rlock@{now(redis) - 1} me")
-    [share, _] = call("describe", (keys.lock,), 0)[1]
+    [share, _] = call("describe", (keys.lock, keys.waiters), 0)[1]
     assert share == VALUE
 
 

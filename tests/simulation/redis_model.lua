@@ -239,11 +239,23 @@ end
 
 redis = {}
 
+local declared = {} -- KEYS of the script that runs
+local keyless, several = {TIME = true, INFO = true}, {EXISTS = true, DEL = true, MGET = true}
+
+local function check(name, ...) -- a script may use its KEYS only
+  if keyless[name] then return end
+  for _, key in ipairs(several[name] and {...} or {(...)}) do
+    if not declared[key] then error('not in KEYS: ' .. key, 0) end
+  end
+end
+
 function redis.call(name, ...)
+  check(name, ...)
   return commands[name](...)
 end
 
 function redis.pcall(name, ...)
+  check(name, ...)
   local done, reply = pcall(commands[name], ...)
   if not done and type(reply) ~= 'table' then error(reply, 0) end -- that is a mistake in here
   return reply
@@ -266,6 +278,8 @@ end
 
 function server.run(state, now, script, keys, ...) -- with ARGV
   on(state, now)
+  declared = {}
+  for _, key in ipairs(keys) do declared[key] = true end
   local done, reply = pcall(script, keys, {...})
   if not done and type(reply) ~= 'table' then error(reply, 0) end
   tell()

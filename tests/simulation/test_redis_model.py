@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import redis
 
+from django_redlock.core.algorithms.lease_requests import describe_request
 from django_redlock.core.algorithms.quarantine import standalone_quarantine
 from django_redlock.core.flow.requests import EvalScript, Fault
 from django_redlock.core.flow.scripts import Script, script
@@ -75,8 +76,8 @@ def runs(chance: random.Random) -> EvalScript:
             EvalScript(script("arm"), (guard.marker,), (guard.args[0],)),
             kind.fencing_request(claim, chance.randrange(10**16)),
             kind.dequeue_request(claim),
-            EvalScript(script("force_release"), (keys.lock,), (b"",)),
-            EvalScript(script("describe"), (keys.lock,), (b"0",)),
+            EvalScript(script("force_release"), keys.of_queue, (b"",)),
+            describe_request(keys, False),
         )
     )
 

@@ -38,8 +38,8 @@ def test_a_seed_replays_exactly(threads: type[Thread]) -> None:
 
 def test_it_finds_a_text_that_is_adopted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock that its first adopter has released must not be adopted once more."""
-    refused = "if by ~= token and by ~= ARGV[7] then"
-    wrong = rewritten("multi_adopt", refused, refused.replace("if ", "if held and "))
+    refused = "if by ~= token and by ~= ARGV[5] then"
+    wrong = rewritten("mutex_hand_over", refused, refused.replace("if ", "if held and "))
     monkeypatch.setattr(Process, "adopting", ADOPT._replace(acquire_script=wrong))
     assert "adopted before" in found(HAND_OFFS, 400)
 
@@ -74,7 +74,7 @@ def test_it_finds_a_text_with_the_token_of_an_acquire(monkeypatch: pytest.Monkey
 
 def test_it_finds_a_text_that_takes_from_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
     """A text adopts from the holder that has made it only, not from a later one."""
-    wrong = rewritten("multi_adopt", "if by ~= token and by ~= ARGV[7] then", "if not held then")
+    wrong = rewritten("mutex_hand_over", "if by ~= token and by ~= ARGV[5] then", "if not held then")
     monkeypatch.setattr(Process, "adopting", ADOPT._replace(acquire_script=wrong))
     assert "hold" in found(HAND_OFFS, 200)
 
@@ -117,8 +117,8 @@ def test_it_finds_a_lost_lead_that_is_released_at_once(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("name", "right", "wrong"),
     [
-        ("mutex_release", "if tonumber(ARGV[2] or 0) > 0 then", "if false then"),
-        ("periodic_extend", "math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2]))", "ARGV[2]"),
+        ("mutex_release", "if keep > 0 then", "if false then"),
+        ("mutex_extend", "math.max(redis.call('PTTL', lock), ARGV[1])", "ARGV[1]"),
     ],
 )
 def test_it_finds_a_period_that_ends_early(name: str, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,15 +92,15 @@ def rewritten(name: str, line: str, wrong: str) -> Script:
 def test_it_finds_a_multilock_of_which_some_names_are_taken(algorithm: str) -> None:
     """If a multilock is granted when only its last name is free, it takes other names from their holders."""
     another = "if held[i] and string.sub(held[i], 1, #token) ~= token then"
-    wrong = rewritten("multi_acquire", another, another.replace("if ", "if i == number and "))
+    wrong = rewritten("mutex_acquire", another, another.replace("if ", "if i + step > last and "))
     said = found(Setting(algorithm, MULTILOCK._replace(acquire_script=wrong)), 50)
     assert "both hold" in said or "is not above" in said  # the loser may get its grant after the lease
 
 
 def test_it_finds_a_request_that_must_not_come_twice() -> None:
     """A repeated request that is refused by its own first grant leaves the lock behind."""
-    another = "held and string.sub(held, 1, #ARGV[1]) ~= ARGV[1]"
-    wrong = rewritten("mutex_acquire", another, "held")
+    another = "held[i] and string.sub(held[i], 1, #token) ~= token"
+    wrong = rewritten("mutex_acquire", another, "held[i]")
     assert "left over" in found(Setting("single", MUTEX._replace(acquire_script=wrong), calm=True), 100)
 
 
@@ -130,7 +130,9 @@ def test_it_finds_a_repetition_with_another_token(monkeypatch: pytest.MonkeyPatc
 def test_it_finds_leases_longer_than_they_may_be(algorithm: str) -> None:
     """A lease that is renewed for too long is still held when all locks must be free."""
     wrong = rewritten(
-        "mutex_extend", "redis.call('PEXPIRE', KEYS[1], ARGV[2])", "redis.call('PEXPIRE', KEYS[1], 2 * ARGV[2])"
+        "mutex_extend",
+        "redis.call('PTTL', lock), ARGV[1]) or ARGV[1]",
+        "redis.call('PTTL', lock), ARGV[1]) or 2 * ARGV[1]",
     )
     assert "is not free" in found(Setting(algorithm, MUTEX._replace(extend_script=wrong)), 500)
 
@@ -168,11 +170,11 @@ class Dropping(Performer):
             super().perform(request, then)
 
 
-@pytest.mark.parametrize(("dropped", "said"), [("multi_release", "left over"), ("fence_set", "is not above")])
+@pytest.mark.parametrize(("dropped", "said"), [("mutex_release", "left over"), ("fence_set", "is not above")])
 def test_it_finds_half_a_multilock(dropped: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a cluster, a refusal in one slot releases the grants in other slots, and all slots get the fencing token."""
     monkeypatch.setattr(Dropping, "dropped", dropped, raising=False)
-    calm = dropped == "multi_release"
+    calm = dropped == "mutex_release"
     assert said in found(Setting("cluster", MULTILOCK, calm=calm, performer=Dropping), 100)
 
 

@@ -74,10 +74,14 @@ class Cluster(Group):
     def move_slot(self, key: str, to: RedisServer) -> None:
         """Move the key's slot and its keys to another node. The old node then answers MOVED."""
         with self.migrating(key, to):
-            self.move_keys(key, to)
-            source = self.owner(key)
-            for node in (to, source, *self.nodes):
-                ask(node, "CLUSTER", "SETSLOT", key_slot(key.encode()), "NODE", _id(to))
+            self.complete_move(key, to)
+
+    def complete_move(self, key: str, to: RedisServer) -> None:
+        """Move all keys of the key's slot, and the slot. Use it inside `migrating()`."""
+        self.move_keys(key, to)
+        source = self.owner(key)
+        for node in (to, source, *self.nodes):
+            ask(node, "CLUSTER", "SETSLOT", key_slot(key.encode()), "NODE", _id(to))
 
     def heal(self, timeout: float = 60) -> None:
         """Restart or resume all nodes, and wait until each node finds the cluster complete."""

@@ -7,12 +7,10 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from ..flow.requests import Batch, EvalScript, Fault, Flow
-from ..flow.scripts import script
-from ..primitives.base import Primitive
+from ..primitives.base import MUTEX, Primitive, sized_request
 from ..values import Lease
 
 MAX_MUTEXES = 64  # in one script: about 0.1 ms of a server's time
-_EXTEND, _EXTEND_MANY = script("mutex_extend"), script("mutex_extend_many")
 Pairs = Sequence[tuple[Lease, float]]  # leases with their new ttl in seconds
 
 
@@ -40,9 +38,9 @@ def run_extensions(primitive: Primitive, leases: Pairs, more: Sequence[EvalScrip
 def _split(primitive: Primitive, leases: Pairs) -> list[list[int]]:
     """Return the indexes of ``leases`` in groups of mutexes with equal arguments, which one joint script can extend."""
     alike: dict[Hashable, list[int]] = defaultdict(list)
-    joint = primitive.extend_script is _EXTEND
+    joint = primitive.extend_script is MUTEX.extend_script
     for index, (lease, ttl) in enumerate(leases):
-        alike[(ttl, lease.claim.fencing) if joint else index].append(index)
+        alike[(ttl, lease.claim.fencing) if joint and not lease.claim.require_all else index].append(index)
     return [part[first : first + MAX_MUTEXES] for part in alike.values() for first in range(0, len(part), MAX_MUTEXES)]
 
 
@@ -52,23 +50,18 @@ def _joined(primitive: Primitive, leases: Pairs) -> EvalScript:
     run = primitive.extend_request(first.claim, ttl)
     if len(leases) == 1:
         return run
-    claims = [lease.claim for lease, _ in leases]
-    keys, args = [claim.keys.lock for claim in claims], [*run.args[1:], *(claim.token for claim in claims)]
-    return EvalScript(_EXTEND_MANY._replace(keys=len(keys), args=len(args)), keys, args)
+    runs = [run, *(primitive.extend_request(lease.claim, ttl) for lease, ttl in leases[1:])]
+    keys, tokens = tuple(key for each in runs for key in each.keys), [each.args[2] for each in runs]
+    return sized_request(run.script, keys, (*run.args[:2], *tokens))
 
 
 def _each(reply: Any, number: int) -> list[Any]:
-    """Return one reply for each of ``number`` mutexes, from the reply of `_EXTEND_MANY`.
+    """Return one reply for each of ``number`` mutexes, from the reply of the script that extends all of them.
 
-    Each is 1 for an extended mutex, ``None`` if the mutex needs a script of its own, or a `Fault` if the node gave no
-    usable reply.
+    Each is 1 for an extended mutex, ``None`` if the mutex needs a script of its own, because some mutex was not
+    extended, or a `Fault` if the node gave no usable reply.
     """
     if reply == number:
         return [1] * number
-    if isinstance(reply, Fault) and (reply.transient or not reply.refused):
-        return [reply] * number
-    return (
-        [1 if done == 1 else None for done in reply]
-        if type(reply) is list and len(reply) == number
-        else [None] * number
-    )
+    known = isinstance(reply, Fault) and (reply.transient or not reply.refused)
+    return [reply if known else None] * number

@@ -5,10 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from ..flow.requests import EvalScript, Fault
+from ..flow.scripts import script
+from ..keys import Keys
 from ..primitives.base import Primitive
 from ..primitives.fair import RESTORED
 from ..values import Claim, Lease
 from .quarantine import Quarantine
+
+_DESCRIBE = script("describe")
+
+
+def describe_request(keys: Keys, with_waiters: bool, node: int = 0) -> EvalScript:
+    """Return the request that reads a lock, and with ``with_waiters`` also the entries of its waiters."""
+    return EvalScript(_DESCRIBE, (keys.lock, keys.waiters), (b"1" if with_waiters else b"0",), node)
 
 
 def cancel_requests(primitive: Primitive, claim: Claim) -> list[EvalScript]:

@@ -21,19 +21,17 @@ from ..flow.replies import (
     unreadable,
 )
 from ..flow.requests import Batch, Block, EvalScript, Fault, Flow, SendToAll, Sleep
-from ..flow.scripts import script
 from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
-from ..primitives.base import Primitive
+from ..primitives.base import Primitive, is_released, wake_request
 from ..values import Claim, Lease, OnRefusal, Refusal
-from .lease_requests import cancel_requests, is_confirmed, quarantine_restore_request, restore_request
+from .lease_requests import cancel_requests, describe_request, is_confirmed, quarantine_restore_request, restore_request
 from .merging import merge_views
 from .quarantine import Quarantine, unwrap_reply
 from .retries import LAST_TRY, is_listed, must_requeue
 from .votes import RefusedAttempt, acquire_decided, refused_attempt, split_votes, votes_needed
 
 BACKOFF_SECONDS = 0.005, 0.05  # drawn at random, so that clients that split the vote do not retry in step
-_DESCRIBE = script("describe")
 
 
 def _no_replies_needed(replies: Sequence[Any]) -> bool:
@@ -261,11 +259,14 @@ class Redlock(NamedTuple):
         """
         need, claim = votes_needed(self.nodes, primitive.limit), claim.all_attempts()
         asks = self._everywhere(primitive.release_request(claim, keep))
-        replies = yield SendToAll(asks, lambda got: got.count(1) >= need or None not in got, claim.acquisition_id)
+        enough = _all_answered if primitive.access else lambda got: got.count(1) >= need or None not in got
+        replies = yield SendToAll(asks, enough, claim.acquisition_id)
+        if wakes := [wake_request(claim.keys, each, node) for node, each in enumerate(replies) if type(each) is list]:
+            yield SendToAll(wakes, _no_replies_needed, claim.acquisition_id)
         faults = {node: reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
         if len(faults) > self.nodes - need:
             raise self._no_quorum(claim.name, faults)
-        return bool(replies.count(1) + len(faults) >= need)
+        return sum(map(is_released, replies)) + len(faults) >= need
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
         """Remove ``claim`` from the waiters of all nodes, and release the lock if any attempt of ``claim`` was granted.
@@ -296,7 +297,7 @@ class Redlock(NamedTuple):
         of such a holder counts as not held, because its votes are left over from a late grant or a lost lock. Raises
         ``LockUnavailable`` if no majority replies.
         """
-        asks = self._everywhere(EvalScript(_DESCRIBE, (keys.lock,), (b"1" if with_waiters else b"0",)))
+        asks = self._everywhere(describe_request(keys, with_waiters))
         replies = yield SendToAll(asks, _all_answered, b"")
         faults = {node: reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
         if len(faults) > self.nodes - (need := votes_needed(self.nodes)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from ..flow.replies import fault_error
@@ -13,6 +13,7 @@ from ..values import Claim, Refusal
 
 FAILOVER_SECONDS = 30.0  # how long a waiter retries a store that does not reply, since it may fail over
 RETRY_SECONDS = 0.05, 0.2  # pause between two such tries, drawn at random
+MOVING_TRIES = 8  # tries of a request for keys that a Cluster is moving
 LAST_TRY = -1  # the argument `wait` of the last try, after which a refused client is not listed as a waiter
 MIN_WAIT_SECONDS = 0.05  # with less time left, a refused client does not queue again
 
@@ -40,13 +41,13 @@ def release_lost(primitive: Primitive, lost: list[Claim]) -> Flow[None]:
     lost[:] = [each for each, reply in zip(lost, replies, strict=True) if isinstance(reply, Fault)]
 
 
-def run_in_order(runs: Iterable[EvalScript]) -> Flow[Any]:
-    """Run scripts one after another. Returns the reply to the last script, or the first `Fault`, which ends the run."""
-    reply = None
-    for run in runs:
+def run_while_moving(run: EvalScript) -> Flow[Any]:
+    """Run a script, and repeat it for about a second while a Cluster moves its keys, since it refuses it meanwhile."""
+    for _ in range(MOVING_TRIES):
         reply = yield from run_idempotent(run)
-        if isinstance(reply, Fault):
+        if not (isinstance(reply, Fault) and reply.migrating):
             break
+        yield Sleep(random.uniform(*RETRY_SECONDS))
     return reply
 
 

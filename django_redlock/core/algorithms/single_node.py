@@ -8,13 +8,12 @@ from typing import Any
 
 from ..flow.replies import fault_error, is_grant, parse_reply, read_outcome, server_time
 from ..flow.requests import Batch, Block, BlockThenEval, EvalScript, Fault, Flow
-from ..flow.scripts import script
 from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
-from ..primitives.base import Primitive
+from ..primitives.base import Primitive, is_released, wake_request
 from ..values import DRIFT, Claim, Lease, OnRefusal, Refusal
 from .batched_extensions import run_extensions
-from .lease_requests import cancel_requests, extension, is_confirmed, quarantine_restore_request
+from .lease_requests import cancel_requests, describe_request, extension, is_confirmed, quarantine_restore_request
 from .quarantine import Quarantine, unwrap_reply
 from .retries import (
     LAST_TRY,
@@ -24,11 +23,10 @@ from .retries import (
     release_lost,
     retry_until_served,
     run_idempotent,
-    run_in_order,
+    run_while_moving,
 )
 
 MOST_REFUSED = 10_000  # locks of which an algorithm remembers that they were refused
-_DESCRIBE = script("describe")
 
 
 def _granted_after(refusal: Refusal, server_us: int, asked: float, now: float) -> float:
@@ -236,7 +234,7 @@ class SingleNode:
 
         Raises ``LockUnavailable``.
         """
-        reply = yield from run_idempotent(EvalScript(_DESCRIBE, (keys.lock,), (b"1" if with_waiters else b"0",)))
+        reply = yield from run_while_moving(describe_request(keys, with_waiters))
         if isinstance(reply, Fault):
             raise fault_error(name, reply)
         return parse_reply(name, partial(read_lock_info, name), reply) if reply else None
@@ -249,7 +247,7 @@ class SingleNode:
         _, reply = yield Batch(cancel_requests(primitive, claim))
         if isinstance(reply, Fault):
             raise fault_error(claim.name, reply)
-        return bool(reply == 1)
+        return is_released(reply)
 
     def cancel_many(self, claims: Sequence[tuple[Primitive, Claim]]) -> Flow[list[bool]]:
         """Cancel many claims like `cancel`, in one pipeline. Raises no errors.
@@ -262,19 +260,17 @@ class SingleNode:
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         """Release the lock. Returns whether ``claim`` held the lock. Raises ``LockUnavailable``.
 
-        ``keep``: seconds for which the lock stays taken. A Cluster that is moving the slot refuses a request with
-        several keys. After this refusal, one request is sent for each key.
+        ``keep``: seconds for which the lock stays taken.
         """
         run = primitive.release_request(claim, keep)
         reply = yield run
-        if type(reply) is not Fault:
-            return bool(reply == 1)
-        if reply.migrating:
-            reply = yield from run_in_order(primitive.release_by_key(claim, keep))
-            if not isinstance(reply, Fault):
-                return bool(reply == 1)
-        elif reply.stale:
+        if isinstance(reply, Fault) and reply.migrating:
+            reply = yield from run_while_moving(run)
+        stale = isinstance(reply, Fault) and reply.stale
+        if stale:
             reply = yield run
         if isinstance(reply, Fault):
             raise fault_error(claim.name, reply)
-        return True  # the first request may have released the lock, so "not held" in reply to the second proves nothing
+        if type(reply) is list:
+            yield wake_request(claim.keys, reply)
+        return stale or is_released(reply)  # a repeated request may find that the first one has released the lock

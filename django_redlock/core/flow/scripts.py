@@ -9,7 +9,7 @@ from importlib import resources
 from typing import NamedTuple
 
 _NUMBERED = re.compile(r"(?<!\S)(\d+) ")
-_USES = re.compile(r"^-- USES (\w+)$", re.MULTILINE)
+_USES = re.compile(r"^ *-- USES (\w+)$", re.MULTILINE)
 
 
 class Script(NamedTuple):

@@ -1,5 +1,5 @@
 -- Describe a lock: the value of its key, the lease and the waiters. Changes nothing.
--- KEYS 1 lock (as mutex_extend's); beside it <lock>:waiters
+-- KEYS 1 lock  2 waiters
 -- ARGV 1 with the waiters' entries (1 or 0)
 -- Never fails, even if other programs have written to the keys: an error would fail a whole list of locks.
 -- Returns {value, lease left in ms} for a mutex without waiters, the usual case;
@@ -7,13 +7,13 @@
 --   Each text of the value is cut after 10,000 bytes, since owners are shorter.
 --   digest: SHA-1 of tokens and owners, as in force_release, without counts and times, which change during a lease.
 local LONGEST = 10000
-local WAITERS = KEYS[1] .. ':waiters'
+local WAITERS = KEYS[2]
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'none' then return false end
 local left = redis.call('PTTL', KEYS[1])
 local value = kind == 'string' and redis.call('GET', KEYS[1]) or ''
-if value == 'reserved' then return false end -- for a waiter: see free_mutex in fair_queue
-local beside = redis.pcall('EXISTS', WAITERS)
+if value == 'reserved' then return false end -- for a waiter: see free_mutex in waking
+local beside = redis.call('EXISTS', WAITERS)
 if kind == 'string' and #value <= LONGEST and beside == 0 then return {value, left} end
 local clock = redis.call('TIME')
 local millis = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -41,7 +41,7 @@ end
 table.sort(holders)
 local digest = redis.sha1hex(table.concat(holders, '\n'))
 local waiters = redis.pcall('ZCOUNT', WAITERS, millis, '+inf')
-if type(waiters) ~= 'number' then waiters = 0 end -- the key has another type, or is on another server
+if type(waiters) ~= 'number' then waiters = 0 end -- the key has another type
 local answer = {kind, value, left, waiters, digest}
 if ARGV[1] == '1' and waiters > 0 then
   answer[6] = redis.call('ZRANGEBYSCORE', WAITERS, millis, '+inf')

@@ -1,9 +1,10 @@
 -- Release a lock of any kind regardless of its holder, and wake one waiter, or the first waiters in the fair queue.
 -- USES fair_queue
--- KEYS 1 lock (as mutex_release's)
+-- USES waking
+-- KEYS 1 lock  2 waiters  3 wake  4 line
 -- ARGV 1 digest (as describe returned it to the caller; that of one holder of a shared lock: release this holder only;
 --   empty: release whatever is held now)
--- Returns 1 released, 0 not held, -1 another holder has it now.
+-- Returns 1 released, 0 not held, -1 another holder has it now; {1, id, …} as fair_release.
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'none' or kind == 'string' and redis.call('GET', KEYS[1]) == 'reserved' then return 0 end
 local one -- the only holder to release, of several
@@ -20,11 +21,10 @@ if ARGV[1] ~= '' then
     if not one then return -1 end
   end
 end
-local queues = redis.pcall('EXISTS', KEYS[1] .. ':waiters', KEYS[1] .. ':line')
-if kind == 'string' then
-  free_mutex(KEYS[1], queues)
-  return 1
-end
+local reply = first_waiters(not one)
 if one then redis.call('HDEL', KEYS[1], one) else redis.call('DEL', KEYS[1]) end
-if queues ~= 0 and not wake_line(not one, KEYS[1]) then wake_one(KEYS[1]) end
-return 1
+if redis.call('EXISTS', KEYS[2]) == 1 then
+  if kind == 'string' then redis.call('SET', KEYS[1], 'reserved', 'PX', 100) end -- as free_mutex in waking
+  if not reply then wake_one(KEYS[3]) end
+end
+return reply or 1

@@ -5,7 +5,7 @@
 --   {9, "mismatch", ""} for another fingerprint, {9, "answer", answer}, or {9, "in_doubt", ""} if the process of an
 --   earlier request has died or could not store its answer.
 local held = redis.call('GET', KEYS[1])
-if held == 'reserved' then held = false end -- for a waiter: see free_mutex in fair_queue
+if held == 'reserved' then held = false end -- for a waiter: see free_mutex in waking
 local now = redis.call('TIME')
 local micros = now[1] * 1000000 + now[2]
 local record = redis.call('HMGET', KEYS[2], 'fingerprint', 'token', 'answer')

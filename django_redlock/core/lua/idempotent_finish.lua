@@ -13,7 +13,7 @@ local held = is_own(holder)
 if held then
   redis.call('DEL', KEYS[1]) -- first: a server that is full lets a script go on that has begun to write
 end
-local free = not holder or holder == 'reserved' -- for a waiter: see free_mutex in fair_queue
+local free = not holder or holder == 'reserved' -- for a waiter: see free_mutex in waking
 local ended = not record[1] and (held or free) -- the view has run for longer than the record was kept
 if not is_own(record[1]) and not (ended and ARGV[3] ~= '') then return held and 1 or 0 end
 if ARGV[3] ~= '' then

@@ -1,6 +1,6 @@
 -- Acquire a read-write lock, to read together with other readers or to write alone. Idempotent per token.
 -- USES fair_queue
--- KEYS 1 lock (hash: token and owner -> rwlock@end in ms mode holder)  2 waiters  3 fence
+-- KEYS 1 lock (hash: token and owner -> rwlock@end in ms mode holder)  2 waiters  3 wake  4 line  5 fence (with fencing only)
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait  6 order  7 mode (r or w)  8 holder
 --   wait: as mutex_acquire's
 --   order: 2: in order of arrival; 1: readers behind writers that came earlier, writers in any order; 0: the holder
@@ -48,7 +48,6 @@ if left then
     stand(place, micros, math.abs(wait))
   elseif wait < 0 then
     leave(place)
-    if others.w == 0 then wake_line(others.r == 0, KEYS[1]) end -- wake readers behind a writer that gives up
   end
   return {0, left, micros, owner}
 end
@@ -57,6 +56,5 @@ if wait < 0 then leave(place) end
 redis.call('HSET', KEYS[1], token .. ' ' .. ARGV[2], 'rwlock@' .. due .. ' ' .. mode .. ' ' .. holder)
 redis.call('PEXPIRE', KEYS[1], math.max(last, due) - now)
 if ARGV[4] ~= '1' then return micros end
-local fence = math.max(micros, (tonumber(redis.call('GET', KEYS[3])) or 0) + 1)
-redis.call('SET', KEYS[3], string.format('%.0f', fence), 'PX', 86400000)
-return {1, fence, micros}
+-- USES fencing
+return {1, next_fence({KEYS[5]}, micros), micros}

@@ -1,5 +1,6 @@
 -- Acquire a share of a lock with several shares, or return a holder. Idempotent per token, as mutex_acquire.
--- KEYS 1 lock (hash: token and owner -> kind@end in ms holder)  2 waiters  3 fence  4 wake
+-- USES waking
+-- KEYS 1 lock (hash: token and owner -> kind@end in ms holder)  2 waiters  3 wake  4 fence (with fencing only)
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait (as mutex_acquire's)  6 kind  7 limit  8 holder
 --   rlock: any number of shares of one holder. semaphore: `limit` shares of any holders.
 -- Returns as mutex_acquire. A newcomer that can wait is also refused if there are as many waiters as free shares.
@@ -39,8 +40,7 @@ local turn = mine or queued or wait == 0 or redis.call('ZCOUNT', KEYS[2], now, '
 if room <= 0 or not turn then
   if wait > 1 then
     redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
-    redis.call('ZADD', KEYS[2], now + wait, waiter)
-    redis.call('PEXPIRE', KEYS[2], wait + 1000)
+    enlist(KEYS[2], waiter, now, wait)
   elseif queued then
     redis.call('ZREM', KEYS[2], waiter)
   end
@@ -51,11 +51,7 @@ if queued then redis.call('ZREM', KEYS[2], waiter) end
 redis.call('HSET', KEYS[1], token .. ' ' .. ARGV[2], kind .. '@' .. due .. ' ' .. holder)
 redis.call('PEXPIRE', KEYS[1], math.max(last, due) - now)
 -- A release wakes one waiter. If another share is free, this acquire wakes the next waiter.
-if others + 1 < limit and redis.call('EXISTS', KEYS[2]) == 1 and redis.call('EXISTS', KEYS[4]) == 0 then
-  redis.pcall('RPUSH', KEYS[4], '1')
-  redis.pcall('PEXPIRE', KEYS[4], 10000)
-end
+if others + 1 < limit and redis.call('EXISTS', KEYS[2]) == 1 then wake_one(KEYS[3]) end
 if ARGV[4] ~= '1' then return micros end
-local fence = math.max(micros, (tonumber(redis.call('GET', KEYS[3])) or 0) + 1)
-redis.call('SET', KEYS[3], string.format('%.0f', fence), 'PX', 86400000)
-return {1, fence, micros}
+-- USES fencing
+return {1, next_fence({KEYS[4]}, micros), micros}

@@ -1,6 +1,6 @@
 -- Replace the rest of the lease of one share, if the token still holds the share. Other shares keep their leases.
--- KEYS 1 lock (as shared_acquire's; alone, as mutex_extend's)
--- ARGV 1 token  2 ttl in ms  3 fencing (1 or 0)
+-- KEYS 1 lock (as shared_acquire's)  2 fence (with fencing only)
+-- ARGV 1 token  2 ttl in ms
 -- Returns 1 extended, 0 the token holds no share.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -18,5 +18,5 @@ end
 if #mine == 0 then return 0 end
 redis.call('PEXPIRE', KEYS[1], last - now) -- first: a full server refuses a script whose first write needs memory
 redis.call('HSET', KEYS[1], mine[1], mine[2])
-if ARGV[3] == '1' then redis.pcall('PEXPIRE', KEYS[1] .. ':fence', 86400000) end
+if KEYS[2] then redis.call('PEXPIRE', KEYS[2], 86400000) end
 return 1

@@ -1,7 +1,7 @@
--- Release a share of a lock with several shares, and wake one waiter, or the first waiters in the fair queue of a rwlock.
--- KEYS 1 lock (as shared_acquire's or rw_acquire's; alone, as mutex_release's)
+-- Release a share of a lock with several shares, and wake one waiter.
+-- KEYS 1 lock (as shared_acquire's or rw_acquire's)  2 waiters  3 wake  4 line (for a rwlock only)
 -- ARGV 1 token  2 keep in ms (as mutex_release's)
--- Returns 1 released, 0 the token holds no share.
+-- Returns 1 released, 0 the token holds no share; {1, id, …} as fair_release.
 local keep = tonumber(ARGV[2] or 0)
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -30,7 +30,11 @@ if freed == 0 then return 0 end
 if last > now then redis.call('PEXPIRE', KEYS[1], last - now) end
 -- An rlock with other shares is not free: its shares belong to one holder. A writer that reads, too, still excludes all.
 if keep > 0 or kind == 'rlock' and last > now or others.w > 0 then return 1 end
-if redis.pcall('EXISTS', KEYS[1] .. ':waiters') ~= 1 then return 1 end
--- USES fair_queue
-if kind == 'rwlock' then wake_line(others.r == 0, KEYS[1]) else wake_one(KEYS[1]) end
+if redis.call('EXISTS', KEYS[2]) == 0 then return 1 end
+if KEYS[4] then
+  -- USES fair_queue
+  return first_waiters(others.r == 0) or 1
+end
+-- USES waking
+wake_one(KEYS[3])
 return 1

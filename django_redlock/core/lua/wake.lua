@@ -1,8 +1,13 @@
--- Pass on a wake-up whose receiver has stopped waiting.
--- KEYS 1 wake
+-- Wake one or several waiters, each by its list.
+-- KEYS 1 wake, and so on of each other waiter
 -- ARGV none
--- Returns 1 pushed, 0 not needed: the list has a wake-up, so no waiter is blocked on the list.
-if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
-redis.call('RPUSH', KEYS[1], '1')
-redis.call('PEXPIRE', KEYS[1], 10000)
-return 1
+-- Returns the number of wake-ups. None is pushed to a list that has one, so no waiter is blocked on that list.
+local woken = 0
+for _, wake in ipairs(KEYS) do
+  if redis.call('EXISTS', wake) == 0 then
+    redis.call('RPUSH', wake, '1')
+    redis.call('PEXPIRE', wake, 10000)
+    woken = woken + 1
+  end
+end
+return woken

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..flow.requests import EvalScript, SetIfAbsent
 from ..flow.scripts import Script, script
+from ..keys import Keys
 from ..owner import Facts
 from ..values import PRECISION, Claim, Refusal, millis
 
@@ -18,18 +19,17 @@ MAX_BLOCK_IN_QUEUE = 0.4
 
 _YES_NO = (b"0", b"1")
 _FENCE, _HAND_OVER, _WAITER_REMOVE = script("fence_set"), script("mutex_hand_over"), script("waiter_remove")
+_WAKE = script("wake")
 
 
 @cache
-def _without_fence(acquire: Script) -> Script:
-    """Return a mutex's acquire script for requests without fencing: without its last key, which is for fencing only."""
-    return acquire._replace(keys=acquire.keys - 1)
+def _sized(script: Script, keys: int, args: int) -> Script:
+    return script._replace(keys=keys, args=args)
 
 
-@cache
-def _without_last_arg(release: Script) -> Script:
-    """Return a release script for requests that free the lock at once: without its last argument, `keep`."""
-    return release._replace(args=release.args - 1)
+def sized_request(script: Script, keys: Sequence[bytes], args: Sequence[bytes], node: int = 0) -> EvalScript:
+    """Return a request for a script that takes optional keys or arguments, or those of several locks."""
+    return EvalScript(_sized(script, len(keys), len(args)), keys, args, node)
 
 
 class Primitive(NamedTuple):
@@ -71,15 +71,14 @@ class Primitive(NamedTuple):
         number is for a client that is listed already, and lists the client for ``-wait`` milliseconds from now. -1 is
         for the last try, and removes the client from the waiters.
         """
-        keys = claim.keys
-        fencing = claim.fencing
-        return EvalScript(
-            self.acquire_script if fencing else _without_fence(self.acquire_script),
-            (keys.lock, keys.waiters, keys.fence) if fencing else (keys.lock, keys.waiters),
-            (claim.token, claim.owner, millis(claim.ttl), _YES_NO[fencing], b"%d" % wait),
-            node,
-            partial(self.release_request, claim, node=node),
-        )
+        keys, fencing = self.script_keys(claim), claim.fencing
+        args = claim.token, claim.owner, millis(claim.ttl), _YES_NO[fencing], b"%d" % wait
+        run = sized_request(self.acquire_script, (*keys, claim.keys.fence) if fencing else keys, args, node)
+        return run._replace(compensation=partial(self.release_request, claim, node=node))
+
+    def script_keys(self, claim: Claim) -> tuple[bytes, ...]:
+        """Return the keys of the lock that the scripts use, but for the key of the fencing token."""
+        return claim.keys.of_queue if self.access else claim.keys.of_mutex
 
     def set_request(self, claim: Claim) -> SetIfAbsent | None:
         """Return the request that acquires the lock for ``claim`` without a script if it is free.
@@ -94,38 +93,29 @@ class Primitive(NamedTuple):
 
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
         """Return the request that replaces the rest of the lease by ``ttl`` seconds."""
-        args = claim.token, millis(ttl), _YES_NO[claim.fencing]
-        return EvalScript(self.extend_script, (claim.keys.lock,), args, node)
+        keys = (claim.keys.lock, claim.keys.fence) if claim.fencing else (claim.keys.lock,)
+        return sized_request(self.extend_script, keys, (millis(ttl), b"0", claim.token), node)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         """Return the request that releases the lock. ``keep``: seconds for which the lock stays taken afterwards."""
-        if keep > 0:
-            return EvalScript(self.release_script, (claim.keys.lock,), (claim.token, millis(keep + PRECISION)), node)
-        return EvalScript(_without_last_arg(self.release_script), (claim.keys.lock,), (claim.token,), node)
+        args = (claim.token, millis(keep + PRECISION)) if keep > 0 else (claim.token,)
+        return sized_request(self.release_script, self.script_keys(claim), args, node)
 
     def hand_over_request(self, claim: Claim, following: Claim) -> EvalScript:
         """Return the request that releases the lock of ``claim`` and acquires it for ``following``."""
-        keys = (claim.keys.lock, claim.keys.fence)[: 1 + following.fencing]  # few keys: see `release_by_key`
+        keys = (claim.keys.lock, claim.keys.fence) if following.fencing else (claim.keys.lock,)
         terms = following.token, following.owner, millis(following.ttl), _YES_NO[following.fencing]
-        return EvalScript(_HAND_OVER._replace(keys=len(keys)), keys, (*terms, claim.token))
-
-    def release_by_key(self, claim: Claim, keep: float = 0.0) -> Sequence[EvalScript]:
-        """Return requests that release the lock with one key each, in order. ``keep``: see `release_request`.
-
-        A Cluster that is moving the keys to another server refuses requests with several keys.
-        """
-        return (self.release_request(claim, keep),)
+        return sized_request(_HAND_OVER, keys, (*terms, claim.token, b"1"))
 
     def dequeue_request(self, claim: Claim, node: int = 0) -> EvalScript:
         """Return the request that removes ``claim`` from the waiters."""
-        places = tuple(key for keys in claim.all_keys for key in keys[:3])
         args = claim.acquisition_id + b" " + claim.owner, self.access.encode()
-        return EvalScript(_WAITER_REMOVE._replace(keys=len(places)), places, args, node)
+        return sized_request(_WAITER_REMOVE, self.script_keys(claim), args, node)
 
     def fencing_request(self, claim: Claim, token: int, node: int = 0) -> EvalScript:
         """Return the request that stores the fencing token ``token``, unless the store has a larger one."""
         keys = tuple(each.fence for each in (claim.all_keys if claim.require_all else claim.all_keys[:1]))
-        return EvalScript(_FENCE._replace(keys=len(keys)), keys, (b"%d" % token,), node)
+        return sized_request(_FENCE, keys, (b"%d" % token,), node)
 
     def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
         """Return the keys of the lists on which the client blocks after ``refusal``, until a release wakes it."""
@@ -144,10 +134,21 @@ class SharedPrimitive(Primitive):
         """Return the request of `Primitive.acquire_request`, with kind, limit and holder as further arguments."""
         run = super().acquire_request(claim, wait, node)
         args = (*run.args, self.kind.encode(), b"%d" % self.limit, claim.payload)
-        keys = claim.keys
-        return run._replace(
-            script=self.acquire_script, keys=(keys.lock, keys.waiters, keys.fence, keys.wake), args=args
-        )
+        return run._replace(script=_sized(self.acquire_script, len(run.keys), len(args)), args=args)
+
+    def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
+        run = super().extend_request(claim, ttl, node)
+        return sized_request(self.extend_script, run.keys, (claim.token, millis(ttl)), node)
+
+
+def wake_request(keys: Keys, reply: Sequence[bytes], node: int = 0) -> EvalScript:
+    """Return the request that wakes the waiters of a fair queue that a release script names in its ``reply``."""
+    return sized_request(_WAKE, tuple(keys.wake_key_of(each) for each in reply[1:]), (), node)
+
+
+def is_released(reply: Any) -> bool:
+    """Return whether ``reply``, that of a release script, says that the lock was released."""
+    return reply == 1 or (type(reply) is list and reply[:1] == [1])
 
 
 def script_family(family: str) -> tuple[Script, Script, Script]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ..flow.requests import EvalScript
 from ..flow.scripts import script
 from ..owner import Facts
-from ..values import Claim, Refusal
-from .base import MUTEX, RLOCK, Primitive
+from ..values import Claim, Refusal, millis
+from .base import MUTEX, RLOCK, Primitive, sized_request
 
 ARRIVAL_ORDER, READERS_BEHIND_WRITERS, RESTORED = 2, 1, 0  # the values of "order" in the scripts
 
@@ -19,7 +19,7 @@ class FairMutex(Primitive):
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         """Return the request of `Primitive.acquire_request`, with the order of the queue as a further argument."""
         run = super().acquire_request(claim, wait, node)
-        return run._replace(args=(*run.args, b"%d" % self.queue_order))
+        return _with_args(run, b"%d" % self.queue_order)
 
     def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
         """Return the key of the wake-up list of ``claim``. Each waiter in a fair queue has its own list."""
@@ -37,9 +37,18 @@ class ReadWriteMutex(FairMutex):
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         """Return the request of `FairMutex.acquire_request`, with access and holder as further arguments."""
         run = super().acquire_request(claim, wait, node)
-        return run._replace(args=(*run.args, self.access.encode(), claim.payload))
+        return _with_args(run, self.access.encode(), claim.payload)
+
+    def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
+        run = super().extend_request(claim, ttl, node)
+        return sized_request(self.extend_script, run.keys, (claim.token, millis(ttl)), node)
 
 
-FAIR = FairMutex("mutex", script("fair_acquire"), MUTEX.extend_script, MUTEX.release_script, access="w")
+def _with_args(run: EvalScript, *more: bytes) -> EvalScript:
+    made = sized_request(run.script, run.keys, (*run.args, *more), run.node)
+    return made._replace(compensation=run.compensation)
+
+
+FAIR = FairMutex("mutex", script("fair_acquire"), MUTEX.extend_script, script("fair_release"), access="w")
 READ = ReadWriteMutex("rwlock", script("rw_acquire"), RLOCK.extend_script, RLOCK.release_script, access="r")
 WRITE = READ._replace(access="w")

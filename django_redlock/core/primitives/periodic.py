@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..flow.requests import EvalScript
-from ..flow.scripts import script
 from ..values import Claim, millis
 from .base import Primitive, script_family
 
@@ -37,6 +36,10 @@ class PeriodicPrimitive(Primitive):
         token, owner, _, *more = run.args
         return run._replace(args=(token, owner, millis(max(claim.ttl, claim.payload.seconds)), *more))
 
+    def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
+        """Return the request that extends the lease, and never shortens the time for which the key stays."""
+        run = super().extend_request(claim, ttl, node)
+        return run._replace(args=(run.args[0], b"1", claim.token))
 
-_ACQUIRE, _, _RELEASE = script_family("mutex")
-PERIODIC = PeriodicPrimitive("mutex", _ACQUIRE, script("periodic_extend"), _RELEASE)
+
+PERIODIC = PeriodicPrimitive("mutex", *script_family("mutex"))

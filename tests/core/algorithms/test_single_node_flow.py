@@ -372,14 +372,14 @@ def names(batch):
 
 
 def test_extend_many_with_one_script(fed):
-    """Leases with one ttl share a script. A lease that the script has not extended is asked for by itself."""
+    """Leases with one ttl share a script. If it has not extended all, each lease is asked for by itself."""
     leases = [(fed.lease(), TTL)] * 3
     fed.begin(fed.algorithm.extend_many(MUTEX, [*leases, (fed.lease(), 2 * TTL)]))
-    assert names(fed.request) == ["mutex_extend_many", "mutex_extend"]
-    assert fed.request.script_calls[0].keys == [fed.claim.keys.lock] * 3
-    fed.reply([[1, 0, 0], 1], after=1)
     assert names(fed.request) == ["mutex_extend", "mutex_extend"]
-    fed.reply([1, 0], after=1)
+    assert fed.request.script_calls[0].keys == (fed.claim.keys.lock,) * 3
+    fed.reply([0, 1], after=1)
+    assert names(fed.request) == ["mutex_extend"] * 3
+    fed.reply([1, 1, 0], after=1)
     assert [outcome and outcome.valid_until for outcome in fed.result] == [
         pytest.approx(100 + VALID, abs=1e-9),
         pytest.approx(100 + VALID, abs=1e-9),

@@ -1,34 +1,28 @@
-"""Fixtures for tests of the queues: scripts whose wake-ups do not expire, and the queue in order."""
+"""Fixtures for tests of the queues: the waiters that scripts name, and the queue in order."""
 
 import pytest
 
-from django_redlock.core.flow.scripts import script
 from tests.scripts.conftest import OWNER, TOKEN, now
 
 ANOTHER = b"c" * 16 + b"00000000"
-# A wake-up expires after a second, within which a busy machine may not look at it.
-KEEP = """
-local ends = {}
-for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
-  ends[#ends + 1] = {key, redis.call('PTTL', key)}
-  redis.call('PERSIST', key)
-end
-return ends
-"""
 
 
 @pytest.fixture
-def call(redis, keys):
-    """`call(name, keys, *args)`: run that script. Its wake-ups do not expire."""
-    kept = set()
+def named():
+    """The ids of waiters that scripts have named, whom the caller must wake."""
+    return []
 
-    def run(name, where, *args):
-        body = script(name)
-        assert (len(where), len(args)) == (body.keys, body.args)
-        both = redis.pipeline(transaction=False).eval(body.source, len(where), *where, *args)
-        reply, ends = both.eval(KEEP, 0, keys.wake + b":*").execute()
-        assert all(key in kept or 0 < left <= 1_000 for key, left in ends)
-        kept.update(key for key, _ in ends)
+
+@pytest.fixture
+def call(call, named):
+    """`call(name, keys, *args)`: run that script, which can use its KEYS only."""
+
+    def run(name, keys, *args):
+        reply = call(name, keys, *args)
+        if name.endswith("release") and isinstance(reply, list):
+            assert reply[0] == 1
+            named.extend(reply[1:])
+            return 1
         return reply
 
     return run
@@ -39,7 +33,9 @@ def fair(call, keys):
     """`fair(token, wait, …)`: run fair_acquire."""
 
     def run(token=TOKEN, wait=0, ttl=10_000, fencing=0, order=2):
-        return call("fair_acquire", (keys.lock, keys.waiters, keys.fence), token, OWNER, ttl, fencing, wait, order)
+        return call(
+            "fair_acquire", (*keys.of_queue, keys.fence)[: 4 + fencing], token, OWNER, ttl, fencing, wait, order
+        )
 
     return run
 
@@ -50,7 +46,7 @@ def rw(call, keys):
 
     def run(mode, token=TOKEN, wait=0, ttl=10_000, fencing=0, order=2, holder=None):
         args = token, OWNER, ttl, fencing, wait, order, mode, holder or token[:1]
-        return call("rw_acquire", (keys.lock, keys.waiters, keys.fence), *args)
+        return call("rw_acquire", (*keys.of_queue, keys.fence)[: 4 + fencing], *args)
 
     return run
 
@@ -58,17 +54,16 @@ def rw(call, keys):
 @pytest.fixture
 def release(call, keys):
     """`release(script, token, keep)`: run a release script."""
-    return lambda name, token=TOKEN, keep=0: call(name, (keys.lock,), token, keep)
+    return lambda name, token=TOKEN, keep=0: call(name, keys.of_queue, token, keep)
 
 
 @pytest.fixture
-def woken(redis, keys):
-    """`woken()`: the first letters of the tokens that have been woken since the last call."""
+def woken(named):
+    """`woken()`: the first letters of the tokens that have been named since the last call."""
 
     def look():
-        lists = sorted(redis.scan_iter(match=keys.wake + b":*"))
-        redis.delete(*lists or ["-"])
-        return b"".join(each.removeprefix(keys.wake + b":")[:1] for each in lists).decode()
+        ids, named[:] = sorted(named), []
+        return b"".join(each[:1] for each in ids).decode()
 
     return look
 
@@ -76,7 +71,7 @@ def woken(redis, keys):
 @pytest.fixture
 def line(redis, keys):
     """`line()`: the queue in order, each waiter as mode and first letter."""
-    return lambda: [each[:1].decode() + each[2:3].decode() for each in redis.zrange(keys.lock + b":line", 0, -1)]
+    return lambda: [each[:1].decode() + each[2:3].decode() for each in redis.zrange(keys.line, 0, -1)]
 
 
 def lapse(redis, keys, token):

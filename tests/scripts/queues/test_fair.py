@@ -55,14 +55,14 @@ def test_fair_order(redis, fair, release, line, woken, keys):
     fair(TOKEN, wait=60_000)
     fair(OTHER, wait=-60_000)
     assert line() == ["wb", "wa"]
-    release("mutex_release", ANOTHER)
+    release("fair_release", ANOTHER)
     assert woken() == "b"
     refused, left, _, owner = fair(TOKEN, wait=-60_000)
     assert (refused, owner, 0 < left <= 60_000) == (0, b"", True)
     assert fair(b"d" * 24)[0] == 0
     assert fair(OTHER, wait=-60_000) > 0
     assert line() == ["wa"]
-    release("mutex_release", OTHER)
+    release("fair_release", OTHER)
     assert woken() == "a"
 
 
@@ -75,7 +75,7 @@ def test_fair_expired_entry_is_passed_over(redis, fair, release, line, woken, ke
     fair(OTHER, wait=-60_000)
     assert line() == ["wb", "wa"]
     lapse(redis, keys, OTHER)
-    release("mutex_release", ANOTHER)
+    release("fair_release", ANOTHER)
     assert woken() == "a"
     assert fair(TOKEN, wait=-60_000) > 0
 
@@ -92,11 +92,11 @@ def test_fair_expired_entry_loses_its_place(redis, fair, line, keys):
     assert line() == []
 
 
-def test_fair_restored_lock_does_not_queue(fair, call, keys):
+def test_fair_restored_lock_does_not_queue(fair, release):
     """A holder that restores its lock on a server without data does not queue."""
     fair(ANOTHER)
     fair(OTHER, wait=60_000)
-    call("mutex_release", (keys.lock,), ANOTHER, 0)
+    release("fair_release", ANOTHER)
     assert fair(order=0) > 0
 
 
@@ -104,18 +104,18 @@ def test_fair_force_release(fair, call, woken, keys):
     """A forced release wakes the first waiter in the queue."""
     fair(ANOTHER)
     fair(OTHER, wait=60_000)
-    call("force_release", (keys.lock,), "")
+    call("force_release", keys.of_queue, "")
     assert woken() == "b"
 
 
 def test_fair_beside_others(redis, fair, call, release, woken, keys):
     """Waiters outside the queue are woken when the queue is empty."""
     fair(ANOTHER)
-    call("mutex_acquire", (keys.lock, keys.waiters, keys.fence), TOKEN, OWNER, 10_000, 0, 6_000)
+    call("mutex_acquire", keys.of_mutex, TOKEN, OWNER, 10_000, 0, 6_000)
     fair(OTHER, wait=60_000)
-    release("mutex_release", ANOTHER)
+    release("fair_release", ANOTHER)
     assert (woken(), redis.llen(keys.wake)) == ("b", 0)
     assert 0 < redis.pttl(keys.lock) <= 100
     assert fair(OTHER, wait=-60_000) > 0
-    release("mutex_release", OTHER)
+    release("fair_release", OTHER)
     assert (woken(), redis.llen(keys.wake)) == ("", 1)

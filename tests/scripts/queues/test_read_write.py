@@ -138,16 +138,6 @@ def test_downgrade_wakes_readers(rw, release, woken):
     assert woken() == ""
 
 
-def test_giving_up_wakes(rw, woken, line):
-    """A queued writer that gives up wakes the readers behind it."""
-    rw("r", b"d" * 24)
-    rw("w", TOKEN, wait=60_000)
-    rw("r", OTHER, wait=60_000)
-    rw("r", ANOTHER, wait=60_000)
-    assert rw("w", TOKEN, wait=-1)[0] == 0
-    assert (line(), woken()) == (["rb", "rc"], "bc")
-
-
 def test_writers_without_order(rw, call, keys):
     """With order=1 readers queue behind writers, and nothing else is ordered."""
     rw("w", b"d" * 24)
@@ -156,10 +146,10 @@ def test_writers_without_order(rw, call, keys):
     rw("w", ANOTHER, wait=60_000, order=1)
     rw("r", b"e" * 24, wait=60_000, order=1)
     assert rw("w", b"d" * 24, holder="d", order=1) > 0
-    call("shared_extend", (keys.lock,), b"d" * 24, 1, 0)
+    call("shared_extend", (keys.lock,), b"d" * 24, 1)
     while (granted := rw("w", ANOTHER, wait=-60_000, order=1)) and isinstance(granted, list):
         assert granted[1] <= 1
-    call("shared_extend", (keys.lock,), ANOTHER, 1, 0)
+    call("shared_extend", (keys.lock,), ANOTHER, 1)
     while isinstance(refused := rw("r", b"e" * 24, wait=-60_000, order=1), list) and refused[1] <= 1:
         pass
     assert refused[0] == 0
@@ -186,7 +176,7 @@ def test_release(rw, release, dump, call, keys):
     rw("r", OTHER)
     assert release("shared_release", TOKEN) == 1
     assert release("shared_release", TOKEN) == 0
-    assert call("shared_extend", (keys.lock,), OTHER, 60_000, 0) == 1
+    assert call("shared_extend", (keys.lock,), OTHER, 60_000) == 1
     assert release("shared_release", OTHER[:16]) == 1
     assert dump() == {}
 
