@@ -6,7 +6,7 @@ PY := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 SEEDS ?= 10000
 NODES ?= 0
-# Workers mostly wait for servers and leases: there are more of them than processors. tests/schedule.py says what stays together.
+# Workers mostly wait for servers and leases: there are more of them than processors.
 PYTEST := $(PY) -m pytest -n 4 --dist loadscope
 
 help: ## this list

@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import math
 import os
-import time
 from asyncio import shield, wait_for, wrap_future
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -28,6 +27,7 @@ from .core.keys import shorten_name
 from .core.locks.read_write import RWLock
 from .core.options import wait_seconds
 from .core.process.caller import check_may_block
+from .core.process.clock import monotonic
 from .core.values import Seconds, seconds
 from .errors import LockDeadlock, LockError, LockNotAcquired, LockUnavailable
 
@@ -192,7 +192,7 @@ async def _value(calls: Blocking, entry: _Entry, compute: Callable[[], Any], loc
     that caller. If the lock store does not reply to that caller, they all raise ``LockUnavailable``, because they would
     otherwise ask and wait one after the other. ``wait``: seconds to wait for the computation of another caller.
     """
-    deadline = time.monotonic() + wait
+    deadline = monotonic() + wait
     while True:
         found = await entry.look_up(calls)
         if found.fresh:
@@ -217,7 +217,7 @@ async def _value(calls: Blocking, entry: _Entry, compute: Callable[[], Any], loc
                 mine.land(value)
         if flight in outer:
             raise LockDeadlock(lock.name)
-        left = deadline - time.monotonic()
+        left = deadline - monotonic()
         value = await calls.method(flight, "join", None if left == math.inf else max(left, 0.0))
         if value is not _MISSING:
             return value
@@ -261,7 +261,7 @@ async def _compute_once(
                 raise
         if old is not _MISSING:
             return old
-        left = deadline - time.monotonic()
+        left = deadline - monotonic()
         if left <= 0 or not await calls.method(lock.read, "acquire", True, -1 if left == math.inf else left):
             raise LockNotAcquired(lock.name, "another caller still computes the value")
         await _release(calls, lock.read)

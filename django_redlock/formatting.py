@@ -13,23 +13,9 @@ from django.utils.translation import gettext, gettext_lazy
 from .core.lock_info import LockInfo
 from .core.owner import Owner
 from .core.primitives.base import KINDS
-from .core.translatable import TranslatableText, gettext_noop  # Django's gettext_noop reads the settings at import
 from .history.minute_stats import HistoryEvent
 
-STATES = (
-    gettext_noop("queued"),
-    gettext_noop("running"),
-    gettext_noop("done"),
-    gettext_noop("read"),
-    gettext_noop("write"),
-)
-EVENTS = (
-    gettext_noop("acquired"),
-    gettext_noop("released"),
-    gettext_noop("refused"),
-    gettext_noop("lost"),
-    gettext_noop("forced"),
-)
+STATES = ("queued", "running", "done", "read", "write")
 _SPACES = re.compile("^ +| +$")
 LISTED_KINDS = (*KINDS, "task")  # of locks and of records in lists
 
@@ -237,17 +223,6 @@ def lost_calls_text(lost: Sequence[Mapping[str, Any]], deleted: int | None) -> s
     return f"{number} without a message in the broker: {names}; {ending}"
 
 
-# Reasons of refusals, marked for translation. Metrics have the same words as labels. Reasons of losses are sentences.
-_REASONS = gettext_noop("taken"), gettext_noop("misused"), gettext_noop("quarantine"), gettext_noop("unavailable")
-
-
-def translated(text: str) -> str:
-    """Translate ``text``, a reason, a problem or a warning of the core or of a backend, into the active language."""
-    if isinstance(text, TranslatableText):
-        return gettext(text.msgid) % text.words
-    return gettext(text) if text else ""
-
-
 _EVENT_TEXTS = {
     "acquired": gettext_lazy("%(who)s after %(time)s"),
     "released": gettext_lazy("%(who)s after %(time)s"),
@@ -263,5 +238,5 @@ def event_text(event: HistoryEvent) -> str:
     The caller puts the event's kind before this text.
     """
     who = gettext("by %(holder)s") % {"holder": printable(event.holder)} if event.holder else ""
-    words = {"who": who, "time": duration(event.seconds), "reason": translated(event.reason)}
+    words = {"who": who, "time": duration(event.seconds), "reason": event.reason}
     return (str(_EVENT_TEXTS.get(event.kind, "%(who)s")) % words).strip()

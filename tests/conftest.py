@@ -22,7 +22,7 @@ import pytest
 
 from django_redlock.core.event_queue import event_queue
 from testproject.redis_server import RedisServer
-from tests import schedule, tiers
+from tests import tiers
 from tests.support import service
 from tests.support.cluster import Cluster
 from tests.support.group import Group
@@ -70,20 +70,13 @@ def pytest_collection() -> Iterator[None]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tiers.select(config, items, TIERS[config.getoption("--tier")])
-    if hasattr(config, "workerinput"):
-        schedule.order(items)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    return schedule.Scheduling(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """List the fights of `tests/faults` that were repeated."""
     reports = [report for outcome in ("passed", "failed") for report in terminalreporter.getreports(outcome)]
-    for name, told in [each for report in reports for each in report.user_properties]:
-        terminalreporter.write_line(f"{name}: {told}")
+    for name, text in [each for report in reports for each in report.user_properties]:
+        terminalreporter.write_line(f"{name}: {text}")
 
 
 @contextlib.contextmanager

@@ -57,7 +57,6 @@ PLACES = {
     "packaging/test_exports.py": Tier.TEST,
     "packaging/test_structure.py": Tier.TEST,
     "simulation/": Tier.REST,  # `make simulate` plays; here the mistakes are that it must find
-    "support_tests/": Tier.REST,
     "testing/test_plugin.py": Tier.REST,  # whole test runs
 }
 # Large files without a test for `rest`, which doesn't import them.

@@ -5,7 +5,6 @@ For a store of your own, subclass `django_redlock.backends.storage.StorageBacken
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple, Never, TypeVar
@@ -20,6 +19,7 @@ from ..core.locks.lock import Lock
 from ..core.options import LockOptions, OnLost, check_on_lost, check_options
 from ..core.owner import describe_owner
 from ..core.primitives.base import MUTEX, Primitive
+from ..core.process.clock import monotonic
 from ..core.values import Seconds, check_lease, seconds
 from ..core.waiting.local_queue import LocalQueue
 from ..errors import LockNotSupported
@@ -83,7 +83,7 @@ class Backend(LockFactories):
         auto_renew: bool = True,
         blocking_timeout: Seconds | None = None,
         history: int | bool = MAX_NAMES,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self.location = location
         self.key_prefix = check_prefix(key_prefix)

@@ -11,7 +11,6 @@ from ..client.pool import ServerPool
 from ..core.flow.replies import unreadable
 from ..core.flow.requests import Command, Fault, Flow, ListPools
 from ..core.flow.scripts import all_scripts
-from ..core.translatable import TranslatableText, gettext_noop
 
 OLDEST = (6, 2)
 CLOCKS_APART = 1.0  # seconds of clock difference from which "held for" in a listing is misleading
@@ -30,25 +29,23 @@ class HealthRule(NamedTuple):
 
 
 PROBLEMS = (
-    HealthRule("role", lambda role, _: role != "master", gettext_noop("is a %(value)s, which takes no writes")),
-    HealthRule("loading", lambda loading, _: loading == "1", gettext_noop("is still reading its data from disk")),
+    HealthRule("role", lambda role, _: role != "master", "is a %(value)s, which takes no writes"),
+    HealthRule("loading", lambda loading, _: loading == "1", "is still reading its data from disk"),
     HealthRule(
         "maxmemory_policy",
         lambda policy, info: policy != "noeviction" and info.get("maxmemory", "0") != "0",
-        gettext_noop(
-            "maxmemory-policy is %(value)s: when memory runs out Redis drops locks that are held; set noeviction"
-        ),
+        ("maxmemory-policy is %(value)s: when memory runs out Redis drops locks that are held; set noeviction"),
     ),
     HealthRule(
         "redis_version",
         lambda version, _: _numbers(version) < OLDEST,
-        gettext_noop("is Redis %(value)s; the oldest supported version is 6.2"),
+        "is Redis %(value)s; the oldest supported version is 6.2",
     ),
 )
 
-_UNAVAILABLE = gettext_noop("unavailable: %(error)s")
-_AHEAD = gettext_noop("its clock is %(seconds)s s ahead of this machine's")
-_BEHIND = gettext_noop("its clock is %(seconds)s s behind this machine's")
+_UNAVAILABLE = "unavailable: %(error)s"
+_AHEAD = "its clock is %(seconds)s s ahead of this machine's"
+_BEHIND = "its clock is %(seconds)s s behind this machine's"
 
 
 def health(label: str, node: int, more: Callable[..., Flow[dict[str, Any]]]) -> Flow[list[dict[str, Any]]]:
@@ -69,7 +66,7 @@ def health(label: str, node: int, more: Callable[..., Flow[dict[str, Any]]]) -> 
 
 
 def _unavailable(label: str, fault: Fault) -> dict[str, Any]:
-    return {"node": label, "ok": False, "problems": [TranslatableText(_UNAVAILABLE, error=fault.error)], "warnings": []}
+    return {"node": label, "ok": False, "problems": [_UNAVAILABLE % {"error": fault.error}], "warnings": []}
 
 
 class ClockReading(NamedTuple):
@@ -109,8 +106,8 @@ def _server(node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
     loaded = yield Command((b"SCRIPT", b"EXISTS", *shas), node, None, pool)
     save = yield Command((b"CONFIG", b"GET", b"save"), node, None, pool)
     known = [rule for rule in PROBLEMS if rule.key in info and rule.applies(info[rule.key], info)]
-    problems = [TranslatableText(rule.msgid, value=info[rule.key]) for rule in known]
-    apart = TranslatableText(_AHEAD if clock.ahead > 0 else _BEHIND, seconds=f"{abs(clock.ahead):.1f}")
+    problems = [rule.msgid % {"value": info[rule.key]} for rule in known]
+    apart = (_AHEAD if clock.ahead > 0 else _BEHIND) % {"seconds": f"{abs(clock.ahead):.1f}"}
     return {
         "node": pool.where,
         "ok": not problems,

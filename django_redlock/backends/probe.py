@@ -17,7 +17,6 @@ from ..core.flow.replies import read_outcome
 from ..core.flow.requests import Fault, Flow
 from ..core.keys import Keys
 from ..core.locks.lock import Lock
-from ..core.translatable import TranslatableText, gettext_noop
 from ..core.values import Lease, Seconds
 from ..errors import LockError
 
@@ -37,7 +36,7 @@ class ProbedBackend(Protocol):
 
 
 TTL = 5.0  # seconds, after which a probe lock that was not released expires
-_NO_GRANT = gettext_noop("grants no lock: %(error)s")
+_NO_GRANT = "grants no lock: %(error)s"
 NAMES = 10_000  # random names tried to find a name in a slot of the server
 
 
@@ -52,7 +51,7 @@ def probe(backend: ProbedBackend, row: dict[str, Any], node: int, pool: ServerPo
     said = None if name is None else (yield from _refusal(backend, name, node))
     if said is None:
         return row
-    return {**row, "ok": False, "problems": [*row["problems"], TranslatableText(_NO_GRANT, error=said)]}
+    return {**row, "ok": False, "problems": [*row["problems"], _NO_GRANT % {"error": said}]}
 
 
 def _refusal(backend: ProbedBackend, name: str, node: int) -> Flow[Exception | None]:

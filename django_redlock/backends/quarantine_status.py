@@ -9,7 +9,6 @@ from ..core.algorithms.retries import run_idempotent
 from ..core.flow.replies import parse_reply
 from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script
-from ..core.translatable import TranslatableText, gettext_noop
 
 
 def quarantine_status(row: dict[str, Any], marker: bytes, max_ttl: float, node: int = 0) -> Flow[dict[str, Any]]:
@@ -23,16 +22,16 @@ def quarantine_status(row: dict[str, Any], marker: bytes, max_ttl: float, node: 
         return row  # the server is unavailable or a replica, which grants no locks
     reply = yield from run_idempotent(EvalScript(script("quarantine_status"), (marker,), (), node))
     if isinstance(reply, Fault):
-        return {**row, "ok": False, "problems": [*row["problems"], TranslatableText(_UNREADABLE, error=reply.error)]}
+        return {**row, "ok": False, "problems": [*row["problems"], _UNREADABLE % {"error": reply.error}]}
     named, left, agreed = parse_reply("", _three, reply)
     problems, warnings = list(row["problems"]), list(row["warnings"])
     if not named:
-        warnings.append(TranslatableText(_FROM_THE_FIRST, seconds=f"{max_ttl:g}"))
+        warnings.append(_FROM_THE_FIRST % {"seconds": f"{max_ttl:g}"})
     elif left:
         msgid = _UNTIL_REPLICAS if left > ENDLESS_MS else _FOR_ANOTHER
-        warnings.append(TranslatableText(msgid, seconds=f"{left / 1000:.1f}"))
+        warnings.append(msgid % {"seconds": f"{left / 1000:.1f}"})
     if named and agreed != round(max_ttl * 1000):
-        problems.append(TranslatableText(_OTHER_MAX_TTL, theirs=f"{agreed / 1000:g}", ours=f"{max_ttl:g}"))
+        problems.append(_OTHER_MAX_TTL % {"theirs": f"{agreed / 1000:g}", "ours": f"{max_ttl:g}"})
     return {
         **row,
         "ok": not problems,
@@ -48,19 +47,17 @@ def _three(reply: Any) -> tuple[int, int, int]:
     return named, left, agreed
 
 
-_UNREADABLE = gettext_noop("its marker can't be read: %(error)s")
-_FROM_THE_FIRST = gettext_noop(
+_UNREADABLE = "its marker can't be read: %(error)s"
+_FROM_THE_FIRST = (
     "makes no new grants for %(seconds)s s from the first request on: "
     "it may have forgotten a lock that is held (if it is new: redlock_check --arm)"
 )
-_UNTIL_REPLICAS = gettext_noop(
+_UNTIL_REPLICAS = (
     "makes no new grants until enough replicas follow it: "
     "it may have forgotten a lock that is held (if it is new: redlock_check --arm)"
 )
-_FOR_ANOTHER = gettext_noop(
+_FOR_ANOTHER = (
     "makes no new grants for another %(seconds)s s: "
     "it may have forgotten a lock that is held (if it is new: redlock_check --arm)"
 )
-_OTHER_MAX_TTL = gettext_noop(
-    "its clients use max_ttl=%(theirs)s s, this client %(ours)s s: all must use the same value"
-)
+_OTHER_MAX_TTL = "its clients use max_ttl=%(theirs)s s, this client %(ours)s s: all must use the same value"

@@ -18,14 +18,13 @@ from ..core.flow.replies import unavailable_error
 from ..core.flow.requests import Flow
 from ..core.lock_info import LockInfo, by_trouble
 from ..core.primitives.fair import READERS_BEHIND_WRITERS
-from ..core.translatable import TranslatableText, gettext_noop
 from ..errors import LockUnavailable
 from .base import Listing
 from .inspection import force_release, listing
 from .redis_base import RedisBaseBackend
 
 T = TypeVar("T")
-_SAME_SERVER = gettext_noop("is the same server as %(node)s: one server must not have two votes")
+_SAME_SERVER = "is the same server as %(node)s: one server must not have two votes"
 
 
 class RedlockBackend(RedisBaseBackend):
@@ -105,7 +104,7 @@ class RedlockBackend(RedisBaseBackend):
             run_id = row.get("run_id")
             if run_id in seen:
                 row["ok"] = False
-                row["problems"].append(TranslatableText(_SAME_SERVER, node=seen[run_id]))
+                row["problems"].append(_SAME_SERVER % {"node": seen[run_id]})
             elif run_id:
                 seen[run_id] = row["node"]
         return rows

@@ -18,6 +18,7 @@ from kombu.utils.uuid import uuid
 
 from ..core.events import logger
 from ..core.flow.drivers import drive
+from ..core.process.clock import monotonic
 from ..core.values import Refusal
 from ..errors import LockUnavailable
 from ..single_instance.call import TaskCall
@@ -141,7 +142,7 @@ class SubmitMixin(_Task):
         """
         store, options = self.redlock.store, self.redlock.options
         algorithm, on_conflict = cast("SingleNode | Replicated", store.algorithm), options.at_submit
-        deadline = time.monotonic() + options.wait
+        deadline = monotonic() + options.wait
         action: Any = on_conflict
         while True:
             refusal: Refusal | None = drive(submit(call, own, action == "replace", algorithm), store.perform)
@@ -154,7 +155,7 @@ class SubmitMixin(_Task):
                 action = decide(on_conflict, conflict, AT_SUBMIT)
                 if action == "replace":
                     continue
-            if action != "wait" or refusal.final or time.monotonic() > deadline:
+            if action != "wait" or refusal.final or monotonic() > deadline:
                 break
             time.sleep(min(_POLL_SECONDS, options.wait))
         notify_duplicate(conflict, action == "log")

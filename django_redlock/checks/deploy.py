@@ -139,8 +139,8 @@ RULES = (
         "W007",
         _in_plain_text,
         "speaks to {} without TLS.",
-        "Anyone who can read the traffic gets the password, and the tokens, which can release locks. Use rediss://, or "
-        "silence this check in a private network.",
+        "Anyone who can read the traffic gets the password, and the tokens, which can release locks. Use rediss:// "
+        "(rediss+sentinel://, rediss+cluster://), or silence this check in a private network.",
     ),
     DeployRule(
         "W008",
@@ -171,16 +171,20 @@ RULES = (
 )
 
 
-def deployment(alias: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+ALWAYS = {"redlock.W011"}  # dangerous in development, too
+
+
+def deployment(alias: str, rows: list[dict[str, Any]], *, in_production: bool = True) -> list[dict[str, Any]]:
     """Return the deployment warnings about the store ``alias`` in one row of the form that ``health()`` uses.
 
     The result is a list of that row, or ``[]`` if there are no warnings. Warnings in SILENCED_SYSTEM_CHECKS are left
-    out. ``rows``: the result of the store's ``health()``.
+    out. ``rows``: the result of the store's ``health()``. ``in_production``: false for the warnings in `ALWAYS` only.
     """
     try:
         found = cautions(locks[alias], rows)
     except ImproperlyConfigured:
         return []  # health() reports the bad setting
-    loud = [each for each in found if each.id not in settings.SILENCED_SYSTEM_CHECKS]
+    wanted = [each for each in found if in_production or each.id in ALWAYS]
+    loud = [each for each in wanted if each.id not in settings.SILENCED_SYSTEM_CHECKS]
     warnings = [f"{each.sentence} {each.hint} ({each.id})" for each in loud]
     return [{"node": "settings", "ok": True, "problems": [], "warnings": warnings}] if warnings else []

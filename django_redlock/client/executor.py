@@ -13,9 +13,8 @@ from redis.exceptions import RedisError
 from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import CallFunction, EvalScript, Fault, ListPools, SendToAll, SetIfAbsent, Sleep
 from ..core.waiting.waiters import AwaitTurn
-from .error_context import without_context
+from .errors import fault_of, without_context
 from .fanout.broadcast_drivers import FanOut
-from .faults import fault_of
 from .multiplexer import Multiplexer
 from .node_protocol import Node
 from .pool import ServerPool
@@ -85,18 +84,22 @@ class Executor:
     async def _run_plan(self, request: Any) -> Any:
         return await adrive(PLANS[type(request)](self.nodes, request), self._asend)
 
-    def _send(self, request: AnyRequest | ListPools | list[AnyRequest]) -> Any:
+    def _send(self, request: AnyRequest | ListPools | Sleep | list[AnyRequest]) -> Any:
         """Perform a request that a plan (`request_plans`) has yielded, and return its result. Blocks the thread.
 
         The requests of a list are sent at the same time, and the result is the list of their results.
         """
         if isinstance(request, ListPools):
             return self._pools(request.node)
+        if isinstance(request, Sleep):
+            return time.sleep(request.seconds)
         return send_all(request) if isinstance(request, list) else send(request)
 
-    async def _asend(self, request: AnyRequest | ListPools | list[AnyRequest]) -> Any:
+    async def _asend(self, request: AnyRequest | ListPools | Sleep | list[AnyRequest]) -> Any:
         if isinstance(request, ListPools):
             return await self._apools(request.node)
+        if isinstance(request, Sleep):
+            return await asyncio.sleep(request.seconds)
         return await (asyncio.gather(*map(asend, request)) if isinstance(request, list) else asend(request))
 
     def _pools(self, node: int) -> list[ServerPool] | Fault:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from .pool.server_pool import ServerPool
+from .pool import ServerPool
 
 
 class Node(Protocol):

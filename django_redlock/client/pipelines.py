@@ -9,7 +9,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from ..core.flow.requests import Batch, EvalScript, Fault, Flow, ListPools
-from .faults import fault_of
+from .errors import fault_of
 from .node_protocol import Node
 from .pool import ServerPool
 from .request import Request

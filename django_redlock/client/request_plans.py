@@ -6,11 +6,14 @@ asyncio use the same plans.
 
 from __future__ import annotations
 
+import random
+import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ReadOnlyError
 
 from ..core.flow.replies import UnreadableReply, waited
 from ..core.flow.requests import (
@@ -23,16 +26,22 @@ from ..core.flow.requests import (
     Fault,
     Flow,
     SetIfAbsent,
+    Sleep,
 )
 from ..core.flow.scripts import script
+from .connection import ConnectionSilent
 from .discovery import ClusterNode, Redirection
-from .faults import check_reply, fault_of
+from .errors import check_reply, fault_of
 from .node_protocol import Node
 from .pipelines import batch_flow
+from .pool import AllInUse, ServerPool
 from .request import BlockingRequest, ConfirmedRequest, Request
 from .resp import encode_command, encode_eval, encode_evalsha, encode_set_if_absent
 
 MAX_REDIRECTS = 5
+LPOP_SECONDS = 0.02, 0.5  # the shortest and the longest pause of a waiter whose server or proxy refuses BLPOP
+REMEMBERED_SECONDS = 300.0  # seconds for which a server that refuses BLPOP is not asked to block
+_CANNOT_BLOCK = re.compile(r"(?i)unknown command|no permissions|NOPERM|not (allowed|supported)|unsupported|disabled")
 _ASKING = script("cluster_asking")
 Nodes = Sequence[Node]
 
@@ -103,28 +112,79 @@ def _retry(node: Node, call: EvalScript, error: Exception) -> Flow[Any]:
     return fault_of(node, error, where=pool.where if pool else "")
 
 
-def _blpop(key: bytes, more_keys: Sequence[bytes], seconds: float) -> bytes:
+def _blpop(keys: Sequence[bytes], seconds: float) -> bytes:
     # Redis 6.2 rounds 0.001 s down to 0, which means no timeout.
-    return encode_command(b"BLPOP", key, *more_keys, b"%.3f" % max(0.002, seconds))
+    return encode_command(b"BLPOP", *keys, b"%.3f" % max(0.002, seconds))
 
 
 def _block(nodes: Nodes, block: Block) -> Flow[Any]:
-    node = nodes[block.node]
-    payload = _blpop(block.key, block.more_keys, block.seconds)
-    replies = yield BlockingRequest(Request(node, block.key, payload), block.seconds)
-    return _first(node, replies)
+    node, keys = nodes[block.node], (block.key, *block.more_keys)
+    pool = node.known_pool(block.key)
+    if pool is None or pool.can_block:
+        payload, start = _blpop(keys, block.seconds), time.monotonic()
+        reply = _first(node, (yield BlockingRequest(Request(node, block.key, payload), block.seconds)))
+        if not _must_poll(pool, reply, time.monotonic() - start):
+            return reply
+    return (yield from _poll(node, keys, block.seconds))
 
 
 def _block_then_eval(nodes: Nodes, block: BlockThenEval) -> Flow[Any]:
     call, key, seconds, more_keys = block
-    node = nodes[call.node]
-    payload = _blpop(key, more_keys, seconds) + encode_evalsha(call)
-    wake_reply = b"*2\r\n$%d\r\n%b\r\n$1\r\n1\r\n" % (len(key), key)
-    replies = yield BlockingRequest(Request(node, key, payload, 2, call.compensation), seconds, wake_reply)
-    reply = yield from read_replies_of(nodes, call, replies)
-    if type(replies) is list and isinstance(replies[0], Exception):
-        reply = waited(fault_of(node, replies[0]), reply)
-    return reply
+    node, keys = nodes[call.node], (key, *more_keys)
+    pool = node.known_pool(key)
+    if pool is None or pool.can_block:
+        payload, start = _blpop(keys, seconds) + encode_evalsha(call), time.monotonic()
+        replies = yield BlockingRequest(Request(node, key, payload, 2, call.compensation), seconds)
+        block_reply = _first(node, replies)
+        if not _must_poll(pool, block_reply, time.monotonic() - start):
+            reply = yield from read_replies_of(nodes, call, replies)
+            return waited(block_reply, reply) if type(replies) is list else reply
+    yield from _poll(node, keys, seconds)
+    reply = yield from _eval(nodes, call)
+    return (yield from _eval(nodes, call)) if isinstance(reply, Fault) and reply.stale else reply
+
+
+def _must_poll(pool: ServerPool | None, reply: Any, seconds: float) -> bool:
+    """Return whether to poll instead, after ``reply`` to a blocking command that took ``seconds``. ``pool`` remembers.
+
+    A server or proxy may refuse the command, or close the connection at once. The latter counts when it happens twice
+    in a row, because a server also closes connections when it restarts.
+    """
+    if not isinstance(reply, Fault):
+        if pool is not None:
+            pool.blocks_closed = 0
+        return False
+    if isinstance(reply.error, AllInUse):
+        return True
+    if pool is None:
+        return False
+    if reply.stale and seconds < pool.timeout and not isinstance(reply.error, ConnectionSilent | ReadOnlyError):
+        pool.blocks_closed += 1
+    elif not (reply.refused and _CANNOT_BLOCK.search(str(reply.error))):
+        return False
+    if reply.refused or pool.blocks_closed > 1:
+        pool.poll_until = time.monotonic() + REMEMBERED_SECONDS
+    return not pool.can_block
+
+
+def _poll(node: Node, keys: Sequence[bytes], seconds: float) -> Flow[Any]:
+    """Do what BLPOP does, with LPOP again and again, for ``seconds``. The pauses grow.
+
+    Returns a pair, the key of the list and its element; ``None`` if no element came in time; or a `Fault`.
+    """
+    end, longest = time.monotonic() + seconds, 2 * LPOP_SECONDS[0]
+    while True:
+        for key in keys:
+            reply = _first(node, (yield Request(node, key, encode_command(b"LPOP", key))))
+            if isinstance(reply, Fault) and reply.refused and _CANNOT_BLOCK.search(str(reply.error)):
+                longest = LPOP_SECONDS[1]
+            elif reply is not None:
+                return reply if isinstance(reply, Fault) else [key, reply]
+        left = end - time.monotonic()
+        if left <= 0:
+            return None
+        yield Sleep(min(left, random.uniform(longest / 2, longest)))
+        longest = min(2 * longest, LPOP_SECONDS[1])
 
 
 def _eval_and_wait(nodes: Nodes, request: EvalAndWait) -> Flow[Any]:

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from redis.connection import Connection, ConnectionPool, parse_url
+from redis.connection import Connection, parse_url
 from redis.exceptions import RedisError
 
 from ..core.flow.replies import unavailable_error
 from .discovery import ClusterNode, DirectNode, SentinelNode
 from .node_protocol import Node
-from .pool import BorrowedPool, LimitedPool, ServerPool, portable_settings
+from .pool import ServerPool, portable_settings
 from .redact import redact
 
 
@@ -98,15 +98,13 @@ def _direct(url: str, timeout: float) -> Node:
         raise ValueError("the database after host:port/ must be a number")
     settings = parse_url(url)
     _host(settings.get("host", ""))
-    is_limited = settings.pop("max_connections", None) is not None
+    limit = settings.pop("max_connections", None)
     kind = settings.pop("connection_class", Connection)
     try:
         kind(**settings)  # does not connect, but raises for a wrong option before the first lock is acquired
     except (TypeError, RedisError) as error:
         raise ValueError(str(error).partition("() ")[2] or error) from error
-    if is_limited:
-        return DirectNode(BorrowedPool(ConnectionPool.from_url(url), timeout))
-    return DirectNode(ServerPool(kind, settings, timeout))
+    return DirectNode(ServerPool(kind, settings, timeout, limit))
 
 
 def cache_pool(alias: str) -> Any:
@@ -143,16 +141,13 @@ def cache_pool(alias: str) -> Any:
 
 def _cache(url: str, timeout: float) -> Node:
     pool = cache_pool(url.removeprefix("cache:"))
+    kind, settings = portable_settings(pool)
     manager = getattr(pool, "sentinel_manager", None)
     if manager is not None:  # the pool connects to the server that the Sentinels name
-        kind, settings = portable_settings(pool)
         places = [client.connection_pool.connection_kwargs for client in manager.sentinels]
         hosts = [(place["host"], place["port"]) for place in places]
         return SentinelNode(hosts, pool.service_name, settings, timeout, kind, manager.sentinel_kwargs)
-    # Connections of valkey-py raise errors of valkey-py. Those with a client-side cache hide their sockets.
-    if not isinstance(pool, ConnectionPool) or getattr(pool, "cache", None) is not None:
-        return DirectNode(LimitedPool(pool, timeout), label=url)
-    return DirectNode(BorrowedPool(pool, timeout), label=url)
+    return DirectNode(ServerPool(kind, settings, timeout, pool.max_connections), label=url)
 
 
 _SCHEMES: dict[str, Callable[[str, float], Node]] = {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Collection
+from inspect import signature, unwrap
 from typing import Any, NamedTuple, Never, TypeVar
 
 from django.core.exceptions import RequestDataTooBig
@@ -28,6 +31,12 @@ Scope = Callable[[Any], str | None]
 
 ANSWER_SECONDS = 86400
 MAX_ANSWER = 1 << 20  # bytes
+FIRST_LOOK, LONGEST_LOOK = 0.05, 0.5  # seconds between two looks at a request that runs, with ``wait``
+STILL_RUNNING = Known("running")
+NINJA = (
+    "idempotent() stores HTTP responses, but the operation of django-ninja returns an object: put it around the "
+    "operation's view, @api.post(...) above @decorate_view(idempotent(...)), from ninja.decorators"
+)
 
 
 class IdempotentRequest(HttpRequest):
@@ -47,6 +56,7 @@ def idempotent(
     scope: Scope | None = None,
     keep: Seconds = ANSWER_SECONDS,
     ttl: Seconds | None = None,
+    wait: Seconds = 0,
     in_doubt: InDoubt | None = None,
     headers: Collection[str] = HEADERS,
     max_answer: int = MAX_ANSWER,
@@ -54,28 +64,37 @@ def idempotent(
 ) -> Callable[[V], V]:
     """Run a view once for each ``Idempotency-Key`` of a user. Decorates functions and class-based views.
 
+    ::
+
+        @idempotent(database="default")
+        def pay(request): ...
+
     A repeat of a request gets the stored status, headers and body, and the header ``Idempotent-Replayed: true``. Other
     responses are problem details (RFC 9457): 400 without a valid key, 409 with ``Retry-After`` while the first request
     runs, 422 for another request under the same key, 503 when the store does not reply. Source:
-    draft-ietf-httpapi-idempotency-key-header.
+    draft-ietf-httpapi-idempotency-key-header. Times are seconds or a ``timedelta``.
 
-    Without ``database``, the answers are kept in Redis, in the backend ``using``. With ``database``, the alias of the
-    database that the view writes to, the answer is written in the same transaction as the work of the view; a lock of
-    the backend ``using`` refuses repeats meanwhile. Async views can't have a ``database``.
+    - ``database`` (``None``): alias of the database that the view writes to. The answer is written in the transaction
+      of the work; not for async views. ``None``: the answers are kept in Redis.
+    - ``using`` ("default"): alias of the backend that keeps the answers or, with ``database``, refuses repeats of a
+      running request.
+    - ``required`` (``True``): whether a request needs a key.
+    - ``scope`` (``None``): function of the request that returns a text, the owner of the key. ``None``: the user, or
+      the session of an anonymous user.
+    - ``keep`` (86400): time for which an answer is kept.
+    - ``ttl`` (``None``): lease of a running request, which is renewed. ``None``: the backend's.
+    - ``wait`` (0): time for which a repeat waits for the answer of the running first request, before its 409.
+    - ``in_doubt`` ("refuse"): what happens to a repeat if the outcome is unknown, for example because the process has
+      died: "refuse" answers 409, "run" runs the view again. Not with ``database``, where the outcome is known.
+    - ``headers``: names of the response headers to store. The default describes the body.
+    - ``max_answer`` (1048576): largest body to store, in bytes.
+    - ``methods`` (POST, PATCH): HTTP methods to protect.
 
-    ``required``: whether a request needs a key. ``scope``: a function that gets the request, and returns a text that
-    identifies the client to whom the key belongs; by default, the text identifies the user, or the session of an
-    anonymous user. ``keep``: seconds for which an answer is kept. ``ttl``: seconds of the lease of a running request;
-    the lease is renewed. ``in_doubt``: in Redis, what happens to a repeat if the outcome of the request is unknown, for
-    example because its process has died: ``"refuse"`` (the default) answers 409, ``"run"`` runs the view again.
-    ``headers``: the response headers to store. ``max_answer``: the largest body to store, in bytes. ``methods``: the
-    HTTP methods to protect.
-
-    The following are not stored, so a repeat runs the view again: exceptions of the view, statuses of 500 and above,
-    408, 425 and 429, errors with ``Retry-After``, and the response of a locked view that did not get its lock. A
-    streaming or too large response raises ``AnswerNotStorable``.
-
-    The decorator raises ``TypeError`` and ``ValueError`` for bad options and for an object that is not a view.
+    Not stored, so that a repeat runs the view again: exceptions of the view, statuses of 500 and above, 408, 425 and
+    429, errors with ``Retry-After``, and the response of a locked view that did not get its lock. A streaming or too
+    large response raises ``AnswerNotStorable``; success in a transaction that can only roll back raises
+    ``TransactionManagementError``. The decorator raises ``TypeError`` and ``ValueError`` for bad options and for an
+    object that is not a view.
     """
     if misplaced:
         raise TypeError("idempotent() has keyword options only: write @idempotent() above the view, with parentheses")
@@ -94,6 +113,7 @@ def idempotent(
         scope,
         seconds(keep, "keep"),
         _lease(ttl),
+        seconds(wait, "wait") if wait else 0.0,
         in_doubt or "refuse",
         _names(headers, "headers"),
         max_answer,
@@ -119,6 +139,7 @@ class _Terms(NamedTuple):
     scope: Scope | None
     keep: float
     ttl: float | None
+    wait: float
     in_doubt: InDoubt
     headers: tuple[str, ...]
     max_answer: int
@@ -138,6 +159,9 @@ class OneRun(Decoration):
         if not isinstance(request, HttpRequest):
             kind = type(request).__name__
             raise TypeError(f"idempotent() got {kind} instead of an HttpRequest: {right_place('idempotent')}")
+        match = request.resolver_match
+        if match and _is_of_ninja(match.func) and not _is_of_ninja(getattr(unwrap(self.view), "__self__", None)):
+            raise TypeError(NINJA)
 
     async def respond(
         self, calls: Blocking, protected: ProtectedRequest, request: Any, args: Any, kwargs: Any, proceed: Any
@@ -148,10 +172,17 @@ class OneRun(Decoration):
         if entry is None:
             return await proceed()
         protected.stored = True
-        if self.terms.database:
-            outcome = self._run_in_database(self.terms.database, protected, entry, proceed)
-        else:
-            outcome = await self._run(calls, protected, entry, proceed)
+        pause, deadline = FIRST_LOOK, time.monotonic() + self.terms.wait
+        while True:
+            if self.terms.database:
+                outcome = self._run_in_database(self.terms.database, protected, entry, proceed)
+            else:
+                outcome = await self._run(calls, protected, entry, proceed)
+            left = deadline - time.monotonic()
+            if outcome != STILL_RUNNING or left <= 0:
+                break
+            await calls.sleep(min(left, pause * random.uniform(0.5, 1.0)))
+            pause = min(2 * pause, LONGEST_LOOK)
         return _known_response(outcome) if isinstance(outcome, Known) else outcome
 
     async def _run(self, calls: Blocking, protected: ProtectedRequest, entry: Entry, proceed: Any) -> Any:
@@ -256,6 +287,9 @@ def _known_response(known: Known) -> HttpResponse:
 def _check_order(view: Any, terms: _Terms) -> None:
     """Raise ``TypeError`` if ``view`` already has a decorator that must not be inside `idempotent`."""
     name, inside = getattr(view, "__qualname__", view), decorators_of(view)
+    parameters = signature(view).parameters.values()
+    if any(_is_of_ninja(each.annotation) or _is_of_ninja(each.default) for each in parameters):
+        raise TypeError(f"{name}: {NINJA}")
     if "idempotent" in inside:
         raise TypeError(f"{name} has two idempotent() decorators")
     if terms.database is None:
@@ -269,6 +303,13 @@ def _check_order(view: Any, terms: _Terms) -> None:
         raise TypeError(
             f"put locked_view() above idempotent(database=…) on {name}: the lock has to outlive the transaction"
         )
+
+
+def _is_of_ninja(value: Any) -> bool:
+    """Return whether ``value`` is a view, a class or an object of django-ninja, or of pydantic, which it builds on."""
+    kinds = (value, *(value.__mro__ if isinstance(value, type) else type(value).__mro__))
+    modules = (getattr(each, "__module__", None) or "" for each in kinds)
+    return any(module.partition(".")[0] in ("ninja", "pydantic") for module in modules)
 
 
 def _lease(ttl: Seconds | None) -> float | None:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
+import weakref
 from collections.abc import Iterable, Iterator
+from tempfile import SpooledTemporaryFile
 from typing import Any
 
-from django.http import HttpRequest
+from django.conf import settings
+from django.core.files.uploadhandler import TemporaryFileUploadHandler
+from django.http import HttpRequest, QueryDict
+from django.http.multipartparser import MultiPartParser
+from django.utils.datastructures import MultiValueDict
 
 KEY_HEADER = "Idempotency-Key"
 MAX_KEY = 255  # characters
@@ -97,25 +104,40 @@ def fingerprint(request: HttpRequest, scope: str) -> str:
     """Return a hash of the request's method, path with query, ``scope`` (user or session) and body.
 
     A repeat of ``request`` has the same hash. Multipart forms are hashed by field and file, because a client may choose
-    a new boundary for each repeat. Raises Django's ``RequestDataTooBig`` and ``TooManyFieldsSent`` for large requests.
+    a new boundary for each repeat; of other bodies the bytes count. Raises Django's ``RequestDataTooBig`` and
+    ``TooManyFieldsSent`` for large requests.
     """
     head = (request.method or "", request.get_full_path(), scope)
-    parts = _form(request) if _is_form(request) else iter((request.body,))
+    parts = _form(request) if request.content_type == "multipart/form-data" else iter((request.body,))
     return hashed((*(each.encode(errors="surrogateescape") for each in head), *parts))
 
 
-def _is_form(request: HttpRequest) -> bool:
-    return request.method == "POST" and request.content_type == "multipart/form-data"
-
-
 def _form(request: HttpRequest) -> Iterator[bytes]:
-    for name, values in sorted(request.POST.lists()):
+    fields, files = (request.POST, request.FILES) if request.method == "POST" else _parsed_form(request)
+    for name, values in sorted(fields.lists()):
         yield from (each.encode(errors="surrogateescape") for each in (name, *values))
-    for name, files in sorted(request.FILES.lists()):
-        for file in files:
+    for name, uploads in sorted(files.lists()):
+        for file in uploads:
             yield from (each.encode() for each in (name, file.name or "", file.content_type or ""))
             digest = hashlib.sha256()
             for chunk in file.chunks():
                 digest.update(chunk)
             file.seek(0)
             yield digest.digest()
+
+
+def _parsed_form(request: Any) -> tuple[QueryDict, MultiValueDict[str, Any]]:
+    """Parse the form of a PATCH or PUT, which Django leaves to the view, and give the view an unread copy of the body.
+
+    Files don't count towards ``DATA_UPLOAD_MAX_MEMORY_SIZE``, as in a POST.
+    """
+    copy: Any = SpooledTemporaryFile(max_size=settings.FILE_UPLOAD_MAX_MEMORY_SIZE)  # noqa: SIM115  (the view reads it)
+    weakref.finalize(request, copy.close)
+    shutil.copyfileobj(request, copy)
+    copy.seek(0)
+    try:
+        parser = MultiPartParser(request.META, copy, [TemporaryFileUploadHandler(request)], request.encoding)
+        return parser.parse()
+    finally:
+        copy.seek(0)
+        request._stream, request._read_started = copy, False

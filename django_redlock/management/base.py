@@ -19,11 +19,11 @@ from ..backend_registry import WHAT_TO_WRITE, locks
 from ..core.lock_info import LockInfo
 from ..formatting import printable
 from .pipes import MayBeClosed, unread
-from .tables import Cell, columns_of, lock_table
+from .tables import Cell, lock_table
 
 MISUSED, INTERRUPTED = 2, 130  # argparse's exit code; 128 + SIGINT, as a shell reports it
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+_DURATION = re.compile(r"(\d+\.?\d*|\.\d+)([smhd]?)")
 
 
 def misused(text: object) -> CommandError:
@@ -135,46 +135,40 @@ class StoreCommand(LockCommand):
         self.print_lines(*lock_table(found, width, with_store=len(locks) > 1))
 
     def print_lines(self, head: Sequence[Cell], rows: Iterable[Sequence[Cell]]) -> None:
-        lines = [head, *rows]
-        widths = [max(columns_of(cell.text) for cell in column) for column in zip(*lines, strict=True)]
-        for number, line in enumerate(lines):
-            padded = (
-                cell.text + " " * (width - columns_of(cell.text)) for cell, width in zip(line, widths, strict=True)
-            )
-            if number == 0:
-                self.stdout.write(self.style.MIGRATE_HEADING("  ".join(padded).rstrip()))
-            else:
-                styles = (getattr(self.style, cell.style) if cell.style else str for cell in line)
-                self.stdout.write("  ".join(style(text) for style, text in zip(styles, padded, strict=True)).rstrip())
+        lines = [[cell._replace(style="MIGRATE_HEADING") for cell in head], *rows]
+        widths = [max(len(cell.text) for cell in column) for column in zip(*lines, strict=True)]
+        for line in lines:
+            padded = [
+                (getattr(self.style, cell.style) if cell.style else str)(cell.text.ljust(width))
+                for cell, width in zip(line, widths, strict=True)
+            ]
+            self.stdout.write("  ".join(padded).rstrip())
 
 
-def at_least(least: float, kind: type[int | float] = float) -> Callable[[str], int | float]:
-    """Return a parser for argparse's ``type``. It accepts numbers from ``least`` to ``threading.TIMEOUT_MAX``.
+def at_least(least: int) -> Callable[[str], int]:
+    """Return a parser for argparse's ``type``, which accepts whole numbers from ``least``."""
 
-    ``kind``: the type of the numbers.
-    """
+    def number(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least {least}")
+        return int(text)
 
-    def number(text: str) -> int | float:
-        value = kind(text)
-        if not value >= least:  # also for nan
-            raise argparse.ArgumentTypeError(f"{text} is not a number of at least {least:g}")
-        if value > threading.TIMEOUT_MAX:
-            raise argparse.ArgumentTypeError(f"{text} is more than {threading.TIMEOUT_MAX:.0f}")
-        return value
-
-    number.__name__ = kind.__name__  # for argparse's message "invalid int value"
     return number
 
 
 def duration_seconds(text: str) -> float:
     """Return the seconds in ``text``: a number of seconds, or a number with the unit s, m, h or d.
 
-    A parser for argparse's ``type``. Raises ``ArgumentTypeError`` for any other text.
+    A parser for argparse's ``type``. Raises ``ArgumentTypeError`` for any other text, and above
+    ``threading.TIMEOUT_MAX``.
     """
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise argparse.ArgumentTypeError(f"{text} is not a duration: write seconds, or 90s, 15m, 1h, 2d")
-    return float(found[1]) * _SECONDS[found[2]]
+    value = float(found[1]) * _SECONDS[found[2]]
+    if value > threading.TIMEOUT_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is more than {threading.TIMEOUT_MAX:.0f} s")
+    return value
 
 
 def _cell(value: Any) -> Any:

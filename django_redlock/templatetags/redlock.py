@@ -12,13 +12,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 
 from ..core.owner import Owner
-from ..formatting import age, event_text, facts, translated
+from ..formatting import age, event_text, facts
 from ..formatting import duration as _duration
 
 register = template.Library()
 register.filter(facts)
 register.filter(event_text)
-register.filter(translated)
 
 
 @register.filter

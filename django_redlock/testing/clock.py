@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from time import monotonic
 from typing import Any
 
+from ..core.process.clock import monotonic
 from ..core.renewal.registry import renewal
 from ..core.renewal.thread import extend_all
 from ..core.values import Seconds, seconds

@@ -8,11 +8,11 @@ import pytest
 from redis.connection import Connection
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from django_redlock.client.connect import BoundedCalls
 from django_redlock.client.discovery.first_answer import FirstAnswer
 from django_redlock.client.fanout import missed_releases
 from django_redlock.client.fanout.missed_releases import MissedReleases
 from django_redlock.client.pool import ServerPool
-from django_redlock.client.pool.call_timeouts import BoundedCalls
 from django_redlock.client.urls import node_for
 from django_redlock.core import event_queue
 from django_redlock.core.event_queue import EventQueue, EventRecord

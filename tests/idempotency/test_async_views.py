@@ -88,6 +88,16 @@ async def test_while_the_first_runs(using):
     assert replayed(await aask(view))
 
 
+async def test_a_repeat_waits(using):
+    """With `wait` a repeat waits for the first request, also on the same event loop."""
+    view, first, go = await begun(using)
+    waiting = asyncio.create_task(aask(idempotent(using=using, wait=60)(view.__wrapped__)))
+    await asyncio.sleep(0)
+    go.set()
+    assert replayed(await waiting)
+    await first
+
+
 async def test_the_client_disconnects(using):
     """When the client disconnects, a view that has begun runs to its end and its answer is stored."""
     view, first, go = await begun(using)

@@ -61,6 +61,7 @@ def test_class_based_views(options, place):
         ({"keep": "1d"}, "keep must be a number"),
         ({"ttl": -1}, "ttl must be a positive number"),
         ({"ttl": 0.001}, "ttl must be at least"),
+        ({"wait": -1}, "wait must be a positive number"),
         ({"headers": "Location"}, "headers must be a list"),
         ({"headers": [1]}, "headers must be a text"),
         ({"methods": "POST"}, "methods must be a list"),

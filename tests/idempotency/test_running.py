@@ -37,6 +37,22 @@ def test_while_the_first_runs(options, pool):
     assert paused.calls == 1
 
 
+def test_a_repeat_waits(options, pool):
+    """With `wait` a repeat gets the answer when the first request ends, and 409 when the time is over."""
+    paused = Paused()
+    first = pool.submit(send, idempotent(**options, ttl=30)(paused))
+    try:
+        assert paused.entered.wait(60)
+        assert code(ask(idempotent(**options, ttl=30, wait=0.2)(paused))) == (409, "idempotency-key-in-use")
+        waiting = pool.submit(send, idempotent(**options, ttl=30, wait=60)(paused))
+        assert not waiting.done()
+    finally:
+        paused.go.set()
+    assert first.result(60).content == b"done"
+    assert replayed(waiting.result(60))
+    assert paused.calls == 1
+
+
 def test_another_request_while_the_first_runs(new_store, pool):
     """With Redis another request under the key is recognised while the first runs."""
     paused = Paused()

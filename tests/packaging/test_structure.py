@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import functools
 from collections import Counter, defaultdict
+from graphlib import TopologicalSorter
 from pathlib import Path
-
-import pytest
 
 import django_redlock
 
@@ -37,11 +36,11 @@ def package_of(module):
     return module if trees()[module][0].name == "__init__.py" else module.rpartition(".")[0]
 
 
-def imported(module):
+def imported(module, nodes=None):
     """Yield each name that a module imports from this package: (module, name or None), type-checking imports
-    included.
+    included. ``nodes``: those of the module's tree to look at; all of them if it is None.
     """
-    for node in ast.walk(trees()[module][1]):
+    for node in ast.walk(trees()[module][1]) if nodes is None else nodes:
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names if alias.name in trees())
         elif isinstance(node, ast.ImportFrom):
@@ -56,60 +55,16 @@ def imported(module):
                     yield base, alias.name
 
 
-def top_level_imports(module):
-    """Yield such imports outside of functions, whose imports run later."""
-    inner = {
-        id(node)
-        for function in ast.walk(trees()[module][1])
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        for node in ast.walk(function)
-    }
-    tree = ast.Module(
-        [node for node in ast.walk(trees()[module][1]) if isinstance(node, ast.Import | ast.ImportFrom)], []
-    )
-    tree.body = [node for node in tree.body if id(node) not in inner]
-    path = trees()[module][0]
-    saved, trees()[module] = trees()[module], (path, tree)
-    try:
-        return {target for target, _ in imported(module)} - {module}
-    finally:
-        trees()[module] = saved
-
-
-def cycles(graph):
-    """Return the strongly connected components with more than one module (Tarjan)."""
-    index, low, stack, found = {}, {}, [], []
-
-    def visit(node):
-        index[node] = low[node] = len(index)
-        stack.append(node)
-        for target in graph[node]:
-            if target not in index:
-                visit(target)
-                low[node] = min(low[node], low[target])
-            elif target in stack:
-                low[node] = min(low[node], index[target])
-        if low[node] == index[node]:
-            component = []
-            while (last := stack.pop()) != node:
-                component.append(last)
-            if component:
-                found.append(sorted([*component, node]))
-
-    for node in graph:
-        if node not in index:
-            visit(node)
+@functools.cache
+def graph():
+    """Return the modules that each module imports outside of functions, whose imports run later."""
+    found = {}
+    for module, (_, tree) in trees().items():
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        inner = {id(node) for function in functions for node in ast.walk(function)}
+        outer = (node for node in ast.walk(tree) if id(node) not in inner)
+        found[module] = {target for target, _ in imported(module, outer)} - {module}
     return found
-
-
-def longest_chain(graph):
-    """Return the longest list of modules in which each module imports the next. ``graph`` has no cycle."""
-
-    @functools.cache
-    def chain(module):
-        return (module, *max(map(chain, sorted(graph[module])), key=len, default=()))
-
-    return list(max(map(chain, sorted(graph)), key=len))
 
 
 def test_class_names_are_unique():
@@ -143,39 +98,13 @@ def test_constant_names_are_unique():
     assert {name: found for name, found in values.items() if len(found) > 1} == {}
 
 
-def test_no_import_cycles():
-    """The modules have no import cycle."""
-    assert cycles({module: top_level_imports(module) for module in trees()}) == []
-
-
-@pytest.mark.parametrize(
-    ("graph", "expected"),
-    [
-        ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
-        ({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}, [["a", "b", "c"]]),
-    ],
-)
-def test_cycles_are_found(graph, expected):
-    """cycles() finds the cycles of a graph."""
-    assert cycles(graph) == expected
-
-
-def test_short_chains_of_imports():
-    """No chain of imports is so long that the way from top to bottom can't be remembered."""
-    chain = longest_chain({module: top_level_imports(module) for module in trees()})
-    assert len(chain) <= MODULES_IN_CHAIN, " -> ".join(chain)
-
-
-@pytest.mark.parametrize(
-    ("graph", "expected"),
-    [
-        ({"a": set()}, ["a"]),
-        ({"a": {"b", "d"}, "b": {"c"}, "c": set(), "d": set()}, ["a", "b", "c"]),
-    ],
-)
-def test_chains_are_found(graph, expected):
-    """longest_chain() finds the longest chain of a graph."""
-    assert longest_chain(graph) == expected
+def test_imports_are_short_and_without_cycles():
+    """The modules have no import cycle, and no chain of imports is too long to remember."""
+    chains = {}
+    for module in TopologicalSorter(graph()).static_order():  # raises CycleError
+        chains[module] = [module, *max((chains[each] for each in sorted(graph()[module])), key=len, default=[])]
+    longest = max(chains.values(), key=len)
+    assert len(longest) <= MODULES_IN_CHAIN, " -> ".join(longest)
 
 
 def test_small_folders():

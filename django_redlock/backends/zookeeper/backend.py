@@ -14,7 +14,6 @@ from ...core.primitives.base import MUTEX, Primitive
 from ...core.process.fork import on_fork
 from ...core.process.mutex import new_mutex
 from ...core.renewal.registry import renewal
-from ...core.translatable import gettext_noop
 from ...core.values import Claim, Lease, OnRefusal, Refusal, Seconds, seconds
 from ...core.waiting.waiters import AwaitWakeUp
 from ...errors import LockUnavailable
@@ -315,5 +314,5 @@ def _session_ended(line: Contenders) -> None:
     ``line``: the contenders of the session. The ensemble has removed all znodes of the session.
     """
     for contender in line.clear():
-        renewal.mark_lost(contender.claim.token, gettext_noop("the ZooKeeper session has ended"))
+        renewal.mark_lost(contender.claim.token, "the ZooKeeper session has ended")
         contender.change()

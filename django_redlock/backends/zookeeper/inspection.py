@@ -15,12 +15,11 @@ from urllib.parse import unquote
 
 from ...core.lock_info import LockInfo
 from ...core.owner import Owner
-from ...core.translatable import TranslatableText, gettext_noop
 from .recipe import Recipe, read_data
 from .session import NoZnode
 
-_UNAVAILABLE = gettext_noop("unavailable: %(error)s")
-_NOT_SERVING = gettext_noop("is not serving: it does not reach a majority of the ensemble")
+_UNAVAILABLE = "unavailable: %(error)s"
+_NOT_SERVING = "is not serving: it does not reach a majority of the ensemble"
 
 
 def describe(recipe: Recipe, name: str, until: float) -> LockInfo | None:
@@ -96,7 +95,7 @@ def server_health(server: str, timeout: float) -> dict[str, Any]:
             connection.sendall(b"srvr")
             told = connection.makefile("rb").read().decode(errors="replace")
     except (OSError, ValueError) as error:
-        return row | {"ok": False, "problems": [TranslatableText(_UNAVAILABLE, error=error)]}
+        return row | {"ok": False, "problems": [_UNAVAILABLE % {"error": error}]}
     facts = dict(line.split(": ", 1) for line in told.splitlines() if ": " in line)
     if "not currently serving" in told:
         row |= {"ok": False, "problems": [_NOT_SERVING]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any, NamedTuple
 
 from celery.utils.imports import load_extension_class_names, symbol_by_name
@@ -13,6 +12,7 @@ from ...backend_registry import DEFAULT_ALIAS, locks
 from ...backends.redis import RedisBackend
 from ...core.election.leader import Leader
 from ...core.events import logger
+from ...core.process.clock import monotonic
 from ...errors import LockError
 from .recording_scheduler import recording_scheduler
 from .runs import LeadEnded, Runs
@@ -117,10 +117,10 @@ class LeaderScheduler:
             runs = Runs(self._backend, self._leader)
             scheduler = recording_scheduler(self._wrapped, runs, self._published)(**self._options)
             self._term, self._next_tick = BeatTerm(scheduler, runs), 0.0
-        if (left := self._next_tick - time.monotonic()) > 0:
+        if (left := self._next_tick - monotonic()) > 0:
             return left
         interval: float = self._term.scheduler.tick() or 0.0
-        self._next_tick = time.monotonic() + interval
+        self._next_tick = monotonic() + interval
         return interval
 
     def _end_term(self) -> None:

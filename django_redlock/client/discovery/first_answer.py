@@ -22,8 +22,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ...core.process import fork
 from ...core.process.mutex import new_mutex
-from ..deadlines import LoopDeadline, read_replies
-from ..error_context import timed_out
+from ..errors import timed_out
+from ..loop_connection import LoopDeadline
 from ..pool import ServerPool
 from ..resp import encode_command
 
@@ -196,8 +196,8 @@ def replies_of(pool: ServerPool, timeout: float, *commands: str) -> list[Any]:
     """
     connection = pool.connect()
     try:
-        connection.send_packed_command([encode_command(*command.encode().split()) for command in commands], False)
-        replies = read_replies(connection, len(commands), time.monotonic() + timeout)
+        connection.send(b"".join([encode_command(*command.encode().split()) for command in commands]))
+        replies = connection.receive(len(commands), time.monotonic() + timeout)
     finally:
         pool.discard(connection)
     if isinstance(replies[0], Exception):

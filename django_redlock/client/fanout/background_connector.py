@@ -11,8 +11,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from ...core.process import fork
 from ...core.process.mutex import new_mutex
-from ..deadlines import read_replies
-from ..faults import fault_of
+from ..errors import fault_of
 from ..node_protocol import Node
 from ..pool import AllInUse
 from ..resp import POKE
@@ -124,11 +123,11 @@ class Connector:
                 self._connecting.discard(index)
 
     def _connect(self, index: int, closed: threading.Event) -> None:
-        pool = self._nodes[index].find_pool(b"").fanout_pool
+        pool = self._nodes[index].find_pool(b"")
         connection = pool.connect()
         try:
-            connection.send_packed_command((POKE + self._greeting,), check_health=False)
-            pong, *_ = read_replies(connection, 1 + bool(self._greeting), time.monotonic() + self._timeout)
+            connection.send(POKE + self._greeting)
+            pong, *_ = connection.receive(1 + bool(self._greeting), time.monotonic() + self._timeout)
         except BaseException:
             pool.discard(connection)
             raise

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from redis.exceptions import RedisError
 
 from ...core.flow.requests import Batch, EvalScript, Fault, SendToAll
-from ..deadlines import ReplyIncomplete
-from ..error_context import without_context
+from ..connection import ReplyIncomplete
+from ..errors import without_context
 from .in_flight import READABLE, InFlightConnection
 from .node_connections import NodeConnections
 

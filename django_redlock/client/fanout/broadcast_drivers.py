@@ -11,7 +11,7 @@ from typing import Any
 
 from ...core.flow.drivers import adrive, drive
 from ...core.flow.requests import Fault, SendToAll
-from ..deadlines import LoopDeadline
+from ..loop_connection import LoopDeadline
 from ..node_protocol import Node
 from .broadcast import Broadcast, Poll, Readable, script_calls_of
 from .node_connections import NodeConnections

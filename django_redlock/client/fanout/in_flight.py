@@ -10,11 +10,10 @@ from typing import Any
 from redis.exceptions import NoScriptError
 
 from ...core.flow.requests import EvalScript, Fault
-from ..deadlines import read_replies
-from ..fast_reply import read_numbers
-from ..faults import check_reply, fault_of
+from ..connection import Connection
+from ..errors import check_reply, fault_of
 from ..node_protocol import Node
-from ..pool import ServerPool, socket_of
+from ..pool import ServerPool
 from ..resp import encode_eval, encode_evalsha
 
 READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
@@ -23,7 +22,7 @@ READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 class InFlightConnection:
     """A connection to one node of a quorum, with the scripts of the last request and the outstanding replies."""
 
-    def __init__(self, node: Node, pool: ServerPool, connection: Any) -> None:
+    def __init__(self, node: Node, pool: ServerPool, connection: Connection) -> None:
         self.node = node
         self.pool = pool
         self.connection = connection
@@ -36,7 +35,6 @@ class InFlightConnection:
         self._ignored = 0  # outstanding replies to earlier requests, which are read and ignored
         self._due = 0  # outstanding replies to `script_calls`
         self._replies: list[Any] = []  # replies to `script_calls` that have arrived
-        self._parsing = False  # the parser has begun to read, and may hold bytes that are no longer in the socket
         self._sent_in_full = False  # the sources of unknown scripts were sent
 
     def send(self, calls: Sequence[EvalScript], now: float) -> None:
@@ -44,13 +42,12 @@ class InFlightConnection:
         self.script_calls, self.sent_at = calls, now
         self._ignored, self._due = self._ignored + self._due, len(calls)
         self.compensation = calls[0].compensation
-        if self._parsing:
-            self._replies, self._sent_in_full = [], False
-        self.connection.send_packed_command((b"".join(map(self._encode, calls)),), check_health=False)
+        self._replies, self._sent_in_full = [], False
+        self.connection.send(b"".join(map(self._encode, calls)))
 
     def _encode(self, call: EvalScript) -> bytes:
         # The source is sent with the first use on a connection, because a NOSCRIPT reply might not be read.
-        loaded = self.connection.__dict__.setdefault("redlock_scripts", set())
+        loaded = self.connection.loaded
         if call.script.sha in loaded:
             return _encode_once(call.script, call.keys, call.args)
         loaded.add(call.script.sha)
@@ -70,26 +67,19 @@ class InFlightConnection:
         The default 0 reads without waiting. An error reply becomes a `Fault` in the list. Raises redis-py's errors, and
         `ReplyIncomplete` if replies are missing at ``until``. After `ReplyIncomplete` the call may be repeated.
         """
-        if not self._parsing:
-            numbers = read_numbers(socket_of(self.connection), self._ignored + self._due)
-            if numbers is not None:
-                replies, self._ignored, self._due = numbers[self._ignored :], 0, 0
-                return replies
-            self._parsing, self._sent_in_full, self._replies = True, False, []
         self._read(until)
         unknown = [index for index, reply in enumerate(self._replies) if isinstance(reply, NoScriptError)]
         if unknown and not self._sent_in_full:
             self._send_sources(unknown[0])
             self._read(until)
-        self._parsing = False
         return list(map(self._check, self.script_calls, self._replies))
 
     def _read(self, until: float) -> None:
         while self._ignored:
-            read_replies(self.connection, 1, until)
+            self.connection.receive(1, until)
             self._ignored -= 1
         while self._due:
-            self._replies += read_replies(self.connection, 1, until)
+            self._replies += self.connection.receive(1, until)
             self._due -= 1
 
     def _send_sources(self, first: int) -> None:
@@ -100,7 +90,7 @@ class InFlightConnection:
         calls = self.script_calls[first:]
         del self._replies[first:]
         self._due, self._sent_in_full = len(calls), True
-        self.connection.send_packed_command((b"".join(map(encode_eval, calls)),), check_health=False)
+        self.connection.send(b"".join(map(encode_eval, calls)))
 
     def _check(self, call: EvalScript, reply: Any) -> Any:
         if isinstance(reply, Exception):
@@ -109,7 +99,7 @@ class InFlightConnection:
 
     def fileno(self) -> int:
         """Return the file descriptor of the socket, for `select.poll`."""
-        return socket_of(self.connection).fileno()
+        return self.connection.fileno()
 
     def is_readable(self) -> bool:
         """Return whether the socket has data or the connection was closed. Does not wait."""

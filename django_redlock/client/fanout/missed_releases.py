@@ -93,7 +93,7 @@ class MissedReleases:
 
     def _delivered(self, node: int, calls: Sequence[EvalScript]) -> bool:
         try:
-            pool = self._nodes[node].find_pool(b"").fanout_pool
+            pool = self._nodes[node].find_pool(b"")
             connection = InFlightConnection(self._nodes[node], pool, pool.connect())
             try:
                 connection.send(calls, time.monotonic())

@@ -16,8 +16,8 @@ from redis.exceptions import RedisError
 from ...core.flow.requests import EvalScript, Fault
 from ...core.process.fork import on_fork
 from ...core.process.mutex import new_mutex
-from ..deadlines import ReplyIncomplete
-from ..error_context import without_context
+from ..connection import ReplyIncomplete
+from ..errors import without_context
 from ..node_protocol import Node
 from .background_connector import Connector
 from .in_flight import InFlightConnection
@@ -71,7 +71,6 @@ class NodeConnections:
         pool = self._nodes[node].known_pool(b"")
         if pool is None:
             return None
-        pool = pool.fanout_pool
         connection = pool.idle()
         if connection is None and pool.is_full and self._in_flight:
             self._collect(time.monotonic())  # outstanding replies may have arrived, which frees connections
@@ -81,7 +80,7 @@ class NodeConnections:
     def is_full(self, node: int) -> bool:
         """Return whether no more connections to the node may be opened."""
         pool = self._nodes[node].known_pool(b"")
-        return pool is not None and pool.fanout_pool.is_full
+        return pool is not None and pool.is_full
 
     def not_connected(self, node: int) -> Fault:
         """Return a `Fault` with the reason why there is no connection to the node."""

@@ -15,7 +15,6 @@ from ..primitives.periodic import periodic_claim
 from ..process import fork
 from ..process.mutex import state_mutex
 from ..renewal.registry import renewal
-from ..translatable import gettext_noop
 from ..values import Claim, Lease, Refusal, Seconds, new_token
 from .renewed_lease import RenewedLease
 from .self_deadlock import before_waiting, check_nesting
@@ -25,8 +24,8 @@ FOREVER = float("inf")
 _LATE_GRANTS = 5  # number of leases that ended before their grant arrived, at which `acquire` raises
 _PAUSE = 0.01  # seconds after the first late grant, doubled after each further one
 _ADOPTABLE = {"mutex", "striped", "multilock", "timestamp"}  # kinds of locks with one holder
-_ENDED_BEFORE = gettext_noop("before the release, the lease had ended or the lock was released by force")
-_NOT_HANDED_OFF = gettext_noop("the store did not confirm the hand-off")
+_ENDED_BEFORE = "before the release, the lease had ended or the lock was released by force"
+_NOT_HANDED_OFF = "the store did not confirm the hand-off"
 _UNANSWERED = Fault(TimeoutError("whether it was extended is unknown"))
 
 

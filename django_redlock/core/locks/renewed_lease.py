@@ -13,15 +13,14 @@ from ..process import fork
 from ..process.caller import calling, running_loop
 from ..process.mutex import state_mutex
 from ..renewal.registry import renewal
-from ..translatable import gettext_noop
 from ..values import DRIFT, PRECISION, Lease
 from ..waiting.waiters import AwaitTurn
 from .lease_state import LeaseState
 from .with_blocks import LOST_TOKEN, WithBlocks
 
 _RETRIES = 20  # attempts to extend within one ttl, when an attempt fails or another extension is in flight
-RAN_OUT = gettext_noop("the lease ran out")
-FORCED_OR_FORGOTTEN = gettext_noop("it was released by force, or the store has forgotten it")
+RAN_OUT = "the lease ran out"
+FORCED_OR_FORGOTTEN = "it was released by force, or the store has forgotten it"
 
 
 class EndedLease(NamedTuple):

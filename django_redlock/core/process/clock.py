@@ -20,4 +20,4 @@ def _clock() -> Callable[[], float]:
     return partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
 
-now = _clock()
+monotonic = _clock()

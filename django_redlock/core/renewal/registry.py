@@ -16,7 +16,7 @@ from ..contract import Orphan, Store
 from ..events import logger
 from ..primitives.base import Primitive
 from ..process import fork
-from ..process.clock import now
+from ..process.clock import monotonic
 from ..process.mutex import state_mutex
 from ..process.threads import Kind, start
 from ..values import Claim
@@ -53,7 +53,7 @@ class Renewal:
         ``token``: the token of the lease or claim. Replaces an earlier entry with this token, but an extension never
         replaces a scheduled release.
         """
-        due = now() + delay
+        due = monotonic() + delay
         place = _server_of(target)
         with self._mutex:
             if token in self.entries and isinstance(self.entries[token][1], Orphan) and not isinstance(target, Orphan):

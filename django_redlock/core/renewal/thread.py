@@ -22,7 +22,7 @@ from ..flow.drivers import drive
 from ..flow.requests import Fault
 from ..primitives.base import Primitive
 from ..process import fork
-from ..process.clock import now
+from ..process.clock import monotonic
 from ..process.threads import Kind, start
 from ..values import Lease
 
@@ -101,14 +101,14 @@ class RenewalThread:
                 self._run_id = None
                 self._ended()
                 return False
-            self._wait((self._heap[0][0] if self._heap else math.inf) - now())
+            self._wait((self._heap[0][0] if self._heap else math.inf) - monotonic())
         return True
 
     def _wait(self, seconds: float) -> bool:
         """Wait ``seconds`` at most. Returns early, with ``True``, when an entry is added that is due earlier."""
         if seconds <= 0:
             return False
-        self._wakes_at = now() + seconds if self._heap else math.inf
+        self._wakes_at = monotonic() + seconds if self._heap else math.inf
         try:
             return self._earlier.wait(min(seconds, MAX_WAIT))
         finally:
@@ -119,7 +119,7 @@ class RenewalThread:
         served: set[bytes] = set()
         try:
             with fork.postponed:
-                serve(self._take_due(now() + SLACK, taken), served)
+                serve(self._take_due(monotonic() + SLACK, taken), served)
         finally:
             with self._mutex:
                 for token, entry in taken.items():
@@ -128,7 +128,7 @@ class RenewalThread:
                     if token in served:
                         del self._entries[token]
                     else:
-                        self.add(token, entry[1], now() + RENEWAL_RETRY_SECONDS)
+                        self.add(token, entry[1], monotonic() + RENEWAL_RETRY_SECONDS)
 
     def _take_due(self, until: float, taken: dict[bytes, Entry]) -> Due:
         """Remove the entries that are due by ``until`` (monotonic seconds) from the heap, and add them to ``taken``.

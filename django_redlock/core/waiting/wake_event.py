@@ -21,8 +21,9 @@ class WakeEvent:
         self._lock.acquire()
 
     def set(self) -> None:
-        """Wake the thread or task. May be called once only, from any thread."""
-        self._lock.release()
+        """Wake the thread or task. May be called from any thread, and again."""
+        with suppress(RuntimeError):  # set already: a waiter for several stripes is woken by each of them
+            self._lock.release()
         if self._loop is running_loop():
             self._event.set()
         elif self._loop is not None:

@@ -24,7 +24,10 @@ ASSERTION = (
 
 class Command(StoreCommand):
     help = "Checks each lock store and its servers, for people and for monitoring."
-    epilog = "Exit code: 0 all well, 1 warnings, 2 problems (as monitoring plugins have it)."
+    epilog = (
+        "Exit code: 0 all well; 1 warnings, or nothing was armed; 2 problems, wrong arguments or settings "
+        "(as monitoring plugins have it)."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
@@ -51,8 +54,9 @@ class Command(StoreCommand):
         if options["arm"] and not self._armed(aliases, options):
             raise CommandError("nothing was armed")
         stores = {alias: health(alias) for alias in aliases}
-        if options["deploy"]:
-            stores = {alias: [*rows, *deployment(alias, rows)] for alias, rows in stores.items()}
+        stores = {
+            alias: [*rows, *deployment(alias, rows, in_production=options["deploy"])] for alias, rows in stores.items()
+        }
         if options["tasks"]:
             tasks = import_module("django_redlock.celery.missing_messages")  # Celery may not be installed
             stores = {alias: [*rows, tasks.check_tasks(alias, options["fix"])] for alias, rows in stores.items()}

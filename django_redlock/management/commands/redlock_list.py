@@ -13,7 +13,7 @@ from ...core.lock_info import LockInfo, by_trouble
 from ...core.owner import Owner
 from ...formatting import LISTED_KINDS, STATES, as_dict, owners, state_of, task_of
 from ...inspection import Listed, list_locks, pattern_for
-from ..base import StoreCommand, at_least
+from ..base import StoreCommand, at_least, duration_seconds, misused
 
 CLEAR = "\x1b[H\x1b[2J"
 FILTERS: dict[str, Callable[[LockInfo], Collection[str]]] = {  # each option, and the values of a lock that match it
@@ -36,7 +36,7 @@ SORT: dict[str, Callable[[str, LockInfo], Any]] = {
 
 class Command(StoreCommand):
     help = "Lists the locks that are held now: those with most waiters first, then those that are held longest."
-    epilog = "Exit code: 0, or 1 when a store could not be listed (the others are listed)."
+    epilog = "Exit code: 0; 1 when a store could not be listed (the others are listed); 2 wrong arguments or settings."
     formats = ("table", "json", "csv")
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -50,7 +50,7 @@ class Command(StoreCommand):
         parser.add_argument("--wide", action="store_true", help="don't shorten names to fit the terminal")
         parser.add_argument(
             "--limit",
-            type=at_least(1, int),
+            type=at_least(1),
             default=1000,
             metavar="N",
             help="list at most N locks of each store (default: 1000)",
@@ -58,13 +58,15 @@ class Command(StoreCommand):
         parser.add_argument(
             "--watch",
             nargs="?",
-            type=at_least(0.1),
+            type=duration_seconds,
             const=2.0,
-            metavar="SECONDS",
+            metavar="DURATION",
             help="repeat after this time (default: 2)",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["watch"] is not None and options["watch"] < 0.1:
+            raise misused("--watch is at least 0.1 s")
         aliases = self.aliases(options["using"])
         failed = False
         try:

@@ -38,7 +38,8 @@ class Command(StoreCommand):
     )
     epilog = (
         "Exit code: 0 when all locks that were found have been released, or none was found; "
-        "1 when a lock was not released: it has a new holder, a store was unavailable, or the answer was no."
+        "1 when a lock was not released: it has a new holder, a store was unavailable, or the answer was no; "
+        "2 wrong arguments or settings."
     )
     default_stores = "default"
 
@@ -52,7 +53,7 @@ class Command(StoreCommand):
         parser.add_argument(
             "--older-than",
             type=duration_seconds,
-            metavar="TIME",
+            metavar="DURATION",
             help="only locks held for at least this time: 600, 15m, 1h",
         )
         parser.add_argument("--dry-run", action="store_true", help="only show what would be released")
@@ -139,7 +140,7 @@ def _wanted(held: LockInfo, options: dict[str, Any]) -> bool:
     """
     oldest, task, state = options["older_than"], options["task"], options["state"]
     return (
-        (oldest is None or all((age(owner) or 0.0) > oldest for owner in owners(held)))
+        (oldest is None or all((age(owner) or 0.0) >= oldest for owner in owners(held)))
         and all(task in (None, task_of(owner)) for owner in owners(held))
         and all(state in (None, state_of(owner)) for owner in owners(held))
         and options["kind"] in (None, held.kind)

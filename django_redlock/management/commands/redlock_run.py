@@ -18,7 +18,7 @@ from ...core.owner import Owner
 from ...errors import LockError, LockLost, LockNotAcquired, LockNotSupported, LockUnavailable
 from ...formatting import printable, state_of
 from ...shortcuts import lock
-from ..base import MISUSED, LockCommand, at_least, duration_seconds, misused
+from ..base import MISUSED, LockCommand, duration_seconds, misused
 from ..process_group import ProcessGroup
 from ..single import STORE_DOWN, already_running, ended_in_order
 
@@ -52,7 +52,10 @@ settings: it was not run."""
         parser.add_argument("command", nargs="*", metavar="COMMAND", help="after --, with its arguments")
         parser.add_argument("--using", default="default", metavar="ALIAS", help="store (default: 'default')")
         parser.add_argument(
-            "--timeout", type=at_least(0), metavar="SECONDS", help="longest wait for the lock (default: no limit)"
+            "--timeout",
+            type=duration_seconds,
+            metavar="DURATION",
+            help="longest wait for the lock, such as 90s or 15m (default: no limit)",
         )
         parser.add_argument(
             "--skip-if-locked", action="store_true", help="don't wait, and exit with 0 if the lock is held"
@@ -67,13 +70,19 @@ settings: it was not run."""
             help="start at most once in this time, such as 23h; doesn't wait without --timeout",
         )
         parser.add_argument(
-            "--ttl", type=float, metavar="SECONDS", help="the lease, which is renewed while the command runs"
+            "--ttl",
+            type=duration_seconds,
+            metavar="DURATION",
+            help="the lease, which is renewed while the command runs",
         )
         parser.add_argument(
             "--on-lost", choices=("kill", "warn"), default="kill", help="if the lock is lost (default: kill)"
         )
         parser.add_argument(
-            "--grace", type=at_least(0), metavar="SECONDS", help=f"pause from SIGTERM to SIGKILL (default: {GRACE:g})"
+            "--grace",
+            type=duration_seconds,
+            metavar="DURATION",
+            help=f"pause from SIGTERM to SIGKILL (default: {GRACE:g} s)",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -12,7 +12,6 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.client.fanout.node_connections import NodeConnections
-from django_redlock.client.pool import socket_of
 from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
@@ -150,7 +149,7 @@ def test_collected_without_close(redis_url, monkeypatch):
         with backend.lock("stock"):
             pass
         (connection,) = backend.nodes[0].find_pool(None).idle_connections
-        early = socket_of(connection)
+        early = connection._sock
         del connection
         gc.collect()  # as it may happen during an exchange: what a frame holds comes first from now on
         del backend, early

@@ -84,11 +84,12 @@ def test_errors(service, backend, acquire, unique):
 
 @pytest.mark.parametrize("fault", ["error", "hangs"])
 def test_waiters(service, unique, fault):
-    """A waiter, which needs a connection of its own, gets an error if the provider fails or does not return."""
+    """A waiter that needs a connection gets an error if the provider fails or does not return."""
     with (
         contextlib.closing(RedisBackend("cache:node0", ttl=60, node_timeout=3, history=False)) as backend,
         backend.lock(unique),
     ):
+        backend.close()  # the idle connections
         if fault == "error":
             service.error = RuntimeError("the token service is down")
         else:

@@ -10,10 +10,11 @@ import pytest
 from redis.connection import Connection
 
 from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.client.connect import BoundedCalls
+from django_redlock.client.connection import AllInUse
 from django_redlock.client.discovery.first_answer import FirstAnswer
 from django_redlock.client.fanout.background_connector import Connector
-from django_redlock.client.pool import AllInUse, ServerPool
-from django_redlock.client.pool.call_timeouts import BoundedCalls
+from django_redlock.client.pool import ServerPool
 from django_redlock.core.event_queue import EventRecord, event_queue
 from django_redlock.core.process import fork
 from django_redlock.core.renewal.registry import renewal

@@ -1,4 +1,4 @@
-"""`redlock_check` and `redlock_bench`: the health of servers and settings."""
+"""`redlock_check`: the health of servers and settings."""
 
 import io
 import time
@@ -158,6 +158,18 @@ def test_check_deploy(stores, settings):
     assert Done("redlock_check", "--deploy").code == 0
 
 
+def test_cache_that_would_remove_the_locks(stores, settings):
+    """A cache on the locks' database is a warning, because its clear() removes them, also without --deploy."""
+    settings.SILENCED_SYSTEM_CHECKS = []
+    location = settings.REDLOCK["default"]["LOCATION"]
+    settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": location}}
+    done = Done("redlock_check", "--using", "default")
+    assert done.code == 1
+    assert "clear() of that cache removes the locks" in done.out
+    settings.CACHES["default"]["LOCATION"] = f"{location.removesuffix('/0')}/1"
+    assert Done("redlock_check", "--using", "default").code == 0
+
+
 def test_check_deploy_with_wrong_settings(settings):
     """A store that can't be built is one problem, not two."""
     settings.REDLOCK = {"default": {"BACKEND": REDIS}}
@@ -167,37 +179,3 @@ def test_check_deploy_with_wrong_settings(settings):
 
 
 # ── bench ────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_bench(stores):
-    """redlock_bench measures each store in both ways, and leaves nothing behind."""
-    done = Done("redlock_bench", "--rounds", "20", format="json")
-    assert [(row["alias"], row["what"], row["rounds"]) for row in done.json] == [
-        ("default", "acquire + release", 20),
-        ("default", "hand-over", 4),
-        ("memory", "acquire + release", 20),
-        ("memory", "hand-over", 4),
-    ]
-    assert all(0 < row["p50"] <= row["p99"] for row in done.json)
-    assert stores["default"].held() == []
-    assert "hand-over" in Done("redlock_bench", "--rounds", "10", "--using", "memory").out
-
-
-def test_bench_on_a_terminal(stores):
-    """On a terminal redlock_bench shows a progress bar and removes it in the end."""
-    terminal = io.StringIO()
-    terminal.isatty = lambda: True
-    call_command("redlock_bench", rounds=415, using=["memory"], stdout=io.StringIO(), stderr=terminal)
-    bars, *rest = terminal.getvalue().split("\r\x1b[K")
-    assert "░ memory acquire + release" in bars
-    assert "░ memory hand-over" in rest[0]
-    assert rest[1:] == [""]
-
-
-def test_bench_with_a_store_down(one_down):
-    """redlock_bench with a store down says why, and the exit code is 1."""
-    done = Done("redlock_bench", "--rounds", "2", "--using", "broken", "--using", "memory", format="json")
-    assert done.code == 1
-    assert "Connection refused" in done.err
-    assert {row["alias"] for row in done.json} == {"memory"}
-    assert Done("redlock_bench", "--using", "broken").out == ""  # no table without rows

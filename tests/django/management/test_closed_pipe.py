@@ -13,7 +13,6 @@ COMMANDS = [
     ("redlock_list", "--watch", "0.1"),
     ("redlock_list", "--format", "json"),
     ("redlock_check",),
-    ("redlock_bench", "--format", "json", "--rounds", "5"),
 ]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.client.error_context import forget_frames
+from django_redlock.client.errors import forget_frames
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
 from tests.support.proxy import Proxy

@@ -11,17 +11,6 @@ from tests.docs.pages import ROOT
 VARIABLE = re.compile(r"TESTPROJECT_\w+")
 
 
-@pytest.mark.parametrize("option", ["--items", "--buyers", "--at-once"])
-@pytest.mark.parametrize("value", ["0", "-1", "many"])
-def test_invalid_numbers(monkeypatch, capsys, option, value):
-    """A number that makes no sense is an error that names the option, before anything is started."""
-    monkeypatch.setattr("sys.argv", ["demo", option, value])
-    with pytest.raises(SystemExit) as ended:
-        arguments()
-    assert ended.value.code == 2
-    assert option in capsys.readouterr().err
-
-
 def test_compose_file_names_what_the_project_reads(monkeypatch):
     """Each variable and option in compose.yaml is one that the demo has."""
     compose = (ROOT / "compose.yaml").read_text()

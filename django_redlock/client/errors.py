@@ -1,10 +1,11 @@
-"""Makes faults (`Fault`), which say why a request has no usable reply, and whether a retry may help."""
+"""Why a request has no usable reply, and whether a retry may help: `Fault`, and the chains of errors behind it."""
 
 from __future__ import annotations
 
 import re
+import ssl
 import time
-from typing import Any
+from typing import Any, TypeVar
 
 from redis.exceptions import (
     AskError,
@@ -15,13 +16,16 @@ from redis.exceptions import (
     TryAgainError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..core.event_queue import EventRecord, event_queue
 from ..core.flow.replies import UnreadableReply
 from ..core.flow.requests import EvalScript, Fault
-from .error_context import caused_by, forget_frames, timed_out
+from .connection import AllInUse, ConnectionSilent
 from .node_protocol import Node
 
+E = TypeVar("E", bound=BaseException)
+_BLOCKED = TimeoutError, RedisTimeoutError, BlockingIOError, ssl.SSLWantReadError
 WRONG_SERVER = AskError, ClusterDownError, ReadOnlyError, TryAgainError  # another server serves the key, or will soon
 NOT_SERVING = ClusterDownError, ReadOnlyError  # the server was demoted, or is cut off from the Cluster
 # Before authentication Redis rejects long requests as an attack, with the first of these words. redis-py drops NOAUTH.
@@ -35,21 +39,22 @@ def fault_of(node: Node, error: Exception, connected: bool = False, where: str =
     """Return the `Fault` for ``error`` from the server at ``where``, and record a ``"fault"`` event.
 
     ``error`` must have no exception of the caller in its chain (`without_context`). ``where`` is the server's address.
-    ``connected`` says whether the connection was open before the error. If the server has closed that connection or
-    takes no writes (READONLY, NOREPLICAS), the fault is ``stale``, so the request may be repeated at once. After any
-    other `ResponseError` but CLUSTERDOWN, ``node`` keeps the server. After all other errors, ``node`` forgets the
-    server, and the next request looks for the server again.
+    ``connected`` says whether the connection was open before the error. The fault is ``stale``, so that the request may
+    be repeated at once, if the server has closed the connection, if the connection was idle and is silent, or if the
+    server takes no writes (READONLY, NOREPLICAS). After any other `ResponseError` but CLUSTERDOWN, ``node`` keeps the
+    server. After all other errors, ``node`` forgets the server, and the next request looks for the server again.
     """
     late = timed_out(error)
+    silent = isinstance(error, ConnectionSilent)
     closed = connected and type(error) is RedisConnectionError and not late
     error = _plain_error(error, late, connected)
     refused = isinstance(error, ResponseError)
-    if not refused or isinstance(error, NOT_SERVING):
+    if not (refused or isinstance(error, AllInUse)) or isinstance(error, NOT_SERVING):
         node.invalidate(error, where)
     event_queue.record(EventRecord(time.time(), "fault", node.label, reason=_reason(error, late)))
     elsewhere = not refused or isinstance(error, WRONG_SERVER) or str(error).startswith("BUSY ")
     transient = "UNBLOCKED" in str(error) or (node.fails_over and elsewhere)
-    stale, migrating = closed or isinstance(error, ReadOnlyError), isinstance(error, TryAgainError)
+    stale, migrating = silent or closed or isinstance(error, ReadOnlyError), isinstance(error, TryAgainError)
     forget_frames(error)
     return Fault(
         error, stale, where or node.label, transient, 0.0, migrating, refused, unconfirmed=connected and not refused
@@ -97,3 +102,48 @@ def _reason(error: Exception, late: bool) -> str:
     if late:
         return "timeout"
     return next((word for kind, word in _REASONS.items() if isinstance(error, kind)), "connection")
+
+
+# ── chains of errors ─────────────────────────────────────────────────────────────────────────
+
+
+def without_context(error: E, handled: BaseException | None) -> E:
+    """Return ``error``, after removing ``handled`` and its causes from its chain.
+
+    ``handled`` is ``sys.exception()`` before the request: an exception that the caller handles. Python adds it to the
+    chain of each error that is raised meanwhile, although it has nothing to do with the request.
+    """
+    each: BaseException = error
+    while (context := each.__context__) is not None:
+        if context is handled:
+            each.__context__ = None
+        else:
+            each = context
+    return error
+
+
+def caused_by(error: Exception, cause: BaseException | None) -> Exception:
+    """Return ``error`` with ``cause`` as its cause."""
+    error.__cause__ = cause
+    return error
+
+
+def timed_out(error: BaseException | None) -> bool:
+    """Return whether ``error`` is a timeout, or was raised while a timeout was handled (``__context__``)."""
+    while error is not None:
+        if isinstance(error, _BLOCKED):
+            return True
+        error = error.__context__
+    return False
+
+
+def forget_frames(error: BaseException | None) -> None:
+    """Remove the tracebacks of ``error`` and of the errors that caused it. Does nothing for ``None``.
+
+    A `Fault` may be kept after the call has ended. Its tracebacks would keep the callers' lock handles alive, and the
+    leases would be renewed.
+    """
+    seen: set[int] = set()  # two errors may be each other's cause
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        error.__traceback__, error = None, error.__cause__ or error.__context__

@@ -1,0 +1,218 @@
+"""Opens connections with redis-py: addresses, TLS, AUTH, HELLO, CLIENT SETNAME and SELECT are redis-py's.
+
+The private names of redis-py and valkey-py that are used: ``Connection._sock`` (redis-py 5.2 to 8.1, valkey-py 6.0 to
+6.2), which every parser reads, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
+from ipaddress import ip_address
+from typing import Any, TypeVar
+
+import redis.exceptions
+from redis.backoff import NoBackoff
+from redis.connection import AbstractConnection, SSLConnection, UnixDomainSocketConnection
+from redis.connection import Connection as TCPConnection
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
+from redis.retry import Retry
+
+from ..core.process import fork, threads
+from .connection import Connection
+
+T = TypeVar("T")
+MAX_OVERDUE = 8  # overdue calls at the same time; further calls fail at once until one of them has ended
+KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}  # in seconds; dropped connections are found
+_KINDS = SSLConnection, UnixDomainSocketConnection, TCPConnection  # subclasses before their base
+_PARAMETERS = {name for kind in (AbstractConnection, *_KINDS) for name in inspect.signature(kind.__init__).parameters}
+_PORTABLE = {
+    *("host", "port", "path", "socket_type", "socket_keepalive", "socket_keepalive_options", "health_check_interval"),
+    *("db", "username", "password", "client_name", "credential_provider", "protocol", "redis_connect_func"),
+}
+# By default redis-py sends its name and version on each new connection: two round trips, most of the connect time.
+_NO_CLIENT_INFO: dict[str, Any] = dict.fromkeys({"driver_info"} & _PARAMETERS or {"lib_name", "lib_version"})
+
+
+class _Handshake:
+    """The parser of a new connection of redis-py: has one deadline for all replies, ``timeout`` seconds from its start.
+
+    ``connection`` is the connection that it makes of redis-py's.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._until = 0.0
+        self.connection: Connection | None = None
+
+    def on_connect(self, source: Any) -> None:
+        self._until = time.monotonic() + self._timeout
+        self.connection = Connection(source, source._sock, self._timeout)
+
+    def on_disconnect(self) -> None:
+        pass
+
+    def read_response(self, **_: Any) -> Any:
+        if self.connection is None:
+            raise RedisConnectionError("not connected")
+        (reply,) = self.connection.receive(1, self._until)
+        return reply
+
+
+def open_connection(kind: type[Any], settings: Mapping[str, Any], timeout: float) -> Connection:
+    """Connect, log in and select the database, with a connection of redis-py's class ``kind``.
+
+    Connecting and the handshake may take ``timeout`` seconds each. Raises redis-py's errors and ``OSError``.
+    """
+    handshake = _Handshake(timeout)
+    fixed = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": Retry(NoBackoff(), 0)}
+    source = kind(**{**settings, **fixed}, parser_class=lambda **_: handshake)
+    source.connect()
+    return handshake.connection or Connection(source, source._sock, timeout)
+
+
+def connection_settings(kind: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``settings`` with the defaults of our connections: RESP2, no client info, TCP keepalive."""
+    defaults: dict[str, Any] = {"protocol": 2, **_NO_CLIENT_INFO}
+    if not issubclass(kind, UnixDomainSocketConnection):
+        options = {getattr(socket, name): value for name, value in KEEPALIVE.items() if hasattr(socket, name)}
+        defaults |= {"socket_keepalive": True, "socket_keepalive_options": options}
+    return {**defaults, **settings}
+
+
+def portable_settings(pool: Any) -> tuple[type[Any], dict[str, Any]]:
+    """Return both the connection class of ``pool``, a pool of another library, and its settings for our connections.
+
+    A class of redis-py's and its subclasses are kept, with the settings that a subclass has added. For a class of
+    valkey-py the class of redis-py with the same name takes its place.
+    """
+    kind, settings = pool.connection_class, pool.connection_kwargs
+    own: set[str] = set()
+    if not issubclass(kind, AbstractConnection) or hasattr(kind, "connect_to"):  # connect_to: Sentinel's connections
+        names = {each.__name__ for each in kind.__mro__}
+        kind = next((kind for kind in _KINDS if kind.__name__ in names), TCPConnection)
+    elif kind not in _KINDS:
+        own = settings.keys() - _PARAMETERS
+    return kind, {name: settings[name] for name in settings if name in _PORTABLE | own or name.startswith("ssl_")}
+
+
+def takes_unbounded_time(settings: Mapping[str, Any]) -> bool:
+    """Return whether connecting has a step without a time limit: a look-up of a host name, or a credential provider."""
+    if settings.get("credential_provider") is not None or settings.get("redis_connect_func") is not None:
+        return True
+    if settings.get("path"):
+        return False
+    try:
+        ip_address(settings.get("host", "localhost"))
+    except ValueError:
+        return True
+    return False
+
+
+@contextmanager
+def redis_errors() -> Iterator[None]:
+    """Raise redis-py's error for an exception of another library: the class of the same name, or ``ConnectionError``.
+
+    Such an exception comes from valkey-py or from a credential provider.
+    """
+    try:
+        yield
+    except (RedisError, OSError):
+        raise
+    except Exception as error:
+        same = getattr(redis.exceptions, type(error).__name__, None)
+        if isinstance(same, type) and issubclass(same, RedisError):
+            raise same(str(error)) from error
+        raise RedisConnectionError(f"{type(error).__name__}: {error}") from error
+
+
+class BoundedCalls:
+    """Runs each call in a separate thread, and stops waiting after a timeout. An overdue call goes on in its thread.
+
+    While `MAX_OVERDUE` calls are overdue, further calls fail at once.
+    """
+
+    def __init__(self) -> None:
+        self._reset()
+        fork.on_fork(self._reset)  # the child has none of the threads
+
+    def _reset(self) -> None:
+        self._limits: dict[Future[Any], float] = {}  # call under way -> its time limit; kept by the call's thread
+
+    def run(self, call: Callable[[], T], seconds: float, late: Callable[[T], object]) -> T:
+        """Run ``call``, and return its result or raise its exception, as one of redis-py's errors or as ``OSError``.
+
+        Raises ``TimeoutError`` after ``seconds``, or at once if `MAX_OVERDUE` calls are overdue. If the call returns
+        later, ``late`` is called with the result. Raises redis-py's ``ConnectionError`` if no thread can be started.
+        """
+        future: Future[T] = Future()
+        with _given_up_on_error(future, late):
+            self._start(future, call, seconds, late)
+            wait([future], seconds)
+        return _result(future)
+
+    async def arun(self, call: Callable[[], T], seconds: float, late: Callable[[T], object]) -> T:
+        """`run` for asyncio."""
+        future: Future[T] = Future()
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+
+        def notify(_: Future[T]) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(ended.set)
+
+        future.add_done_callback(notify)
+        with _given_up_on_error(future, late):
+            self._start(future, call, seconds, late)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await ended.wait()
+        return _result(future)
+
+    def _start(self, future: Future[T], call: Callable[[], T], seconds: float, late: Callable[[T], object]) -> None:
+        now = time.monotonic()
+        if sum(limit < now for limit in list(self._limits.values())) >= MAX_OVERDUE:
+            raise TimeoutError("no reply in time, nor to earlier requests")
+        args = future, now + seconds, call, late
+        if threads.start(threads.Kind.CALL, self._call, *args, caller=threading.get_ident()) is None:
+            raise RedisConnectionError("can't start new thread")
+
+    def _call(self, future: Future[T], limit: float, call: Callable[[], T], late: Callable[[T], object]) -> None:
+        self._limits[future] = limit
+        try:
+            with redis_errors():  # in the thread, which a signal handler's exception does not reach
+                result = call()
+        except BaseException as error:  # noqa: BLE001  (raised where the result is waited for)
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)
+        else:
+            if future.set_running_or_notify_cancel():
+                future.set_result(result)
+            else:
+                late(result)
+        finally:
+            del self._limits[future]
+
+
+@contextmanager
+def _given_up_on_error(future: Future[T], late: Callable[[T], object]) -> Iterator[None]:
+    """If the caller is interrupted or cancelled, have ``late`` called with the result."""
+    try:
+        yield
+    except BaseException:
+        if not future.cancel() and future.exception() is None:
+            late(future.result())
+        raise
+
+
+def _result(future: Future[T]) -> T:
+    if future.cancel():
+        raise TimeoutError("no reply in time")
+    return future.result()

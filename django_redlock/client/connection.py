@@ -1,0 +1,154 @@
+"""One connection to one server: a socket that never blocks, and the reader of its replies."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any
+
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from .resp import INCOMPLETE, Reader
+
+READ_SIZE = 65536  # bytes; also more than one record of TLS, so that no decrypted bytes stay behind
+_WOULD_BLOCK = BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError
+
+
+class ReplyIncomplete(RedisTimeoutError):
+    """Raised when a reply has not arrived, or only a part of the reply. The read can be repeated."""
+
+
+class ConnectionSilent(RedisTimeoutError):
+    """Raised when a connection that had been idle gives no reply: a firewall may have dropped it without a word.
+
+    The request may be repeated on a new connection.
+    """
+
+
+class AllInUse(RedisConnectionError):
+    """Raised by a pool when all connections that it may open are in use."""
+
+
+def closed_by_server() -> RedisConnectionError:
+    """Return the exception for a connection that has ended."""
+    return RedisConnectionError("Connection closed by server.")
+
+
+class Connection:
+    """A connection on which one caller at a time sends requests and reads their replies.
+
+    ``source`` is redis-py's connection, which closes the socket ``sock``. ``timeout`` limits the wait for a server that
+    takes no bytes, in seconds.
+    """
+
+    __slots__ = "_arrived", "_poll", "_reader", "_sock", "_source", "_timeout", "era", "idle_since", "loaded"
+
+    def __init__(self, source: Any, sock: socket.socket, timeout: float) -> None:
+        self.era = 0  # how often the pool had been closed when the connection was opened
+        self.idle_since = 0.0  # monotonic seconds of the last reply before the last checkin; 0: a new connection
+        self.loaded: set[bytes] = set()  # SHA-1 of the scripts whose source was sent
+        self._source = source
+        self._sock = sock
+        self._timeout = timeout
+        self._reader = Reader()
+        self._arrived: list[Any] = []  # replies that were read, of a request that is not complete
+        self._poll: Any = None
+        sock.setblocking(False)
+
+    @property
+    def was_idle(self) -> bool:
+        """True if the connection had served a request before the one that it serves now."""
+        return self.idle_since > 0
+
+    def fileno(self) -> int:
+        """Return the file descriptor of the socket."""
+        return self._sock.fileno()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._source.disconnect()
+
+    # ── blocking ─────────────────────────────────────────────────────────────────────────────
+
+    def send(self, payload: bytes) -> None:
+        """Send ``payload``. Raises redis-py's errors."""
+        sent = self.write(payload)
+        if sent == len(payload):
+            return
+        until, wait = time.monotonic() + self._timeout, _poll_for(self._sock, writing=True)
+        while sent < len(payload):
+            if not wait(max(0.0, until - time.monotonic()) * 1000):
+                raise ReplyIncomplete("no reply in time")
+            sent += self.write(payload[sent:])
+
+    def receive(self, count: int, until: float) -> list[Any]:
+        """Read the next ``count`` replies by ``until`` (monotonic seconds; 0: without waiting), and return them.
+
+        An error reply is an exception in the list. Raises `ReplyIncomplete` if the replies are not complete by then,
+        and redis-py's errors.
+        """
+        while not self.read_available(count):
+            if until and not self._readable(max(0.0, until - time.monotonic())):
+                raise ReplyIncomplete("no reply in time")
+            if not self.fill() and not until:
+                raise ReplyIncomplete("no reply in time")
+        arrived = self._arrived
+        self._arrived = arrived[count:]
+        return arrived[:count]
+
+    def read_available(self, count: int) -> bool:
+        """Read replies from the bytes that were received, up to ``count``, and return whether there are so many."""
+        arrived, read = self._arrived, self._reader.reply
+        while len(arrived) < count:
+            reply = read()
+            if reply is INCOMPLETE:
+                return False
+            if isinstance(reply, Exception) and not isinstance(reply, ResponseError):
+                raise reply  # such as LOADING, which ends the request
+            arrived.append(reply)
+        return True
+
+    def _readable(self, seconds: float) -> bool:
+        if self._poll is None:
+            self._poll = _poll_for(self._sock, writing=False)
+        return bool(self._poll(seconds * 1000))
+
+    # ── without waiting, also for asyncio ────────────────────────────────────────────────────
+
+    def write(self, payload: bytes) -> int:
+        """Send as many bytes of ``payload`` as the socket takes at once, and return their number."""
+        try:
+            return self._sock.send(payload)
+        except _WOULD_BLOCK:
+            return 0
+        except OSError as error:
+            raise closed_by_server() from error
+
+    def fill(self) -> bool:
+        """Receive the bytes that have arrived, and return whether there were any. Raises redis-py's errors."""
+        try:
+            data = self._sock.recv(READ_SIZE)
+        except _WOULD_BLOCK:
+            return False
+        except OSError as error:
+            raise closed_by_server() from error
+        if not data:
+            raise closed_by_server()
+        self._reader.feed(data)
+        return True
+
+
+def _poll_for(sock: socket.socket, writing: bool) -> Callable[[float], Any]:
+    """Return a function that waits up to its argument in ms, until ``sock`` can be read, or written."""
+    if (new_poll := getattr(select, "poll", None)) is not None:
+        poll = new_poll()
+        poll.register(sock.fileno(), select.POLLOUT if writing else select.POLLIN)
+        wait: Callable[[float], Any] = poll.poll
+        return wait
+    reads, writes = ([], [sock]) if writing else ([sock], [])  # eventlet and Windows have no poll
+    return lambda ms: any(select.select(reads, writes, [], ms / 1000))

@@ -1,0 +1,385 @@
+"""A connection whose replies asyncio tasks await: all tasks of an event loop, or one task whose request blocks.
+
+The requests of one round of the loop are written together, and the replies are matched in order (redis.io, "Redis
+pipelining"). Each request has its own deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import weakref
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from functools import partial
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from redis.exceptions import InvalidResponse, RedisError
+
+from ..core.flow.requests import EvalScript
+from .connection import Connection, ConnectionSilent, closed_by_server
+from .resp import encode_eval
+
+LOOP_TURN = 0.002  # seconds in which a loop that was blocked reads the data in its sockets
+Compensation = Callable[[], EvalScript] | None
+Discard = Callable[[Connection, bytes | None], object]
+
+
+class PendingRequest:
+    """A request on a shared connection. ``future`` gets the list of its ``count`` replies.
+
+    ``payload`` has the encoded commands. The replies must arrive within ``seconds`` after it was sent. ``compensation``
+    is a function that returns the script that undoes the request. It is ``None`` if there is nothing to undo.
+    """
+
+    __slots__ = ("compensation", "count", "due", "future", "payload", "seconds")
+
+    def __init__(
+        self, future: asyncio.Future[list[Any]], payload: bytes, count: int, compensation: Compensation, seconds: float
+    ) -> None:
+        self.future = future
+        self.payload = payload
+        self.count = count
+        self.compensation = compensation
+        self.seconds = seconds
+        self.due = 0.0  # by the loop's clock; 0: not written yet
+
+    @property
+    def awaited(self) -> bool:
+        """True if a task still waits for the replies."""
+        return not self.future.done()
+
+
+class LoopConnection:
+    """A connection to one server that carries the requests of the tasks of an event loop.
+
+    Takes over ``connection``, and gives it to ``discard`` at the end. A reply must arrive within ``timeout`` seconds. A
+    ``retired`` connection gets no new requests, and closes after the last reply that a task waits for.
+    """
+
+    def __init__(self, connection: Connection, timeout: float, discard: Discard) -> None:
+        self.retired = False
+        self._connection = connection
+        self._discard = discard
+        self._loop = asyncio.get_running_loop()
+        self._fileno = connection.fileno()
+        self._timeout = timeout
+        self._timer: asyncio.TimerHandle | None = None
+        self._last_reply = 0.0  # by the loop's clock
+        self._had_replies = connection.was_idle
+        self._queued: list[PendingRequest] = []  # not written yet
+        self._in_flight: deque[PendingRequest] = deque()
+        self._unsent = b""  # bytes of requests in flight that the socket did not take
+        self._closed = False
+        self._error: Callable[[], Exception] = closed_by_server
+        self._loop.add_reader(self._fileno, self._receive)
+
+    def send(
+        self, payload: bytes, count: int, compensation: Compensation = None, seconds: float | None = None
+    ) -> PendingRequest:
+        """Send ``payload``, the encoded commands of a request with ``count`` replies. Returns the pending request.
+
+        Sends at once if the connection is idle, otherwise in the next round of the event loop. ``compensation`` returns
+        the script that undoes the request. Raises the error that has closed the connection. The replies must arrive
+        within ``seconds``; ``None``: the timeout.
+        """
+        if self._closed:
+            raise self._error()
+        request = PendingRequest(
+            self._loop.create_future(), payload, count, compensation, self._timeout if seconds is None else seconds
+        )
+        self._queued.append(request)
+        if len(self._queued) == 1:
+            if self._in_flight:
+                self._loop.call_soon(self._flush)
+            else:  # for one task, waiting for the next round costs 6 % more CPU in a pair (benchmark "asyncio-pair")
+                self._flush()
+        return request
+
+    def abandon(self, request: PendingRequest) -> None:
+        """Cancel ``request``, whose task was cancelled, and send its compensation, if any.
+
+        A request that has not been written is not sent, and needs no compensation.
+        """
+        if not self._loop.is_closed():
+            request.future.cancel()  # a coroutine that was closed has not cancelled it
+            self._undo(request)
+            self._close_if_unused()
+
+    def retire(self) -> None:
+        """Accept no further requests, and close when no task waits for a reply."""
+        self.retired = True
+        self._close_if_unused()
+
+    def detach(self) -> Connection | None:
+        """Return the connection, which this object no longer uses; ``None`` if it was closed.
+
+        No reply may be outstanding.
+        """
+        return self._connection if self._leave() else None
+
+    def abort(self, compensation: bytes | None = None) -> None:
+        """Close the connection. First sends ``compensation``, if the socket takes it at once."""
+        if self._leave():
+            self._discard(self._connection, compensation)
+
+    # ── writing ──────────────────────────────────────────────────────────────────────────────
+
+    def _flush(self) -> None:
+        """Write the queued requests in one buffer."""
+        requests, self._queued = [request for request in self._queued if request.awaited], []
+        if not requests or self._closed:
+            return
+        now = self._loop.time()
+        for request in requests:
+            request.due = now + request.seconds
+        self._in_flight += requests
+        if self._timer is None:  # one timer for all requests instead of one for each
+            self._timer = self._loop.call_at(requests[0].due, self._watch)
+        self._write(b"".join([request.payload for request in requests]))
+
+    def _write(self, data: bytes) -> None:
+        if self._unsent:
+            self._unsent += data
+            return
+        try:
+            sent = self._connection.write(data)
+        except RedisError as error:
+            self._fail_soon(error)
+            return
+        if sent < len(data):
+            self._unsent = data[sent:]
+            self._loop.add_writer(self._fileno, self._write_rest)
+
+    def _write_rest(self) -> None:
+        data, self._unsent = self._unsent, b""
+        self._loop.remove_writer(self._fileno)
+        self._write(data)
+
+    def _undo(self, request: PendingRequest) -> None:
+        """Write the compensation of ``request``, if the request has been written and has a compensation.
+
+        The reply to the compensation is ignored.
+        """
+        if request.compensation and request.due and not self._closed:
+            undoing = PendingRequest(self._loop.create_future(), b"", 1, None, 0.0)
+            undoing.future.cancel()
+            self._in_flight.append(undoing)
+            self._write(encode_eval(request.compensation()))
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────
+
+    def _receive(self) -> None:
+        """Read what has arrived, and pass the replies to their requests.
+
+        Data that is no reply, and a reply to no request, close the connection.
+        """
+        try:
+            if not self._connection.fill():
+                return
+            in_flight, connection = self._in_flight, self._connection
+            while in_flight and connection.read_available(in_flight[0].count):
+                request = in_flight.popleft()
+                replies = connection.receive(request.count, 0.0)
+                self._last_reply, self._had_replies = self._loop.time(), True
+                if request.awaited:
+                    request.future.set_result(replies)
+            if not in_flight and connection.read_available(1):
+                (reply,) = connection.receive(1, 0.0)
+                raise reply if isinstance(reply, Exception) else InvalidResponse(f"unexpected data: {reply!r:.80}")
+        except RedisError as error:
+            self._fail(error)
+        else:
+            self._close_if_unused()
+
+    # ── deadlines and the end ────────────────────────────────────────────────────────────────
+
+    def _watch(self) -> None:
+        """Fail the requests whose deadline has passed, and retire then. Set a timer for the next deadline.
+
+        Reads first, because replies may have arrived while the application blocked the event loop.
+        """
+        self._timer = None
+        self._receive()
+        now = self._loop.time()
+        overdue = [each for each in self._in_flight if each.awaited and each.due <= now]
+        for request in overdue:
+            silent = self._had_replies and self._last_reply < request.due - request.seconds
+            self._fail_one(
+                request, ConnectionSilent("no reply in time") if silent else TimeoutError("no reply in time")
+            )
+        if overdue:
+            self.retire()
+        following = next((each for each in self._in_flight if each.awaited), None)
+        if following is not None and not self._closed:
+            self._timer = self._loop.call_at(following.due, self._watch)
+
+    def _close_if_unused(self) -> None:
+        if self.retired and not any(request.awaited for request in (*self._in_flight, *self._queued)):
+            self._fail(TimeoutError("no reply in time"))
+
+    def _fail_soon(self, error: Exception) -> None:
+        """Call `_fail` in the next round: the caller of `send` must get its request first."""
+        self._loop.call_soon(self._fail, error)
+
+    def _fail(self, error: Exception) -> None:
+        """Fail all requests with ``error``, and close the connection."""
+        if self._closed:
+            return
+        self._error = partial(_copied, error)
+        if not self._loop.is_closed():
+            for request in (*self._in_flight, *self._queued):
+                if request.awaited:
+                    self._fail_one(request, self._error())
+        self._queued.clear()
+        self.abort()
+
+    def _fail_one(self, request: PendingRequest, error: Exception) -> None:
+        request.future.set_exception(error)
+        request.future.exception()  # marked as retrieved: of several requests of a task only the first is awaited
+        if not isinstance(error, ConnectionSilent):  # the request is repeated: this server must not undo it then
+            self._undo(request)
+
+    def _leave(self) -> bool:
+        """Stop watching the connection, and return whether this object had it until now."""
+        if self._closed:
+            return False
+        self._closed = self.retired = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._loop.is_closed():
+            self._loop.remove_reader(self._fileno)
+            self._loop.remove_writer(self._fileno)
+        return True
+
+
+def _copied(error: Exception) -> Exception:
+    """Return a copy of ``error`` without its traceback, which would keep the callers' lock handles alive."""
+    copy = type(error)(*error.args)
+    copy.__cause__ = error.__cause__
+    return copy
+
+
+# ── by event loop ────────────────────────────────────────────────────────────────────────────
+
+
+class LoopEntry:
+    """The connection that the tasks of one event loop share, and the task that opens it."""
+
+    def __init__(self) -> None:
+        self.shared: LoopConnection | None = None
+        self._opening: asyncio.Task[LoopConnection] | None = None
+
+    async def open_shared(self, connect: Callable[[], Coroutine[Any, Any, LoopConnection]]) -> LoopConnection:
+        """Open the shared connection with ``connect``, and return the connection.
+
+        Tasks that call this method at the same time get the same connection.
+        """
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.create_task(self._open(connect))
+            self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())  # mark as retrieved
+        return await asyncio.shield(self._opening)  # a cancelled task must not cancel the others' connection
+
+    async def _open(self, connect: Callable[[], Coroutine[Any, Any, LoopConnection]]) -> LoopConnection:
+        self.shared = await connect()
+        return self.shared
+
+    def retire(self) -> None:
+        shared, self.shared = self.shared, None
+        if shared is not None:
+            shared.retire()
+
+
+class _Registered(NamedTuple):
+    entry: LoopEntry
+    closer: AsyncGenerator[None, None]  # closes the connection when the loop ends
+
+
+class LoopEntries:
+    """The shared connections to one server, by event loop."""
+
+    def __init__(self) -> None:
+        self._by_loop: weakref.WeakKeyDictionary[Any, _Registered] = weakref.WeakKeyDictionary()
+
+    async def open(self) -> LoopEntry:
+        """Return the entry of the running loop. Its connection will be closed when the loop ends."""
+        loop = asyncio.get_running_loop()
+        if (found := self._by_loop.get(loop)) is None:
+            self._forget_closed_loops()
+            entry = LoopEntry()
+            found = self._by_loop[loop] = _Registered(entry, _close_with_loop(entry, self._by_loop))
+            await anext(found.closer)
+        return found.entry
+
+    def _forget_closed_loops(self) -> None:
+        """Close the connections of loops that were closed without ``shutdown_asyncgens()``."""
+        for loop in self._loops():
+            if loop.is_closed() and (found := self._by_loop.pop(loop, None)):
+                found.entry.retire()
+
+    def _loops(self) -> Iterator[asyncio.AbstractEventLoop]:
+        yield from filter(None, [ref() for ref in self._by_loop.keyrefs()])
+
+    def current(self) -> LoopEntry | None:
+        """Return the entry of the running loop; ``None`` before `open` and after `aclear`."""
+        found = self._by_loop.get(asyncio.get_running_loop())
+        return None if found is None else found.entry
+
+    def clear(self) -> None:
+        """Close the connections of all loops. Each loop closes its connection in its next round."""
+        for loop in self._loops():
+            if (found := self._by_loop.get(loop)) and found.entry.shared is not None:
+                with contextlib.suppress(RuntimeError):  # the loop has ended and has closed it
+                    loop.call_soon_threadsafe(found.entry.retire)
+
+    async def aclear(self) -> None:
+        """Close the connection of the running loop."""
+        found = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if found is not None:
+            await found.closer.aclose()
+
+
+async def _close_with_loop(
+    entry: LoopEntry, by_loop: weakref.WeakKeyDictionary[Any, _Registered]
+) -> AsyncGenerator[None, None]:
+    # An event loop that ends closes the asynchronous generators that were started on it.
+    try:
+        yield
+    finally:
+        by_loop.pop(asyncio.get_running_loop(), None)  # the value refers to the loop, and would keep it alive
+        entry.retire()
+
+
+# ── deadlines of other waits ─────────────────────────────────────────────────────────────────
+
+
+class LoopDeadline:
+    """Async context manager that limits the wait for a node's reply to ``seconds``. Raises ``TimeoutError``.
+
+    If the application blocks the event loop, the loop notices the deadline late, although the reply may have arrived in
+    time. The wait then goes on for as long as the loop was late, at most for ``seconds`` more.
+    """
+
+    __slots__ = ("_alarm", "_seconds", "_timeout")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._timeout = asyncio.timeout(None)
+
+    async def __aenter__(self) -> Self:
+        await self._timeout.__aenter__()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._seconds
+        self._alarm = loop.call_at(end, self._due, loop, end)
+        return self
+
+    def _due(self, loop: asyncio.AbstractEventLoop, end: float) -> None:
+        now = loop.time()
+        self._timeout.reschedule(now + min(now - end, self._seconds) + LOOP_TURN)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._alarm.cancel()
+        await self._timeout.__aexit__(kind, error, tb)

@@ -1,0 +1,291 @@
+"""The pool of connections to one server, for threads and event loops.
+
+The pool hands out a connection without a check, because a check would cost one or two polls. A request on a connection
+that the server has closed fails. The request is then repeated on another connection, because scripts are idempotent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import encodings.idna  # noqa: F401  (otherwise `socket` imports this module in the thread of the first look-up)
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from ..core.process.fork import on_fork
+from .connect import (
+    BoundedCalls,
+    connection_settings,
+    open_connection,
+    portable_settings,
+    redis_errors,
+    takes_unbounded_time,
+)
+from .connection import AllInUse, Connection
+from .loop_connection import LoopConnection, LoopEntries, LoopEntry
+
+T = TypeVar("T")
+__all__ = ["AllInUse", "ServerPool", "portable_settings"]
+
+MAX_IDLE = 64  # idle connections that a pool keeps open
+MAX_IDLE_SECONDS = 60.0  # seconds after which an idle connection is replaced: a firewall may have dropped it
+FULL_CHECK_SECONDS = 0.005  # seconds between two checks whether a task may open a connection
+NO_LIMIT = 2**31  # redis-py's default for ``max_connections``
+
+
+class _Limit:
+    """Counts the connections in use. ``limit``: how many there may be; one of them is not for requests that block."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._free = limit
+        self._changed = threading.Condition()
+
+    def take(self, blocking: bool = False, seconds: float = 0.0) -> bool:
+        with self._changed:
+            taken = self._changed.wait_for(lambda: self._free > blocking, seconds)
+            self._free -= taken
+            return taken
+
+    def give_back(self) -> None:
+        with self._changed:
+            self._free += 1
+            self._changed.notify()
+
+    @property
+    def reached(self) -> bool:
+        return self._free <= 0
+
+    def error(self) -> AllInUse:
+        return AllInUse(f"all {self.limit} connections are in use")
+
+
+class ServerPool:
+    """The idle connections to one server. Opens new connections when none is idle, ``limit`` at most.
+
+    ``kind`` and ``settings`` are the class and the settings of redis-py's connections. ``timeout`` limits connecting,
+    and the wait for a reply, in seconds. ``where`` is the server's address in messages. Idle connections belong to no
+    thread and to no event loop.
+    """
+
+    def __init__(self, kind: type[Any], settings: Mapping[str, Any], timeout: float, limit: int | None = None) -> None:
+        self.timeout = timeout
+        self.where = str(settings.get("path") or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}")
+        self._kind = kind
+        self._settings = connection_settings(kind, settings)
+        checked = self._settings.pop("health_check_interval", 0)  # seconds; 0: never
+        self._max_idle_seconds = min(checked or MAX_IDLE_SECONDS, MAX_IDLE_SECONDS)
+        self._connections = None if limit is None or limit >= NO_LIMIT else limit
+        self._era = 0  # calls of `close` and `aclear`; each connection stores the number at its start
+        self.blocks_closed = 0  # blocking commands in a row for which the connection was closed at once
+        self.poll_until = 0.0  # monotonic seconds until which no blocking command is sent
+        self._calls = BoundedCalls()
+        self._unbounded = takes_unbounded_time(settings)
+        self._reset()
+        on_fork(self.abandon)
+
+    def _reset(self) -> None:
+        self.idle_connections: deque[Connection] = deque()
+        self._limit = None if self._connections is None else _Limit(self._connections)
+        self._event_loops = LoopEntries()
+        # Closes the connections of a pool that is never closed: the garbage collector may reach a socket first.
+        self._finalizer = weakref.finalize(self, close_all, self.idle_connections)
+        self._finalizer.atexit = False
+
+    @property
+    def is_full(self) -> bool:
+        """True if no more connections may be opened."""
+        return self._limit is not None and self._limit.reached
+
+    @property
+    def can_block(self) -> bool:
+        """False if the server or a proxy refuses blocking commands, so that waiters poll."""
+        return time.monotonic() >= self.poll_until
+
+    # ── one caller at a time ─────────────────────────────────────────────────────────────────
+
+    def checkout(self, blocking: bool = False) -> Connection:
+        """Return an idle or a new connection. ``blocking``: for a request that blocks on the server.
+
+        Raises redis-py's errors when connecting fails, and `AllInUse` if no connection is free: at once for a request
+        that blocks, which is polled for instead, otherwise after the timeout.
+        """
+        limit = self._limit
+        if limit is None:
+            return self._idle() or self._open()
+        if not limit.take(blocking, 0.0 if blocking else self.timeout):
+            raise limit.error()
+        return self._with_permit(lambda: self._idle() or self._open())
+
+    async def acheckout(self, blocking: bool = False) -> Connection:
+        """`checkout` for asyncio."""
+        until = time.monotonic() + self.timeout
+        while (limit := self._limit) is not None and not limit.take(blocking):
+            if blocking or time.monotonic() > until:
+                raise limit.error()
+            await asyncio.sleep(FULL_CHECK_SECONDS)
+        try:
+            # Connecting may block, so that a thread does it.
+            if (connection := self._idle()) is None:
+                connection = await self._calls.arun(self._connect, 2 * self.timeout, self._keep)
+            return connection
+        except BaseException:
+            self._give_back()
+            raise
+
+    def idle(self) -> Connection | None:
+        """Return an idle connection; ``None`` if there is none."""
+        if self._limit is not None and not self._limit.take():
+            return None
+        if (connection := self._idle()) is None:
+            self._give_back()
+        return connection
+
+    def connect(self) -> Connection:
+        """Return a new connection. Raises redis-py's errors, and ``TimeoutError`` when connecting takes too long.
+
+        The look-up of a host name and a credential provider have no timeout, so the call runs in a thread for twice
+        ``timeout`` at most. A connection that is ready later becomes idle, and may be the result of a later call whose
+        own connection is not ready in time. A pool with a limit returns an idle connection if it has one, and raises
+        `AllInUse` if the limit is reached.
+        """
+        limit = self._limit
+        if limit is None:
+            return self._open()
+        if not limit.take():
+            raise limit.error()
+        return self._with_permit(lambda: self._idle() or self._open())
+
+    def checkin(self, connection: Connection) -> None:
+        """Return a connection without outstanding replies to the pool.
+
+        Closes the connection if it was opened before the last `close`, or if `MAX_IDLE` connections are idle.
+        """
+        self._keep(connection)
+        self._give_back()
+
+    def discard(self, connection: Connection, compensation: bytes | None = None) -> None:
+        """Close a connection.
+
+        First sends ``compensation``, an encoded request that undoes an earlier request, if the socket takes it at once.
+        """
+        if compensation:
+            with contextlib.suppress(RedisConnectionError):
+                connection.write(compensation)
+        connection.close()
+        self._give_back()
+
+    def _idle(self) -> Connection | None:
+        while True:
+            try:
+                connection = self.idle_connections.pop()
+            except IndexError:
+                return None
+            if time.monotonic() - connection.idle_since < self._max_idle_seconds:
+                return connection
+            connection.close()
+
+    def _open(self) -> Connection:
+        if not self._unbounded:
+            return self._connect()
+        try:
+            return self._calls.run(self._connect, 2 * self.timeout, self._keep)
+        except TimeoutError:
+            if (connection := self._idle()) is None:
+                raise
+            return connection
+
+    def _connect(self) -> Connection:
+        era = self._era
+        with redis_errors():
+            connection = open_connection(self._kind, self._settings, self.timeout)
+        connection.era = era
+        return connection
+
+    def _keep(self, connection: Connection) -> None:
+        connection.idle_since = time.monotonic()
+        if len(self.idle_connections) < MAX_IDLE and connection.era == self._era:
+            self.idle_connections.append(connection)
+            if connection.era != self._era:  # closed meanwhile
+                close_all(self.idle_connections)
+        else:
+            connection.close()
+
+    def _with_permit(self, get: Callable[[], T]) -> T:
+        try:
+            return get()
+        except BaseException:
+            self._give_back()
+            raise
+
+    def _give_back(self) -> None:
+        if self._limit is not None:
+            self._limit.give_back()
+
+    # ── all tasks of an event loop ───────────────────────────────────────────────────────────
+
+    def shared(self) -> LoopConnection | None:
+        """Return the connection that the tasks of the running loop share; ``None`` if none accepts requests."""
+        connections = self._event_loops.current()
+        shared = None if connections is None else connections.shared
+        return None if shared is None or shared.retired else shared
+
+    async def ashared(self) -> LoopConnection:
+        """Return the connection that the tasks of the running loop share. Opens one if none accepts requests."""
+        entry = await self._event_loops.open()
+        return self.shared() or await entry.open_shared(partial(self._open_shared, entry))
+
+    async def _open_shared(self, entry: LoopEntry) -> LoopConnection:
+        era = self._era
+        connection = await self.acheckout()
+        shared = LoopConnection(connection, self.timeout, self.discard)
+        if era != self._era or self._event_loops.current() is not entry:  # closed meanwhile
+            asyncio.get_running_loop().call_soon(shared.retire)
+        return shared
+
+    # ── end ──────────────────────────────────────────────────────────────────────────────────
+
+    def clear(self) -> None:
+        """Close all idle connections. Each event loop closes its own connection."""
+        close_all(self.idle_connections)
+        self._event_loops.clear()
+
+    def close(self) -> None:
+        """Close all idle connections now, and the connections in use when they are checked in."""
+        self._era += 1
+        self.clear()
+
+    def closed_since(self, connection: Connection) -> bool:
+        """Return whether the pool was closed after ``connection`` was opened."""
+        return connection.era != self._era
+
+    async def aclear(self) -> None:
+        """Close the idle connections and the running loop's, and all connections in use when they are checked in."""
+        self._era += 1
+        close_all(self.idle_connections)
+        await self._event_loops.aclear()
+
+    def abandon(self) -> None:
+        """Drop all connections without closing them.
+
+        Called in the child of a fork, because the parent still uses the connections.
+        """
+        self._finalizer.detach()
+        self._reset()
+
+
+def close_all(connections: deque[Connection]) -> None:
+    """Close all ``connections``, and remove them from the deque. Safe while other threads use the deque."""
+    while True:
+        try:
+            connection = connections.pop()
+        except IndexError:
+            return
+        connection.close()
