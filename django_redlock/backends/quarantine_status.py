@@ -48,16 +48,8 @@ def _three(reply: Any) -> tuple[int, int, int]:
 
 
 _UNREADABLE = "its marker can't be read: %(error)s"
-_FROM_THE_FIRST = (
-    "makes no new grants for %(seconds)s s from the first request on: "
-    "it may have forgotten a lock that is held (if it is new: redlock_check --arm)"
-)
-_UNTIL_REPLICAS = (
-    "makes no new grants until enough replicas follow it: "
-    "it may have forgotten a lock that is held (if it is new: redlock_check --arm)"
-)
-_FOR_ANOTHER = (
-    "makes no new grants for another %(seconds)s s: "
-    "it may have forgotten a lock that is held (if it is new: redlock_check --arm)"
-)
+_WHY = "It may have forgotten a lock that is held. Only if it is new: redlock_check --arm"
+_FROM_THE_FIRST = f"wait, nothing to do: grants no new locks for %(seconds)s s from the first request on. {_WHY}"
+_UNTIL_REPLICAS = f"start its replicas: grants no new locks until enough of them follow it. {_WHY}"
+_FOR_ANOTHER = f"wait, nothing to do: grants no new locks for another %(seconds)s s. {_WHY}"
 _OTHER_MAX_TTL = "its clients use max_ttl=%(theirs)s s, this client %(ours)s s: all must use the same value"

@@ -249,7 +249,7 @@ def test_health_shows_the_quarantine(redis_server, client_of):
     (row,) = client.health()
     assert (row["armed"], row["ok"]) == (False, True)
     assert 0 < row["quarantine"] <= SHORT["max_ttl"]
-    assert "makes no new grants for another" in row["warnings"][0]
+    assert "wait, nothing to do: grants no new locks for another" in row["warnings"][0]
     backend.arm()
     (row,) = client.health()
     assert (row["armed"], row["quarantine"], row["warnings"]) == (True, 0, [])

@@ -13,7 +13,10 @@ from .requests import Fault
 
 T = TypeVar("T")
 NEVER = -3  # in place of the ms left of a lease: the claim is never granted. PTTL itself returns -1 and -2
-ARM_HINT = "if the servers are new and no lock is held on them: manage.py redlock_check --arm, or backend.arm()"
+ARM_HINT = (
+    "wait, nothing to do: it ends by itself. Only if the servers are new and no lock is held on them: "
+    "manage.py redlock_check --arm, or backend.arm()"
+)
 ACL_HINT = "the documentation (A Redis user for locks) lists the permissions; INFO is not needed with quarantine=False"
 
 
