@@ -52,7 +52,6 @@ class RedisBaseBackend(Backend):
     kinds = KINDS
     adopting: Primitive | None = ADOPT
     periodic: Primitive | None = PERIODIC
-    default_max_ttl = 300.0
     default_quarantine = False
     algorithm: SingleNode | Redlock | Replicated
 
@@ -68,7 +67,7 @@ class RedisBaseBackend(Backend):
     ) -> None:
         self.quarantine = self.default_quarantine if quarantine is None else bool(quarantine)
         if max_ttl is None:
-            max_ttl = 60.0 if self.quarantine else self.default_max_ttl
+            max_ttl = 60.0 if self.quarantine else 300.0
         super().__init__(locations, max_ttl=max_ttl, **options)
         default = default_node_timeout(self.ttl)
         self.node_timeout = default if node_timeout is None else seconds(node_timeout, "node_timeout")

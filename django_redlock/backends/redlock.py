@@ -36,7 +36,6 @@ class RedlockBackend(RedisBaseBackend):
     nodes tolerate no more failures than three. Source: Redis documentation, "The Redlock Algorithm".
     """
 
-    default_max_ttl = 60.0
     default_quarantine = True
     queue_order = READERS_BEHIND_WRITERS
     unfair = "each node has its own order of arrival, so waiters that are first on some nodes would wait for each other"

@@ -21,7 +21,6 @@ class ReplicaBackend(RedisBackend):
     (ncghost1/Redis-ReplicaLock); Redis documentation, WAIT.
     """
 
-    default_max_ttl = 60.0
     default_quarantine = True
 
     def __init__(

@@ -18,11 +18,12 @@ from .entries import Entry, Known
 class MemoryRecord(NamedTuple):
     """The record of a request that has begun. ``answer`` is empty until the request has ended.
 
-    ``until``: time at which the record expires, in seconds of the backend's clock.
+    ``token``: that of the request's lock. ``until``: the time at which the record expires, by the backend's clock.
     """
 
     fingerprint: str
     until: float
+    token: bytes
     answer: bytes = b""
 
 
@@ -39,6 +40,7 @@ class MemoryRequestLock(Lock):
         super().__init__(backend, MUTEX, entry.name, backend.keys_of(entry.name), options)
         self.entry = entry
         self.answer: bytes | None = b""
+        self._own = b""  # the token of the request that this handle has begun
         self._records = _records.setdefault(backend, {})
 
     def begin_flow(self) -> Flow[Known | None]:
@@ -52,23 +54,31 @@ class MemoryRequestLock(Lock):
         if known := self._known(now):
             yield from super().release_flow()
             return known
-        self._write(MemoryRecord(self.entry.fingerprint, now + self.entry.keep))
+        self._own = outcome.claim.token
+        self._write(MemoryRecord(self.entry.fingerprint, now + self.entry.keep, self._own), begins=True)
         return None
 
     def release_flow(self, token: bytes | None = None) -> Flow[None]:
         if self.answer:
             until = self.store.clock() + self.entry.keep
-            self._write(MemoryRecord(self.entry.fingerprint, until, self.answer))
+            self._write(MemoryRecord(self.entry.fingerprint, until, self._own, self.answer))
         elif self.answer is not None:
             self._write(None)
         yield from super().release_flow(token)
 
-    def _write(self, record: MemoryRecord | None) -> None:
-        """Replace the record of this request, and remove all expired records, so that they don't fill the memory."""
+    def _write(self, record: MemoryRecord | None, begins: bool = False) -> None:
+        """Replace the record of this request, and remove all expired records, so that they don't fill the memory.
+
+        Unless this request ``begins``, a record of another request stays: that one has begun since the lease was lost.
+        """
         now = self.store.clock()
         with state_mutex:  # else a record that another thread writes might be removed as expired
-            for name in [name for name, each in self._records.items() if name == self.name or each.until <= now]:
+            for name in [name for name, each in self._records.items() if each.until <= now]:
                 del self._records[name]
+            found = self._records.get(self.name)
+            if found is not None and found.token != self._own and not begins:
+                return
+            self._records.pop(self.name, None)
             if record:
                 self._records[self.name] = record
 

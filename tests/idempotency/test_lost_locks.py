@@ -1,5 +1,7 @@
 """Views with `@locked_view` and `@idempotent` that lose their lock."""
 
+import contextlib
+
 import pytest
 from django.http import HttpResponse
 from django.test import RequestFactory
@@ -31,6 +33,27 @@ async def alose(lock, using="default"):
     assert await locks[using].aforce_release(lock.name)
     with pytest.raises(LockLost):
         await lock.aextend()
+
+
+def test_another_request_has_begun(using):
+    """A request that has lost its lock leaves the record of a later one alone, which has begun with in_doubt="run"."""
+    answers, inner = [], []
+
+    @idempotent(using=using, in_doubt="run")
+    def view(request):
+        if not inner:
+            inner.append(1)
+            (held,) = locks[using].held()
+            assert locks[using].force_release(held.name)
+            answers.append(ask(view).content)
+            return HttpResponse("early")
+        return HttpResponse("late")
+
+    view = as_django(view)
+    with contextlib.suppress(LockLost):
+        ask(view)
+    assert answers == [b"late"]
+    assert ask(view).content == b"late"
 
 
 # ── idempotent above locked_view, which raises LockLost when the view has returned ───────────
