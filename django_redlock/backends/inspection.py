@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from ..client.pool import ServerPool
 from ..core.algorithms.lease_requests import describe_request
+from ..core.algorithms.retries import run_idempotent
 from ..core.flow.replies import fault_error, parse_reply, unavailable_error
 from ..core.flow.requests import Batch, Command, EvalScript, Fault, Flow, ListPools
 from ..core.flow.scripts import Script, all_scripts, script
@@ -160,7 +161,7 @@ def describe_on_each_node(name: str, backend: Any) -> Flow[list[tuple[str, LockI
     seen = []
     for index, node in enumerate(backend.nodes):
         start = time.perf_counter()
-        reply = yield describe_request(keys, False, index)
+        reply = yield from run_idempotent(describe_request(keys, False, index))
         taken, held, error = time.perf_counter() - start, None, reply.error if type(reply) is Fault else None
         if reply and not error:
             try:
@@ -188,7 +189,8 @@ def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool
     ``digest``: as in `Backend.force_release`: if not empty, release only if the lock still has the same holders. With
     the digest of one holder of a shared lock, only this holder is released. Returns whether a holder was released.
     """
-    reply = yield EvalScript(script("force_release"), keys.of_queue, (digest.encode(),), node)
+    run = EvalScript(script("force_release"), keys.of_queue, (digest.encode(),), node)
+    reply = yield from run_idempotent(run)
     if type(reply) is Fault:
         raise fault_error(name, reply)
     if type(reply) is list:

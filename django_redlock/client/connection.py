@@ -46,7 +46,7 @@ class Connection:
     takes no bytes, in seconds.
     """
 
-    __slots__ = "_arrived", "_poll", "_reader", "_sock", "_source", "_timeout", "era", "idle_since", "loaded"
+    __slots__ = "_arrived", "_poll", "_reader", "_sock", "_source", "_timeout", "_unread", "era", "idle_since", "loaded"
 
     def __init__(self, source: Any, sock: socket.socket, timeout: float) -> None:
         self.era = 0  # how often the pool had been closed when the connection was opened
@@ -57,6 +57,7 @@ class Connection:
         self._timeout = timeout
         self._reader = Reader()
         self._arrived: list[Any] = []  # replies that were read, of a request that is not complete
+        self._unread = False  # bytes have arrived since the reader has asked for more
         self._poll: Any = None
         sock.setblocking(False)
 
@@ -92,7 +93,7 @@ class Connection:
         An error reply is an exception in the list. Raises `ReplyIncomplete` if the replies are not complete by then,
         and redis-py's errors.
         """
-        while not self.read_available(count):
+        while not (self._unread and self.read_available(count)):
             if until and not self._readable(max(0.0, until - time.monotonic())):
                 raise ReplyIncomplete("no reply in time")
             if not self.fill() and not until:
@@ -107,6 +108,7 @@ class Connection:
         while len(arrived) < count:
             reply = read()
             if reply is INCOMPLETE:
+                self._unread = False
                 return False
             if isinstance(reply, Exception) and not isinstance(reply, ResponseError):
                 raise reply  # such as LOADING, which ends the request
@@ -140,6 +142,7 @@ class Connection:
         if not data:
             raise closed_by_server()
         self._reader.feed(data)
+        self._unread = True
         return True
 
 

@@ -70,6 +70,12 @@ class Proxy:
         with self._changed:
             self._dropped = set(map(Way, ways or Way))
 
+    def forget(self) -> None:
+        """Swallow what the open connections carry, as a firewall that has forgotten them. New ones are served."""
+        with self._changed:
+            for link in self._links:
+                link.lossy = set(Way)
+
     def hold(self, *ways: str) -> None:
         """Hold `"requests"`, `"replies"` or (by default) both back until `restore()` delivers them."""
         with self._changed:
