@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import PurePath
 
@@ -69,7 +68,7 @@ def prepare(patience: float = MAX_PREPARE_SECONDS) -> None:
     """
     from .backend_registry import locks
     from .core.events import logger
-    from .core.process import fork
+    from .core.process.threads import Kind, start
 
     try:
         backends = [locks[alias] for alias in locks]
@@ -87,6 +86,5 @@ def prepare(patience: float = MAX_PREPARE_SECONDS) -> None:
                 logger.exception("the scripts of store %r could not be loaded", backend.alias)
 
     # The backends are imported before the thread starts: an import in the thread could wait for an import lock of ours.
-    thread = threading.Thread(target=fork.run_postponing, args=(load,), name="redlock-prepare", daemon=True)
-    thread.start()
-    thread.join(patience)
+    if (thread := start(Kind.CALL, load)) is not None:
+        thread.join(patience)

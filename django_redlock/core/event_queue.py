@@ -8,8 +8,6 @@ listener.
 from __future__ import annotations
 
 import atexit
-import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,6 +16,7 @@ from typing import Any, NamedTuple
 from .events import Event, logger
 from .process import fork
 from .process.mutex import new_mutex
+from .process.threads import Kind, start
 
 INTERVAL = 1.0  # seconds between two flushes
 MAX_RECORDS = 100_000  # records in the queue; further records are dropped
@@ -60,16 +59,17 @@ class EventQueue:
     def __init__(self) -> None:
         self.listeners: dict[str, Listener] = {}
         self.context: Callable[[], Any] | None = None
-        self._reset()
+        self.reset()
 
-    def _reset(self) -> None:
+    def reset(self) -> None:
+        """Forget all records and the thread, which belong to the parent of a fork."""
         self.dropped = 0
         self._queue: deque[EventRecord] = deque()
         self._work: deque[Work] = deque()
         self._drain_mutex = new_mutex()
         self._flush_mutex = new_mutex()
         self._mutex = new_mutex()
-        self._thread: threading.Thread | None = None  # runs or is being started
+        self._run_id: object = None  # identifies the thread that runs or is being started; `None`: none
 
     def subscribe(self, name: str, listener: Listener) -> None:
         """Call ``listener`` with each batch of records. Replaces an earlier listener with this ``name``.
@@ -102,39 +102,35 @@ class EventQueue:
             self.dropped += 1
         elif self.listeners:
             self._queue.append(record)
-            if self._thread is None:
+            if self._run_id is None:
                 self._start()
 
     def _start(self) -> None:
-        if sys.is_finalizing():  # up to Python 3.11, start() would hang
-            return
-        thread = threading.Thread(target=self._run, name="redlock-events", daemon=True)
+        run_id, started = object(), None
         try:
             with self._mutex:
-                if self._thread is not None:
+                if self._run_id is not None:
                     return
-                self._thread = thread
-            thread.start()
-        except BaseException as error:  # also what a signal handler raises
-            if self._thread is thread and not thread.is_alive():
-                self._thread = None
-            if not isinstance(error, RuntimeError):  # the interpreter shuts down; `atexit` flushes
-                raise
+                self._run_id = run_id
+            started = start(Kind.REPORTS, self._run, run_id, postpones_forks=False)
+        finally:
+            if started is None and self._run_id is run_id:  # at the end of the interpreter `atexit` flushes
+                self._run_id = None
 
     # ── in the background thread ─────────────────────────────────────────────────────────────
 
-    def _run(self) -> None:
-        me, idle = threading.current_thread(), 0
-        while self._thread is me:  # otherwise its start was interrupted: another thread may run
+    def _run(self, run_id: object) -> None:
+        idle = 0
+        while self._run_id is run_id:  # otherwise its start was interrupted: another thread may run
             time.sleep(INTERVAL)
             idle = 0 if self._queue else idle + 1
             with fork.postponed:
                 self.flush()
             if idle >= IDLE_ROUNDS:
-                self._thread = None
+                self._run_id = None
                 with self._mutex:
-                    if self._queue and self._thread is None:
-                        self._thread = me
+                    if self._queue and self._run_id is None:
+                        self._run_id = run_id
 
     def flush(self) -> None:
         """Hand all records to the listeners, and call the functions that the listeners return.
@@ -167,4 +163,4 @@ def _logged(name: str, function: Callable[..., Any], *args: Any) -> Any:
 
 event_queue = EventQueue()
 atexit.register(event_queue.flush)
-fork.on_fork(event_queue._reset)  # the parent flushes its own records
+fork.on_fork(event_queue.reset)  # the parent flushes its own records

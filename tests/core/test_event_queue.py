@@ -47,7 +47,7 @@ def test_one_thread_for_all(queue, seen, monkeypatch):
     monkeypatch.setattr(module, "INTERVAL", 0.01)
     started = []
     run = queue._run
-    monkeypatch.setattr(queue, "_run", lambda: (started.append(threading.current_thread()), run()))
+    monkeypatch.setattr(queue, "_run", lambda run_id: (started.append(threading.current_thread()), run(run_id)))
     for round_ in (1, 2):
         monkeypatch.setattr(module, "IDLE_ROUNDS", 100_000)  # however late some of the threads are
         threads = [threading.Thread(target=queue.record, args=(event(),)) for _ in range(20)]
@@ -57,7 +57,7 @@ def test_one_thread_for_all(queue, seen, monkeypatch):
             each.join()
         poll(lambda: len(seen) == 20 * round_, timeout=20, what="all events")  # noqa: B023
         monkeypatch.setattr(module, "IDLE_ROUNDS", 1)
-        poll(lambda: queue._thread is None, timeout=20, what="the thread's end")
+        poll(lambda: queue._run_id is None, timeout=20, what="the thread's end")
         started[-1].join(20)
         assert (len(started), len(seen)) == (round_, 20 * round_)
 
@@ -86,7 +86,7 @@ def test_flush_waits_for_another_thread(queue, seen):
         seen.append("returned")
 
     queue.listeners = {"worker": lambda _records: work}
-    queue._thread = threading.current_thread()  # no thread of its own
+    queue._run_id = object()  # no thread of its own
     queue.record(event())
     first, second = threading.Thread(target=queue.flush), threading.Thread(target=beat)
     first.start()
@@ -128,7 +128,7 @@ def test_without_listeners():
     queue = EventQueue()
     queue.record(event())
     assert not queue._queue
-    assert queue._thread is None
+    assert queue._run_id is None
 
 
 def test_unsubscribe(queue, seen):

@@ -131,7 +131,7 @@ def test_store_that_hangs(settings, own_redis):
     Hanging.answer.clear()
     try:
         prepare(patience=0.01)
-        [thread] = [each for each in threading.enumerate() if each.name == "redlock-prepare"]
+        [thread] = [each for each in threading.enumerate() if each.name == "redlock-call"]
     finally:
         Hanging.answer.set()
     thread.join(20)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from ...core.events import logger
 from ...core.process import fork
 from ...core.process.mutex import new_mutex
+from ...core.process.threads import Kind, start
 from ...core.values import Claim
 
 REMOVE_RETRY_SECONDS = 0.2  # pause between two tries to remove a znode while the ensemble doesn't reply
@@ -146,9 +146,7 @@ class Contenders:
 
     def _wake_thread(self) -> None:
         if self._thread is None or not self._thread.is_alive():  # not alive: its start has failed
-            self._thread = threading.Thread(target=self._run, name="redlock-zookeeper", daemon=True)
-            with suppress(RuntimeError):  # no more threads can be started: the next call tries again
-                self._thread.start()
+            self._thread = start(Kind.ZOOKEEPER, self._run, postpones_forks=False)  # None: the next call tries again
         else:
             self._changed.notify()
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from ...core.process.fork import on_fork
 from ...core.process.mutex import new_mutex
+from ...core.process.threads import Kind, start
 
 READS = {"get", "get_children", "exists"}  # requests that may be repeated
 CONTAINER = 4  # the flag of a znode that the servers remove when its last child has gone (ZooKeeper 3.5.1)
@@ -245,9 +246,8 @@ class Session:
                 self.client.stop()
                 self.client.close()
 
-        ending = threading.Thread(target=stop, name="redlock-zookeeper-stop", daemon=True)
-        ending.start()
-        ending.join(timeout)
+        if (ending := start(Kind.CALL, stop, postpones_forks=False)) is not None:
+            ending.join(timeout)
 
     def abandon(self) -> None:
         """Forget the session in the child of a fork, because the session and its threads belong to the parent."""
@@ -265,9 +265,7 @@ def _stopped_with(owner: object, session: Session) -> weakref.finalize[..., obje
     """Have ``session`` ended when ``owner`` has been garbage-collected. Returns the finalizer."""
     global _stopper  # noqa: PLW0603  (one thread for all sessions of the process)
     if _stopper is None or not _stopper.is_alive():  # not alive: its start has failed
-        _stopper = threading.Thread(target=_stop_collected, name="redlock-zookeeper-stopper", daemon=True)
-        with contextlib.suppress(RuntimeError):  # no more threads can be started: the next session tries again
-            _stopper.start()
+        _stopper = start(Kind.ZOOKEEPER, _stop_collected, postpones_forks=False)  # None: the next session tries again
     finalizer = weakref.finalize(owner, _collected.put, session)
     finalizer.atexit = False
     return finalizer

@@ -11,6 +11,7 @@ from ..events import logger
 from ..flow.drivers import adrive, drive
 from ..options import wait_seconds
 from ..process.caller import check_may_block
+from ..process.threads import Kind, start
 from ..values import Seconds
 from .election import Election
 from .work import CallElected, CallLost, Work, call
@@ -58,12 +59,14 @@ class Leader(Election):
             if inspect.iscoroutinefunction(callback):
                 raise TypeError(f"{callback.__name__} is a coroutine function: use `async with leader(…)`")
         self._begin()
-        self._thread = threading.Thread(target=self._run, name="redlock-leader", daemon=True)
         try:
-            self._thread.start()
+            self._thread = start(Kind.LEADER, self._run, postpones_forks=False)
         except BaseException:
             self._standing = False
             raise
+        if self._thread is None:
+            self._standing = False
+            raise RuntimeError(f"leader {self.name!r} can't stand for election: no thread can be started")
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -89,9 +92,8 @@ class Leader(Election):
     def _perform(self, request: Any) -> Any:
         if isinstance(request, CallElected):
             work = Work(self.name, self._wake_all)
-            threading.Thread(
-                target=work.run, args=(self._on_elected, self), name="redlock-elected", daemon=True
-            ).start()
+            if start(Kind.LEADER, work.run, self._on_elected, self, postpones_forks=False) is None:
+                raise RuntimeError("no thread can be started for on_elected")
             return work
         if isinstance(request, CallLost):
             try:
