@@ -55,7 +55,7 @@ def test_an_extension_starts_the_quarantine(servers):
     """An extension that restores a vote on a node without data starts the node's quarantine."""
     with contextlib.closing(in_service(servers)) as backend:
         lock = held_by_all(backend)
-        granted = servers[lock._lease.nodes[0]]
+        granted = servers[lock.hold.lease.nodes[0]]
         with granted.client() as client:
             client.flushall()
         lock.extend()

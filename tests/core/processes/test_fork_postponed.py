@@ -82,7 +82,7 @@ def frees(work, unique):
 def tells_of_a_loss(work, unique):
     lock = LocMemBackend(unique).lock("stock", on_lost=work)
     lock.acquire()
-    renewal.mark_lost(lock._lease.claim.token, "for a test")
+    renewal.mark_lost(lock.hold.lease.claim.token, "for a test")
     return lock
 
 
@@ -106,7 +106,7 @@ def test_a_fork_waits_for(begin, work, unique, monkeypatch):
     lock = begin(work, unique)
     if begin is renews:
         lock.acquire()
-        token = lock._lease.claim.token
+        token = lock.hold.lease.claim.token
         renewal.schedule(token, renewal.entries[token][1], 0.0)
     assert work.begun.wait(WAIT)
     assert in_child(work.mutex.locked) is False
