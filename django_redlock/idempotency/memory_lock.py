@@ -54,7 +54,7 @@ class MemoryRequestLock(Lock):
         if known := self._known(now):
             yield from super().release_flow()
             return known
-        self._own = outcome.claim.token
+        self._own = outcome.lease.claim.token
         self._write(MemoryRecord(self.entry.fingerprint, now + self.entry.keep, self._own), begins=True)
         return None
 
