@@ -11,7 +11,7 @@ import redis
 from redis.crc import key_slot
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.client.discovery import Redirection
+from django_redlock.client.nodes.cluster import Redirection
 from django_redlock.core.renewal.thread import BATCH, extend_all
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT

@@ -12,8 +12,8 @@ from redis.connection import Connection
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.client.connect import BoundedCalls
 from django_redlock.client.connection import AllInUse
-from django_redlock.client.discovery.first_answer import FirstAnswer
-from django_redlock.client.fanout.background_connector import Connector
+from django_redlock.client.fanout.node_keeper import NodeKeeper
+from django_redlock.client.nodes.first_answer import FirstAnswer
 from django_redlock.client.pool import ServerPool
 from django_redlock.core.event_queue import EventRecord, event_queue
 from django_redlock.core.process import fork
@@ -134,9 +134,9 @@ def asks():
 
 
 def connects():
-    connector = Connector([Unconnected()], 10)
-    connector.connect(0)
-    poll(lambda: not connector.is_connecting(0), timeout=10, what="a connection")
+    keeper = NodeKeeper(Unconnected(), 10, b"", lambda: True)
+    keeper.connect()
+    poll(lambda: not keeper.is_connecting, timeout=10, what="a connection")
     return "found"
 
 
