@@ -28,11 +28,10 @@ from ..core.flow.requests import (
     SetIfAbsent,
     Sleep,
 )
-from ..core.flow.scripts import script
 from .connection import ConnectionSilent
+from .discovery import ClusterNode, Redirection
 from .errors import check_reply, fault_of
-from .nodes.cluster import ClusterNode, Redirection
-from .nodes.protocol import Node
+from .node_protocol import Node
 from .pipelines import batch_flow
 from .pool import AllInUse, ServerPool
 from .request import BlockingRequest, ConfirmedRequest, Request
@@ -42,7 +41,6 @@ MAX_REDIRECTS = 5
 LPOP_SECONDS = 0.02, 0.5  # the shortest and the longest pause of a waiter whose server or proxy refuses BLPOP
 REMEMBERED_SECONDS = 300.0  # seconds for which a server that refuses BLPOP is not asked to block
 _CANNOT_BLOCK = re.compile(r"(?i)unknown command|no permissions|NOPERM|not (allowed|supported)|unsupported|disabled")
-_ASKING = script("cluster_asking")
 Nodes = Sequence[Node]
 
 
@@ -93,16 +91,15 @@ def _retry(node: Node, call: EvalScript, error: Exception) -> Flow[Any]:
     """
     pool = node.known_pool(call.keys[0])
     for _ in range(MAX_REDIRECTS):
-        target, prefix, prologue = None, b"", b""
+        target, prefix = None, b""
         redirection = Redirection.read(error)
         if redirection and isinstance(node, ClusterNode):
             pool = target = node.redirected(redirection, pool)
             if redirection.asking:
-                prefix, prologue = encode_command(b"ASKING"), _ASKING.source
+                prefix = encode_command(b"ASKING")
         elif not isinstance(error, NoScriptError):
             break
-        source = call.script._replace(source=prologue + call.script.source)
-        payload = prefix + encode_eval(call._replace(script=source))
+        payload = prefix + encode_eval(call)
         replies = yield Request(node, call.keys[0], payload, 1 + bool(prefix), call.compensation, target)
         if isinstance(replies, Fault):
             return replies

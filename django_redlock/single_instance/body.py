@@ -13,12 +13,11 @@ from ..core.contract import Store
 from ..core.flow.requests import EvalScript
 from ..core.flow.scripts import script
 from ..core.keys import Keys
-from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import Primitive
 from ..core.values import Claim, Lease, millis, new_token
-from .call import Ending, TaskCall
+from .call import Ending, TaskCall, task_keys
 
 _START, _EXTEND, _END, _CANCEL = map(script, ("task_start", "task_extend", "task_end", "task_cancel"))
 
@@ -33,7 +32,7 @@ def cancel_request(keys: Keys, task_id: str, delivery_id: str = "") -> EvalScrip
 
     ``delivery_id``: remove the record only if it has this delivery id; ``""``: any.
     """
-    return EvalScript(_CANCEL, (keys.lock,), (task_id.encode(), delivery_id.encode()))
+    return EvalScript(_CANCEL, keys.of_mutex, (task_id.encode(), delivery_id.encode()))
 
 
 class BodyPrimitive(Primitive):
@@ -61,7 +60,7 @@ class BodyPrimitive(Primitive):
             ended.number,
         )
         undo = partial(self.release_request, claim, node=node)
-        return EvalScript(_START, (keys.lock, keys.waiters, ended.key), args, node, undo)
+        return EvalScript(_START, (*task_keys(keys), ended.key), args, node, undo)
 
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
         """Return the request that lets the lease end ``ttl`` seconds from now."""
@@ -82,7 +81,7 @@ class BodyPrimitive(Primitive):
             millis(call.requeue_ttl) if call.ending == "requeued" and call.requeue_ttl else b"0",
             ended.number,
         )
-        return EvalScript(_END, (claim.keys.lock, ended.key), args, node)
+        return EvalScript(_END, (*task_keys(claim.keys), ended.key), args, node)
 
 
 class QueuedPrimitive(Primitive):
@@ -114,9 +113,9 @@ class BodyLock(Lock):
         owner, asked = call.owner(ttl), self.store.clock()
         return Claim(call.name, (call.keys,), new_token(), owner, ttl, payload=call, asked=asked)
 
-    def on_granted(self, lease: Lease) -> Hold:
+    def on_granted(self, lease: Lease) -> None:
         # The release of a lost lease must not queue the call again: nothing would remove that record.
-        return super().on_granted(self._with_ending(lease, "removed"))
+        super().on_granted(self._with_ending(lease, "removed"))
 
     def _lease_to_release(self, lease: Lease) -> Lease:
         return self._with_ending(lease, self.ending)

@@ -15,6 +15,12 @@ from .modes import Mode
 Ending = Literal["ended", "requeued", "removed"]
 
 
+def task_keys(keys: Keys) -> tuple[bytes, ...]:
+    """Return the keys that the scripts for records get, see ``core/lua/task_record.lua``."""
+    lock = keys.lock
+    return (*keys.of_mutex, lock + b":put_off", lock + b":put_off:order", lock + b":replaced")
+
+
 class TaskCall(NamedTuple):
     """One call of a task, with its lock. Times are seconds.
 

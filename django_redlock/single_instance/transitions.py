@@ -16,10 +16,11 @@ from ..core.flow.replies import fault_error, is_grant, read_outcome
 from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script
 from ..core.owner import Owner, describe_owner
+from ..core.primitives.base import sized_request
 from ..core.renewal.registry import renewal
 from ..core.values import Claim, Refusal, millis
 from .body import cancel_request
-from .call import TaskCall
+from .call import TaskCall, task_keys
 
 _SUBMIT, _REQUEUE_DEAD = script("task_submit"), script("task_requeue_dead")
 _PUT_OFF, _DONE, _RENAME = script("task_put_off"), script("task_done"), script("task_rename")
@@ -45,7 +46,8 @@ def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode | Rep
         millis(call.done_ttl),
     )
     undo = partial(cancel_request, call.keys, call.task_id, call.delivery_id)
-    request = EvalScript(_SUBMIT, (call.keys.lock,), args, 0, undo)
+    keys = task_keys(call.keys) if replace else (call.keys.lock,)
+    request = sized_request(_SUBMIT, keys, args)._replace(compensation=undo)
     claim = Claim(call.name, (call.keys,), b"", b"", call.queued_ttl)
     while True:
         start = algorithm.clock()
@@ -100,7 +102,7 @@ def keep_message(call: TaskCall, message: bytes) -> Flow[bool]:
         millis(MESSAGE_SECONDS),
         b"%d" % MAX_MESSAGES,
     )
-    return (yield from _run(call, EvalScript(_PUT_OFF, (call.keys.lock,), args)))
+    return (yield from _run(call, EvalScript(_PUT_OFF, task_keys(call.keys), args)))
 
 
 def remember_ended(call: TaskCall) -> Flow[bool]:
@@ -118,8 +120,8 @@ def requeue_dead(call: TaskCall, pid: int, redelivered: bool = True) -> Flow[boo
     """
     ended, keep = call.ended, millis(call.requeue_ttl) if redelivered and call.requeue_ttl else b"0"
     args = (call.task_id.encode(), owner_part(pid), keep, ended.number)
-    keys = (call.keys.lock, ended.key) if redelivered else (call.keys.lock,)
-    return (yield from _run(call, EvalScript(_REQUEUE_DEAD._replace(keys=len(keys)), keys, args)))
+    keys = (*task_keys(call.keys), ended.key) if redelivered else task_keys(call.keys)
+    return (yield from _run(call, sized_request(_REQUEUE_DEAD, keys, args)))
 
 
 def owner_part(pid: int) -> bytes:

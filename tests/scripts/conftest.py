@@ -7,6 +7,7 @@ import pytest
 from django_redlock.core.flow.scripts import script
 from django_redlock.core.keys import keys_for
 from testproject.redis_server import RedisServer
+from tests.scripts.strict import STRICT
 from tests.support.older_redis import OlderRedis
 from tests.support.service import revive
 
@@ -46,25 +47,6 @@ def redis(request, running):
 def keys():
     """The keys of a lock."""
     return keys_for(b"redlock", b"stock:42")
-
-
-# Put before a script: refuses a command with a key that is not in KEYS, as strict servers do.
-STRICT = b"""
-local redis = (function(redis)
-  local declared, keyless = {}, {TIME = true, INFO = true}
-  local several = {EXISTS = true, DEL = true, MGET = true}
-  for _, key in ipairs(KEYS) do declared[key] = true end
-  local function checked(run)
-    return function(name, ...)
-      for _, key in ipairs(keyless[name] and {} or several[name] and {...} or {(...)}) do
-        if not declared[key] then error('not in KEYS: ' .. key) end
-      end
-      return run(name, ...)
-    end
-  end
-  return setmetatable({call = checked(redis.call), pcall = checked(redis.pcall)}, {__index = redis})
-end)(redis)
-"""
 
 
 @pytest.fixture

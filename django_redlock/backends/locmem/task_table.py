@@ -208,7 +208,7 @@ def _submit(entries: Entries, past: Past, now: int, keys: Words, args: Words) ->
 
 def _start(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> Any:
     token, owner, ttl, task, delivery_id, limit, states, period, _, number = args
-    if past.ended.has(_place(keys[2], number), now):
+    if past.ended.has(_place(keys[6], number), now):
         return [0, NEVER, now * 1000, b'{"state":"ended"}']
     if past.replaced.has(_place(keys[0], delivery_id), now):
         return [0, NEVER, now * 1000, b'{"state":"replaced"}']
@@ -274,7 +274,7 @@ def _stop(entries: Entries, past: Past, now: int, key: bytes, task: bytes, keep:
 def _end(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> Any:
     token, task, done_ttl, keep, number = args
     if done_ttl != b"0":
-        past.ended.add(_place(keys[1], number), now + int(done_ttl), now)
+        past.ended.add(_place(keys[6], number), now + int(done_ttl), now)
     entry = entries.get(task)
     if not entry or not entry.token.startswith(token):
         return 0
@@ -285,8 +285,8 @@ def _end(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> An
 
 def _requeue_dead(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> Any:
     task, process, keep, number = args
-    if keys[1:]:
-        past.ended.discard(_place(keys[1], number))
+    if keys[6:]:
+        past.ended.discard(_place(keys[6], number))
     entry = entries.get(task)
     if not entry or entry.state != b"running" or process not in entry.owner:
         return 0

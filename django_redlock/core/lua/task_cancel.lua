@@ -1,7 +1,7 @@
 -- Remove the record of a queued task that will not run because it was not sent, was revoked or has expired. A running
 -- task keeps its record; only its next delivery is removed. The period of a task that runs or has run stays.
 -- USES task_record
--- KEYS 1 lock (as mutex_release's)
+-- KEYS 1 lock  2 waiters  3 wake
 -- ARGV 1 task id  2 delivery id (empty: any)
 -- Returns 1 removed, 0 the task was not queued.
 local entry = read(ARGV[1])

@@ -1,5 +1,4 @@
--- Remember or forget that a delivery of a task has ended. This is separate from task_end and task_requeue_dead because
--- a Cluster that moves the slot refuses a request with two keys (TRYAGAIN).
+-- Remember or forget that a delivery of a task has ended.
 -- USES task_ended
 -- KEYS 1 ended (set of numbers)
 -- ARGV 1 remember in ms (0: forget)  2 number of the delivery

@@ -1,6 +1,6 @@
 -- Replace the lease of a running task, if the token still runs it.
 -- USES task_record
--- KEYS 1 lock (alone, as mutex_extend's)
+-- KEYS 1 lock
 -- ARGV 1 token  2 ttl in ms
 -- Returns 1 extended, 0 the token no longer runs the task.
 local mine, last = nil, 0

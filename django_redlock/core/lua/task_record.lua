@@ -1,10 +1,13 @@
 -- Functions for the records of tasks in the lock of a task. Scripts include this file with USES.
--- KEYS 1 lock: of the script that uses this
+-- KEYS 1 lock  2 waiters  3 wake  4 messages  5 order  6 replaced, of the script that uses this
+--   messages (hash: delivery id -> message of a call that was put off), order (list of delivery ids, also of those that
+--   have started since), replaced (zset: delivery id -> end in ms)
 -- ARGV none
 -- Returns nothing of its own.
 -- The lock is a hash: task id -> state, run token, delivery id, end in ms, next delivery id, its end in ms, owner (JSON).
 -- A running task with a next delivery counts as queued too. It is queued with that delivery when its lease has ended.
 -- With a period, the next delivery is the delivery itself, and '-' in the queued record after the end of the body.
+-- USES waking
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local now_us = clock[1] * 1000000 + clock[2]
@@ -51,9 +54,8 @@ local function refusal(entry)
   return {0, entry.due - now, now_us, '{"state":"' .. entry.state .. '",' .. string.sub(entry.owner, 2)}
 end
 
--- Returns the key that exists while a delivery is known as replaced.
-local function replaced_key(delivery)
-  return KEYS[1] .. ':replaced:' .. delivery
+local function is_replaced(delivery)
+  return (tonumber(redis.call('ZSCORE', KEYS[6], delivery)) or 0) > now
 end
 
 -- Returns the entry that refuses the start of a task (nil: none), the entry of the task, and the end of the last other.
@@ -78,32 +80,21 @@ local function find_blocker(task, token, states, limit)
   return rivals >= tonumber(limit) and rival or nil, mine, last
 end
 
--- Returns the key of a hash: delivery id -> message of a call that was put off. With ':order' a list of delivery ids,
--- also of those that have started since.
-local function put_off_key()
-  return KEYS[1] .. ':put_off'
-end
-
 -- Returns the reply of a script that has ended a body: 1, or {1, message} with the message that was put off first.
 local function next_put_off()
   while true do
-    local delivery = redis.pcall('LPOP', put_off_key() .. ':order')
-    if type(delivery) ~= 'string' then return 1 end
-    local message = redis.pcall('HGET', put_off_key(), delivery)
-    if type(message) == 'string' then
-      redis.pcall('HDEL', put_off_key(), delivery)
+    local delivery = redis.call('LPOP', KEYS[5])
+    if not delivery then return 1 end
+    local message = redis.call('HGET', KEYS[4], delivery)
+    if message then
+      redis.call('HDEL', KEYS[4], delivery)
       return {1, message}
     end
   end
 end
 
--- Wake one waiter. While a Cluster moves the slot, the keys of waiters may be on another server, hence pcall.
 local function wake()
-  local list = KEYS[1] .. ':wake'
-  if redis.pcall('EXISTS', KEYS[1] .. ':waiters') == 1 and redis.pcall('EXISTS', list) == 0 then
-    redis.pcall('RPUSH', list, '1')
-    redis.pcall('PEXPIRE', list, 10000)
-  end
+  if redis.call('EXISTS', KEYS[2]) == 1 then wake_one(KEYS[3]) end
 end
 
 -- End a running task: queue it with its next delivery, or for `keep` ms with its last delivery, or else remove it.
@@ -113,8 +104,7 @@ local function stop(entry, keep)
   if due <= now then
     redis.call('HDEL', KEYS[1], entry.task)
   else
-    -- First: a full server refuses a script whose first write needs memory. The field is replaced, not deleted and then
-    -- written: while a Cluster moves the slot, a key that has gone can't be written here again.
+    -- First: a full server refuses a script whose first write needs memory.
     redis.call('PEXPIREAT', KEYS[1], math.max(redis.call('PTTL', KEYS[1]) + now, due))
     write(entry.task, 'queued', '-', delivery, due, '-', 0, entry.owner)
   end

@@ -1,6 +1,6 @@
 -- Give the record of a queued task another task id: the record was written before the task's id was known.
 -- USES task_record
--- KEYS 1 lock (as mutex_release's)
+-- KEYS 1 lock
 -- ARGV 1 task id  2 new task id  3 new owner (JSON)
 --   task id: '?' for a queued task whose id begins with it
 -- Returns 1 renamed, 0 the task is not queued, or the new id has a record.

@@ -1,6 +1,6 @@
 -- Start the body of a queued task, or of a task without a record. Idempotent per token.
 -- USES task_record
--- KEYS 1 lock  2 waiters  3 ended (set of numbers)
+-- KEYS 1 to 6 as task_record's  7 ended (set of numbers)
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 task id  5 delivery id  6 limit  7 rivals  8 period in ms  9 wait  10 number
 --   rivals: the states of others that count; empty to restore a body that runs
 --   period: >0 to count as queued until then, while running and after; a queued task keeps the end of its record
@@ -18,15 +18,14 @@ local function never(state)
   return {0, -3, now_us, '{"state":"' .. state .. '"}'}
 end
 
-if ARGV[7] ~= '' and redis.call('SISMEMBER', KEYS[3], ARGV[10]) == 1 then return never('ended') end
-if redis.call('EXISTS', replaced_key(ARGV[5])) == 1 then return never('replaced') end
+if ARGV[7] ~= '' and redis.call('SISMEMBER', KEYS[7], ARGV[10]) == 1 then return never('ended') end
+if is_replaced(ARGV[5]) then return never('replaced') end
 
 local blocker, mine, last = find_blocker(ARGV[4], ARGV[1], ARGV[7], ARGV[6])
 if blocker then
   if math.abs(wait) > 1 then
     redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
-    redis.call('ZADD', KEYS[2], now + math.abs(wait), place)
-    redis.call('PEXPIRE', KEYS[2], math.abs(wait) + 1000)
+    enlist(KEYS[2], place, now, math.abs(wait))
   elseif wait < 0 then
     redis.call('ZREM', KEYS[2], place)
   end
@@ -43,5 +42,5 @@ elseif ARGV[8] ~= '0' then
 end
 write(ARGV[4], 'running', ARGV[1], ARGV[5], due, next_delivery, next_due, ARGV[2])
 redis.call('PEXPIREAT', KEYS[1], math.max(last, due, next_due))
-redis.pcall('HDEL', put_off_key(), ARGV[5]) -- last: a full server lets a script go on that has begun to write
+redis.call('HDEL', KEYS[4], ARGV[5]) -- last: a full server lets a script go on that has begun to write
 return now_us

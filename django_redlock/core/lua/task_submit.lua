@@ -1,6 +1,6 @@
 -- Queue a task, unless `limit` other tasks or a queued task with the same id block it. Idempotent per delivery id.
 -- USES task_record
--- KEYS 1 lock
+-- KEYS 1 lock; with replace: 1 to 6 as task_record's
 -- ARGV 1 task id  2 delivery id  3 owner (JSON)  4 ttl in ms  5 limit  6 rivals  7 own  8 replace  9 done ttl in ms
 --   rivals: the states of others that count; own: "1" for a retry by the owner, which is always queued;
 --   replace: "1" to replace a queued task, whose delivery is known as replaced for the done ttl at least
@@ -23,9 +23,12 @@ if not mine and (twin or rivals >= tonumber(ARGV[5])) then
   if ARGV[8] ~= '1' then return refusal(twin or rival) end
   if rival.state ~= 'queued' or rival.delivery == '-' then return refusal(rival) end -- '-': a period goes on
   redis.call('HDEL', KEYS[1], rival.task)
-  redis.call('SET', replaced_key(rival.delivery), '', 'PX', math.max(rival.due - now, ARGV[9]))
-  redis.pcall('HDEL', put_off_key(), rival.delivery) -- while a Cluster moves the slot, it may be on another server
-  redis.pcall('LREM', put_off_key() .. ':order', 1, rival.delivery)
+  local ttl = math.max(rival.due - now, ARGV[9])
+  redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', now)
+  redis.call('ZADD', KEYS[6], now + ttl, rival.delivery)
+  redis.call('PEXPIRE', KEYS[6], math.max(redis.call('PTTL', KEYS[6]), ttl))
+  redis.call('HDEL', KEYS[4], rival.delivery)
+  redis.call('LREM', KEYS[5], 1, rival.delivery)
 end
 if body and body.delivery == ARGV[2] then return now_us end -- this request comes late: the task has started
 if body then -- queued when the body has ended

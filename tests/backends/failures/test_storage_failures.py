@@ -48,8 +48,7 @@ def test_a_failure_concerns_one_renewal(backend):
     for lock in locks:
         lock.acquire()
     backend.down = {"b"}
-    leases = [(lock.hold.lease, 9) for lock in locks]
-    outcomes = backend.drive(backend.algorithm.extend_many(locks[0].primitive, leases))
+    outcomes = backend.drive(backend.algorithm.extend_many(locks[0].primitive, [(lock._lease, 9) for lock in locks]))
     assert [isinstance(outcome, Fault) for outcome in outcomes] == [False, True, False]
 
 

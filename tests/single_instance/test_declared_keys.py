@@ -1,0 +1,36 @@
+"""The scripts for records use the keys of their requests only."""
+
+import random
+
+import pytest
+
+from django_redlock.client import request_plans
+from django_redlock.client.resp import encode_eval
+from django_redlock.core.flow.drivers import drive
+from django_redlock.core.flow.requests import Fault
+from django_redlock.single_instance.transitions import keep_message, remember_ended, rename
+from tests.scripts.strict import STRICT
+from tests.single_instance.player import Player
+
+MOVES = ("submit", "submit", "start", "start", "end", "cancel", "bury", "lose", "extend")
+
+
+@pytest.mark.parametrize("mode", ["until_executed", "until_and_while_executing", "while_executing"])
+def test_keys(redis_store, mode, monkeypatch):
+    """Random calls are queued, replaced, put off, started and ended on a server that refuses any other key."""
+
+    def strict(call):
+        return encode_eval(call._replace(script=call.script._replace(source=STRICT + call.script.source)))
+
+    monkeypatch.setattr(request_plans, "encode_evalsha", strict)
+    chance, player, store = random.Random(mode), Player(redis_store, mode), redis_store
+    for step in range(300):
+        task, replace = chance.choice("abc"), chance.random() < 0.5
+        move, again = chance.choice(MOVES), chance.random() < 0.3
+        reply = player.play(move, task, str(chance.randrange(3)), replace=replace, again=again)
+        assert not isinstance(reply, Fault), (move, reply)
+        if step % 10 == 0:
+            call = player.ticket(task, f"{task}-1")
+            drive(keep_message(call, b"message"), store.perform)
+            drive(rename(call, "d"), store.perform)
+            drive(remember_ended(player.ticket("d", f"d-{step}")), store.perform)
