@@ -18,7 +18,7 @@ from .backends.base import Backend
 from .client.redact import redact
 from .core.event_queue import EventRecord, event_queue
 from .core.events import Event
-from .core.lease_transfer import HANDED_OFF
+from .core.locks.hand_off import HANDED_OFF
 from .core.options import unknown_options
 from .errors import LockUnavailable
 from .history.recorder import recorder

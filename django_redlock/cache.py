@@ -24,7 +24,7 @@ from .backend_registry import DEFAULT_ALIAS, locks
 from .call_styles import Awaiting, Blocking, complete
 from .core.events import logger
 from .core.keys import shorten_name
-from .core.locks.read_write import RWLock
+from .core.locks.rwlock import RWLock
 from .core.options import wait_seconds
 from .core.process.caller import check_may_block
 from .core.process.clock import monotonic

@@ -14,11 +14,11 @@ from .backend_registry import DEFAULT_ALIAS, locks
 from .backends.base import Backend
 from .core.election.leader import Leader
 from .core.election.work import Callback
-from .core.lease_transfer import HandedOff
+from .core.locks.hand_off import HandedOff
 from .core.locks.lock import Lock
 from .core.locks.multilock import MultiLock
-from .core.locks.read_write import RWLock
-from .core.locks.reentrant import RLock
+from .core.locks.rlock import RLock
+from .core.locks.rwlock import RWLock
 from .core.locks.semaphore import Semaphore
 from .core.locks.striped import Striped
 from .core.options import CommonOptions, LockKwargs, check_options

@@ -21,9 +21,11 @@ from django.db.backends.signals import connection_created
 
 from .core.events import Event
 from .core.flow.requests import Flow
+from .core.locks.handle import Ask
+from .core.locks.hold import End, Hold
 from .core.locks.lock import Lock
 from .core.process.fork import on_fork
-from .core.values import Lease, Refusal, Seconds
+from .core.values import Claim, Refusal, Seconds
 from .errors import LockError, LockLost, LockNotSupported
 
 logger = logging.getLogger("django_redlock.transactions")
@@ -98,28 +100,29 @@ class CommitLock(Lock):
     names_database: bool  # the code that made the lock has named its database
     _database: str
 
-    def acquire_flow(self, wait: float) -> Flow[Lease | Refusal]:
+    def acquire_flow(self, wait: float, claim: Claim | None = None, ask: Ask | None = None) -> Flow[Hold | Refusal]:
         kept: TransactionLocks | None = vars(connections[self._database]).get(_ATTRIBUTE)
         deferred = kept.deferred_release_of(self) if kept else None
         if kept is None or deferred is None or self.options.every:  # the store refuses a second start in the period
-            return (yield from super().acquire_flow(wait))
-        lease = yield from deferred.hand_over_flow()
-        self.on_granted(lease)
+            return (yield from super().acquire_flow(wait, claim, ask))
+        lease = yield from deferred.required_hold().transfer_flow()
+        hold = self.on_granted(lease)
         kept.replace(deferred, self)
-        return lease
+        return hold
 
-    def release_flow(self, token: bytes | None = None) -> Flow[None]:
+    def release_flow(self, hold: Hold | None = None) -> Flow[None]:
         connection = connections[self._database]
         if not in_transaction(connection):
-            yield from super().release_flow(token)
+            yield from super().release_flow(hold)
             return
+        hold = hold or self.required_hold()
         try:
-            if self.lost:
-                yield from super().release_flow(token)
+            if hold.lost:
+                yield from super().release_flow(hold)
                 return
-            lease = yield from self.hand_over_flow(token)
+            lease = yield from hold.transfer_flow(End.RELEASED)
         except LockLost:
-            if self.options.on_lost == "raise":  # `_check` refuses the commit even if the caller handles this error
+            if self.options.raises_loss:  # `_check` refuses the commit even if the caller handles this error
                 _locks_of(connection).replace(self, self)
             raise
         deferred = DeferredRelease(self.store, self.primitive, self.name, self.keys, self.options)
@@ -208,7 +211,7 @@ class TransactionLocks:
         connection's method that was called to commit, and its arguments.
         """
         for lock in self.locks:
-            if lock.lost and lock.options.on_lost == "raise":
+            if lock.lost and lock.options.raises_loss:
                 getattr(self._connection, _UNDO[name])(*args)
                 raise LockLost(lock.name, "the lease was lost before the transaction could be committed")
 

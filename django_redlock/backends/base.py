@@ -60,8 +60,8 @@ class Backend(LockFactories):
     ttl that a lock may have, in seconds. ``auto_renew``: whether a held lock is renewed when a third of its ttl has
     passed. ``blocking_timeout``: seconds that ``with`` waits (``None``: no limit). ``history``: how many lock names
     have counts of their own in each minute of the last hour's history (0 or ``False``: no history; ``True``: 200).
-    Further names are counted together. ``clock`` returns monotonic seconds. Raises ``TypeError`` for an unknown option,
-    ``ValueError`` for a bad value.
+    Further names are counted together. ``clock`` returns monotonic seconds (default: the clock of this machine). Raises
+    ``TypeError`` for an unknown option, ``ValueError`` for a bad value.
     """
 
     alias = ""
@@ -83,7 +83,7 @@ class Backend(LockFactories):
         auto_renew: bool = True,
         blocking_timeout: Seconds | None = None,
         history: int | bool = MAX_NAMES,
-        clock: Callable[[], float] = monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self.location = location
         self.key_prefix = check_prefix(key_prefix)
@@ -92,7 +92,7 @@ class Backend(LockFactories):
         self.auto_renew = bool(auto_renew)
         self.blocking_timeout = None if blocking_timeout is None else _wait(blocking_timeout)
         self.history = check_history_option(history)
-        self.clock = clock
+        self.clock: Callable[[], float] = clock or monotonic
         self.encoded_prefix = self.key_prefix.encode()
 
     # ── locks ────────────────────────────────────────────────────────────────────────────────

@@ -7,19 +7,20 @@ from typing import Any, TypeVar, Unpack
 
 from ..core.election.leader import Leader
 from ..core.election.work import Callback
+from ..core.flow.drivers import adrive, drive
 from ..core.keys import Keys, stripe_keys
-from ..core.lease_transfer import HandedOff
-from ..core.locks.adopted import AdoptedLock, AdoptedMultiLock
+from ..core.locks.hand_off import HandedOff
 from ..core.locks.lock import Lock
 from ..core.locks.multilock import MultiLock
-from ..core.locks.read_write import RWLock
-from ..core.locks.reentrant import RLock
+from ..core.locks.rlock import RLock
+from ..core.locks.rwlock import RWLock, RWLockSide
 from ..core.locks.semaphore import Semaphore
 from ..core.locks.striped import Striped, check_stripes
 from ..core.options import CommonOptions, check_options
 from ..core.primitives.base import RLOCK, SEMAPHORE, Primitive
 from ..core.primitives.fair import ARRIVAL_ORDER, READ, WRITE
 from ..core.primitives.multi import MAX_LOCKS, MULTILOCK, STRIPED
+from ..core.process.caller import check_may_block
 from ..core.values import Seconds
 from ..errors import LockNotSupported
 
@@ -70,7 +71,7 @@ class LockFactories:
         ``.write`` raises ``LockError`` if the caller holds ``.read``.
         """
         read, write = (
-            self._make_kind(RLock, side._replace(queue_order=self.queue_order), name, options, fair=True)
+            self._make_kind(RWLockSide, side._replace(queue_order=self.queue_order), name, options, fair=True)
             for side in (READ, WRITE)
         )
         return RWLock(read, write)
@@ -142,7 +143,7 @@ class LockFactories:
             made = self.lock(name, **options)
         return Leader(made, on_elected, on_lost, stop_before)
 
-    def adopt(self, text: str, **options: Any) -> AdoptedLock:
+    def adopt(self, text: str, **options: Any) -> Lock:
         """Take over a lock that another process has handed off, and return a handle that holds the lock.
 
         ``text`` is the result of ``hand_off()`` in the other process. The handle renews the lease. ``with
@@ -153,17 +154,20 @@ class LockFactories:
         ``LockNotSupported`` if this backend can't adopt locks or the options contain ``every``.
         """
         handle, handed = self._adoption(text, options)
-        return handle.adopt(handed)
+        check_may_block(f"lock {handle.name!r}: adopt()", "aadopt()")
+        drive(handle.adopt_flow(handed), handle.store.perform)
+        return handle
 
-    async def aadopt(self, text: str, **options: Any) -> AdoptedLock:
+    async def aadopt(self, text: str, **options: Any) -> Lock:
         """`adopt` for asyncio.
 
         Use: ``async with await backend.aadopt(text) as held:``.
         """
         handle, handed = self._adoption(text, options)
-        return await handle.aadopt(handed)
+        await adrive(handle.adopt_flow(handed), handle.store.aperform)
+        return handle
 
-    def _adoption(self, text: str, options: dict[str, Any]) -> tuple[AdoptedLock, HandedOff]:
+    def _adoption(self, text: str, options: dict[str, Any]) -> tuple[Lock, HandedOff]:
         handed = HandedOff.parse(text)
         name = handed.names[0]
         if self.adopting is None:
@@ -175,13 +179,7 @@ class LockFactories:
         if options.get("every") is not None:
             raise LockNotSupported(name, "a lock with every= can't be handed off")
         options = {"ttl": handed.ttl, "fencing": handed.fencing_token is not None, **options}
-        if not handed.is_multilock:
-            made = self.lock(name, **options)
-            return AdoptedLock(made.store, made.primitive, made.name, made.keys, made.options), handed
-        several = self.multilock(handed.names, **options)
-        handle = AdoptedMultiLock(several.store, several.primitive, several.name, several.keys, several.options)
-        handle.names, handle.all_keys = several.names, several.all_keys
-        return handle, handed
+        return self.multilock(handed.names, **options) if handed.is_multilock else self.lock(name, **options), handed
 
     def _make_kind(
         self, handle: Callable[..., L], primitive: Primitive, name: str, options: CommonOptions, *, fair: bool = False

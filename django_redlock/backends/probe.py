@@ -9,8 +9,8 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ..client.discovery import ClusterNode
-from ..client.node_protocol import Node
+from ..client.nodes.cluster import ClusterNode
+from ..client.nodes.protocol import Node
 from ..client.pool import ServerPool
 from ..core.algorithms.retries import run_idempotent
 from ..core.flow.replies import read_outcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..client.discovery import ClusterNode
+from ..client.nodes.cluster import ClusterNode
 from ..client.redact import redact
 from ..core.algorithms.cluster import Cluster
 from ..core.algorithms.single_node import SingleNode
@@ -23,8 +23,8 @@ UNKNOWN_SERVER = "~"  # stands for an unknown server address, and sorts behind a
 class RedisBackend(RedisBaseBackend):
     """Locks in one Redis: a single server, a master behind Sentinels, or a Redis Cluster.
 
-    ``location``: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://h:p,h:p/SERVICE/DB``,
-    ``redis+cluster://h:p,h:p`` or ``cache:ALIAS``.
+    ``location``: ``redis://``, ``unix://``, ``redis+sentinel://h:p,h:p/SERVICE/DB``, ``redis+cluster://h:p,h:p`` or
+    ``cache:ALIAS``. With TLS: ``rediss://``, ``rediss+sentinel://``, ``rediss+cluster://``.
 
     ``quarantine`` (off by default): a server that has restarted grants nothing for ``max_ttl`` seconds, so it can't
     grant a lock that is still held. Other options as for `RedisBaseBackend`. Source of the algorithm: Redis

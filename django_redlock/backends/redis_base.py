@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..client.discovery import ClusterNode
 from ..client.executor import Executor
+from ..client.nodes.cluster import ClusterNode
+from ..client.nodes.remap import remap_from
 from ..client.resp import encode_eval
-from ..client.urls import node_for
+from ..client.urls import NodeOptions, node_for
 from ..core.algorithms.quarantine import Quarantine, in_service, standalone_quarantine
 from ..core.algorithms.redlock import Redlock
 from ..core.algorithms.replicated import Replicated
@@ -47,6 +48,11 @@ class RedisBaseBackend(Backend):
     seconds. ``cohort``: how often in a row a lock on one Redis may be handed over within one process. Waiters of one
     process or event loop queue locally, and only the first waits in Redis. With 0, there is no local queue, and each
     waiter waits in Redis. Other options as for `Backend`.
+
+    ``sentinel_kwargs``: settings of connections to Sentinels that differ from those to the data nodes: ``username``,
+    ``password``, ``ssl`` (whether to use TLS), ``ssl_ca_certs`` and redis-py's other ``ssl_…`` settings.
+    ``address_remap``: for servers behind NAT, a dict, a function or its dotted path, which maps the addresses that the
+    Cluster or the Sentinels report to those that this process can reach, as ``"host:port"`` or pairs.
     """
 
     kinds = KINDS
@@ -63,6 +69,8 @@ class RedisBaseBackend(Backend):
         quarantine: bool | None = None,
         max_ttl: Seconds | None = None,
         cohort: int = 64,
+        sentinel_kwargs: Mapping[str, Any] | None = None,
+        address_remap: Any = None,
         **options: Any,
     ) -> None:
         self.quarantine = self.default_quarantine if quarantine is None else bool(quarantine)
@@ -71,7 +79,8 @@ class RedisBaseBackend(Backend):
         super().__init__(locations, max_ttl=max_ttl, **options)
         default = default_node_timeout(self.ttl)
         self.node_timeout = default if node_timeout is None else seconds(node_timeout, "node_timeout")
-        self.nodes = [node_for(location, self.node_timeout) for location in locations]
+        more = NodeOptions(sentinel_kwargs or {}, remap_from(address_remap))
+        self.nodes = [node_for(location, self.node_timeout, more) for location in locations]
         if self.quarantine and any(isinstance(node, ClusterNode) for node in self.nodes):
             raise ValueError("quarantine=True is not possible on a Redis Cluster: it would need a marker in every slot")
         self._local_queue = LocalQueue(self, cohort) if _count(cohort, "cohort") else None

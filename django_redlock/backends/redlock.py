@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from ..client.discovery import ClusterNode
+from ..client.nodes.cluster import ClusterNode
 from ..client.redact import redact
 from ..core.algorithms.merging import merge_views
 from ..core.algorithms.redlock import Redlock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..client.discovery import ClusterNode
+from ..client.nodes.cluster import ClusterNode
 from ..core.algorithms.replicated import Replicated
 from ..core.values import Seconds, seconds
 from .redis import RedisBackend

@@ -17,8 +17,9 @@ from celery.signals import task_failure, task_internal_error, task_success
 
 from ..core.events import logger
 from ..core.flow.drivers import drive
+from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
-from ..core.values import Lease, Refusal
+from ..core.values import Refusal
 from ..errors import LockUnavailable
 from ..single_instance.call import Ending, TaskCall
 from ..single_instance.conflicts import (
@@ -85,7 +86,7 @@ def _run_only_copy(task: ProtectedTask, call: TaskCall, body: Callable[..., Any]
     return body(*args, **kwargs)
 
 
-def _acquire(task: ProtectedTask, request: Any, lock: Lock, call: TaskCall, wait: float) -> Lease | Refusal:
+def _acquire(task: ProtectedTask, request: Any, lock: Lock, call: TaskCall, wait: float) -> Hold | Refusal:
     perform = lock.store.perform
     outcome = drive(lock.acquire_flow(wait), perform)
     if isinstance(outcome, Refusal) and wait < RETRY_OVERLAP_SECONDS:

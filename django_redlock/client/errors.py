@@ -22,7 +22,7 @@ from ..core.event_queue import EventRecord, event_queue
 from ..core.flow.replies import UnreadableReply
 from ..core.flow.requests import EvalScript, Fault
 from .connection import AllInUse, ConnectionSilent
-from .node_protocol import Node
+from .nodes.protocol import Node
 
 E = TypeVar("E", bound=BaseException)
 _BLOCKED = TimeoutError, RedisTimeoutError, BlockingIOError, ssl.SSLWantReadError
@@ -47,7 +47,7 @@ def fault_of(node: Node, error: Exception, connected: bool = False, where: str =
     late = timed_out(error)
     silent = isinstance(error, ConnectionSilent)
     closed = connected and type(error) is RedisConnectionError and not late
-    error = _plain_error(error, late, connected)
+    error = _plain_error(error, late, connected, node.tls)
     refused = isinstance(error, ResponseError)
     if not (refused or isinstance(error, AllInUse)) or isinstance(error, NOT_SERVING):
         node.invalidate(error, where)
@@ -72,16 +72,18 @@ def check_reply(node: Node, call: EvalScript, reply: Any, where: str = "") -> An
     return fault_of(node, UnreadableReply(reply), connected=True, where=where)
 
 
-def _plain_error(error: Exception, late: bool, connected: bool) -> Exception:
+def _plain_error(error: Exception, late: bool, connected: bool, tls: bool) -> Exception:
     """Return ``error``, or a clearer error with ``error`` as its cause if the reason is known.
 
-    Known are a timeout, a missing password, a server that closes a new connection at once, and a server that takes no
-    writes: a replica, or a master with too few replicas (``min-replicas-to-write``), because a failover may have moved
-    its replicas to another master. ``late`` says whether ``error`` is a timeout, ``connected`` whether the connection
-    was open before the error.
+    Known are a timeout, a missing password, a server that closes a new connection at once, a client and a server of
+    which only one uses TLS, and a server that takes no writes: a replica, or a master with too few replicas
+    (``min-replicas-to-write``), because a failover may have moved its replicas to another master. ``late`` says whether
+    ``error`` is a timeout, ``connected`` whether the connection was open before the error, ``tls`` whether the
+    connection uses TLS.
     """
     if late:
-        error = caused_by(TimeoutError("no reply in time"), error)
+        no_tls = "; a server without TLS does not answer a TLS handshake" if tls and not connected else ""
+        error = caused_by(TimeoutError(f"no reply in time{no_tls}"), error)
     if any(words in str(error) for words in _NO_PASSWORD):
         error = caused_by(
             AuthenticationError("it requires a password, and LOCATION has none (for Sentinels: sentinel_password)"),
@@ -90,8 +92,13 @@ def _plain_error(error: Exception, late: bool, connected: bool) -> Exception:
     if not connected and isinstance(error.__cause__, ConnectionResetError | BrokenPipeError):
         # The server sends the reason, then closes. The reason is lost if the client has already written (asyncio does).
         error = caused_by(
-            RedisConnectionError("it closed the connection at once, as a server does at its maxclients limit"), error
+            RedisConnectionError(
+                f"it closed the connection at once, as a server does at its maxclients limit{hint_of(error, tls)}"
+            ),
+            error,
         )
+    elif not late and (hint := hint_of(error, tls)):
+        error = caused_by(type(error)(f"{error}{hint}"), error)
     if _TAKES_NO_WRITES.search(str(error)):
         error = caused_by(ReadOnlyError(str(error)), error)
     return error
@@ -147,3 +154,26 @@ def forget_frames(error: BaseException | None) -> None:
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         error.__traceback__, error = None, error.__cause__ or error.__context__
+
+
+_HINTS = (  # the words of an error, whether the connection uses TLS (None: either), and what may help
+    (("Connection closed by server", "reset by peer"), False, "a server with TLS needs rediss:// as the scheme"),
+    (
+        ("Connection closed by server", "reset by peer", "EOF occurred"),
+        True,
+        "it may require a certificate: ssl_certfile and ssl_keyfile",
+    ),
+    (("SELECT is not allowed",), None, "a Redis Cluster has database 0 only: LOCATION must name no other"),
+)
+
+
+def hint_of(error: Exception, tls: bool) -> str:
+    """Return what may help against ``error``, in parentheses after a space; ``""`` if unknown or said already.
+
+    ``tls``: whether the connection uses TLS.
+    """
+    text = str(error)
+    for words, only_tls, hint in _HINTS:
+        if only_tls in (None, tls) and any(word in text for word in words) and hint not in text:
+            return f" ({hint})"
+    return ""

@@ -16,7 +16,7 @@ from ..core.waiting.waiters import AwaitTurn
 from .errors import fault_of, without_context
 from .fanout.broadcast_drivers import FanOut
 from .multiplexer import Multiplexer
-from .node_protocol import Node
+from .nodes.protocol import Node
 from .pool import ServerPool
 from .request import AnyRequest, asend, send, send_all
 from .request_plans import PLANS, eval_request, read_replies_of, read_set_reply, set_request

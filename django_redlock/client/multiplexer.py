@@ -17,8 +17,8 @@ from ..core.flow.drivers import adrive
 from ..core.flow.replies import waited
 from ..core.flow.requests import Block, BlockThenEval, EvalScript, Fault
 from ..core.flow.scripts import script
-from .discovery import ClusterNode
-from .node_protocol import Node
+from .nodes.cluster import ClusterNode
+from .nodes.protocol import Node
 
 OWN_CONNECTIONS = 4  # waiters of one event loop and node that get their own connection; further waiters share one
 LISTEN_SECONDS = 0.1  # seconds of one BLPOP on the shared connection; the next BLPOP includes the lists of new waiters

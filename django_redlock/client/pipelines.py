@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from ..core.flow.requests import Batch, EvalScript, Fault, Flow, ListPools
 from .errors import fault_of
-from .node_protocol import Node
+from .nodes.protocol import Node
 from .pool import ServerPool
 from .request import Request
 from .resp import encode_evalsha

@@ -79,6 +79,7 @@ class ServerPool:
         self.timeout = timeout
         self.where = str(settings.get("path") or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}")
         self._kind = kind
+        self.uses_tls = any(each.__name__ == "SSLConnection" for each in kind.__mro__)  # redis-py's or valkey-py's
         self._settings = connection_settings(kind, settings)
         checked = self._settings.pop("health_check_interval", 0)  # seconds; 0: never
         self._max_idle_seconds = min(checked or MAX_IDLE_SECONDS, MAX_IDLE_SECONDS)

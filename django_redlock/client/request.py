@@ -16,7 +16,7 @@ from ..core.flow.requests import EvalScript, Fault
 from .connection import Connection, ConnectionSilent, ReplyIncomplete
 from .errors import fault_of, without_context
 from .loop_connection import LoopConnection, PendingRequest
-from .node_protocol import Node
+from .nodes.protocol import Node
 from .pool import ServerPool
 from .resp import POKE, encode_eval
 

@@ -29,9 +29,9 @@ from ..core.flow.requests import (
     Sleep,
 )
 from .connection import ConnectionSilent
-from .discovery import ClusterNode, Redirection
 from .errors import check_reply, fault_of
-from .node_protocol import Node
+from .nodes.cluster import ClusterNode, Redirection
+from .nodes.protocol import Node
 from .pipelines import batch_flow
 from .pool import AllInUse, ServerPool
 from .request import BlockingRequest, ConfirmedRequest, Request

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
-from urllib.parse import parse_qsl, unquote
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
-from redis.connection import Connection, parse_url
+from redis.connection import Connection, SSLConnection, parse_url
 from redis.exceptions import RedisError
 
 from ..core.flow.replies import unavailable_error
-from .discovery import ClusterNode, DirectNode, SentinelNode
-from .node_protocol import Node
+from .nodes.cluster import ClusterNode
+from .nodes.fixed import DirectNode
+from .nodes.protocol import Node
+from .nodes.remap import Remap, as_reported
+from .nodes.sentinel import SentinelNode
 from .pool import ServerPool, portable_settings
 from .redact import redact
 
@@ -67,32 +71,77 @@ def split_url(url: str) -> tuple[str, str, str]:
     return scheme, netloc, path
 
 
-_VALKEY = re.compile(r"valkey(s|\+sentinel|\+cluster)?://")
+_VALKEY = re.compile(r"valkeys?(\+sentinel|\+cluster)?://")
 _SENTINEL_LOGIN = {"sentinel_username": "username", "sentinel_password": "password"}
 
 
-def _sentinel(url: str, timeout: float) -> Node:
+class NodeOptions(NamedTuple):
+    """Options of a backend for the servers behind a location.
+
+    ``sentinel_kwargs``: settings of the connections to Sentinels, as redis-py's ``Sentinel`` takes them. ``remap``:
+    returns the address at which the client reaches a server, from the address that Sentinels or the Cluster report.
+    """
+
+    sentinel_kwargs: Mapping[str, Any] = MappingProxyType({})
+    remap: Remap = as_reported
+
+
+_NO_OPTIONS = NodeOptions()
+
+
+def _settings(tls: bool, options: Mapping[str, Any]) -> tuple[type[Connection], dict[str, Any]]:
+    """Return the class and the settings of connections with ``options``. Raises ``ValueError`` for a wrong option."""
+    kind = SSLConnection if tls else Connection
+    if not tls and (needless := [name for name in options if name.startswith("ssl_")]):
+        raise ValueError(f"{', '.join(needless)}: without TLS; the scheme with TLS is rediss")
+    try:
+        kind(**options)  # does not connect, but raises for a wrong option before the first lock is acquired
+    except (TypeError, RedisError) as error:
+        raise ValueError(str(error).partition("() ")[2] or error) from error
+    return kind, dict(options)
+
+
+def _query(query: str) -> dict[str, Any]:
+    """Return the options in the query of a URL, with the types that redis-py gives them."""
+    options = parse_url(f"redis://?{query}")
+    return {name: value for name, value in options.items() if name != "host"}
+
+
+def _sentinel(url: str, timeout: float, more: NodeOptions) -> Node:
     url, _, query = url.partition("?")
-    _, netloc, path = split_url(url)
+    scheme, netloc, path = split_url(url)
     service, _, db = path.strip("/").partition("/")
     if not service:
         raise ValueError("redis+sentinel://host:port,host:port/SERVICE/DB needs the name of the service")
-    hosts, settings = _hosts(netloc, 26379)
-    login = dict(parse_qsl(query, keep_blank_values=True))
-    if unknown := login.keys() - _SENTINEL_LOGIN.keys():
-        raise ValueError(f"expected {' or '.join(_SENTINEL_LOGIN)}, not {', '.join(sorted(unknown))}")
-    sentinel_settings = {_SENTINEL_LOGIN[name]: value for name, value in login.items()}
-    return SentinelNode(hosts, service, {**settings, "db": int(db or 0)}, timeout, sentinel_settings=sentinel_settings)
+    if not re.fullmatch(r"\d*", db, re.ASCII):
+        raise ValueError("the database after SERVICE/ must be a number")
+    hosts, login = _hosts(netloc, 26379)
+    options, tls = _query(query), scheme.startswith("rediss")
+    sentinel_login = {_SENTINEL_LOGIN[name]: options.pop(name) for name in _SENTINEL_LOGIN if name in options}
+    kind, settings = _settings(tls, {**options, **login, "db": int(db or 0)})
+    try:
+        shared = {name: value for name, value in options.items() if name.startswith("ssl_")}
+        sentinel = {**sentinel_login, **more.sentinel_kwargs}
+        with_tls = sentinel.pop("ssl", tls)
+        sentinels = _settings(with_tls, {**(shared if with_tls else {}), **sentinel})
+    except ValueError as error:
+        raise ValueError(f"sentinel_kwargs: {error}") from error
+    return SentinelNode(hosts, service, (kind, settings), sentinels, timeout, more.remap)
 
 
-def _cluster(url: str, timeout: float) -> Node:
-    _, netloc, path = split_url(url)
-    if path not in ("", "0"):
-        raise ValueError("a Redis Cluster has database 0 only, and its URL takes no options")
-    return ClusterNode(*_hosts(netloc, 7000), timeout)
+def _cluster(url: str, timeout: float, more: NodeOptions) -> Node:
+    url, _, query = url.partition("?")
+    scheme, netloc, path = split_url(url)
+    if not re.fullmatch(r"\d*/?", path, re.ASCII):
+        raise ValueError("the database after the hosts must be a number, and only Valkey 9 has others than 0")
+    hosts, login = _hosts(netloc, 7000)
+    database = int(path.strip("/") or 0)
+    options = {**_query(query), **login, **({"db": database} if database else {})}
+    return ClusterNode(hosts, *_settings(scheme.startswith("rediss"), options), timeout, more.remap)
 
 
-def _direct(url: str, timeout: float) -> Node:
+def _direct(url: str, timeout: float, more: NodeOptions) -> Node:
+    del more
     scheme, _, path = split_url(url.partition("?")[0])
     if scheme != "unix" and not re.fullmatch(r"\d*/?", path, re.ASCII):  # redis-py would use database 0
         raise ValueError("the database after host:port/ must be a number")
@@ -139,32 +188,36 @@ def cache_pool(alias: str) -> Any:
     return pool
 
 
-def _cache(url: str, timeout: float) -> Node:
+def _cache(url: str, timeout: float, _: NodeOptions) -> Node:
     pool = cache_pool(url.removeprefix("cache:"))
     kind, settings = portable_settings(pool)
     manager = getattr(pool, "sentinel_manager", None)
     if manager is not None:  # the pool connects to the server that the Sentinels name
         places = [client.connection_pool.connection_kwargs for client in manager.sentinels]
         hosts = [(place["host"], place["port"]) for place in places]
-        return SentinelNode(hosts, pool.service_name, settings, timeout, kind, manager.sentinel_kwargs)
+        sentinel_kind, login = portable_settings(manager.sentinels[0].connection_pool)
+        sentinels = sentinel_kind, {name: login[name] for name in login if name not in ("host", "port")}
+        return SentinelNode(hosts, pool.service_name, (kind, settings), sentinels, timeout)
     return DirectNode(ServerPool(kind, settings, timeout, pool.max_connections), label=url)
 
 
-_SCHEMES: dict[str, Callable[[str, float], Node]] = {
+_SCHEMES: dict[str, Callable[[str, float, NodeOptions], Node]] = {
     "redis": _direct,
     "rediss": _direct,
     "unix": _direct,
     "redis+sentinel": _sentinel,
+    "rediss+sentinel": _sentinel,
     "redis+cluster": _cluster,
+    "rediss+cluster": _cluster,
     "cache": _cache,
 }
 
 
-def node_for(location: str, timeout: float) -> Node:
+def node_for(location: str, timeout: float, options: NodeOptions = _NO_OPTIONS) -> Node:
     """Return the node for ``location``, an entry of the setting LOCATION. Opens no connection.
 
-    ``timeout`` limits each request to the node, in seconds. Raises ``ValueError`` for an unknown or invalid location,
-    and ``LockUnavailable`` when the process may open no more files.
+    ``timeout`` limits each request to the node, in seconds. ``options``: see `NodeOptions`. Raises ``ValueError`` for
+    an unknown or invalid location, and ``LockUnavailable`` when the process may open no more files.
     """
     location = canonical_url(location)
     scheme = location.partition(":")[0] if isinstance(location, str) else ""
@@ -172,7 +225,7 @@ def node_for(location: str, timeout: float) -> Node:
         known = ", ".join(f"{name}:" if name == "cache" else f"{name}://" for name in _SCHEMES)
         raise ValueError(f"LOCATION must begin with one of {known} (or valkey://), not {redact(location)!r}")
     try:
-        return _SCHEMES[scheme](location, timeout)
+        return _SCHEMES[scheme](location, timeout, options)
     except ValueError as error:
         raise ValueError(f"LOCATION {redact(location)!r}: {error}") from error
     except OSError as error:  # redis-py reads its own version from a file

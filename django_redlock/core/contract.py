@@ -1,6 +1,6 @@
 """What lock handles, algorithms, renewal threads and lock stores know of each other. Backends implement `Store`.
 
-A handle gives the renewal threads itself, as a `Renewable`, or an `Orphan`. It gives an `Extension` for each renewal.
+The renewal threads get a `Renewable` for each acquisition, which gives an `Extension` for each renewal, and `Orphan`s.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from .flow.requests import Fault, Flow
 from .keys import Keys
 from .lock_info import LockInfo
 from .primitives.base import Primitive
+from .process.caller import Caller
 from .values import Claim, Lease, OnRefusal, Refusal, Seconds
 from .waiting.wake_event import WakeEvent
 
@@ -132,13 +133,11 @@ class Extension:
     ``extend()`` wait for the outcome.
     """
 
-    __slots__ = ("_wake_events", "lease", "release_ended", "ttl")
+    __slots__ = ("_wake_events", "lease", "ttl")
 
     def __init__(self, lease: Lease, ttl: float) -> None:
         self.lease = lease
         self.ttl = ttl
-        # If the lease is released while the extension is in flight: True once the first of the two requests has ended.
-        self.release_ended = False
         self._wake_events: tuple[WakeEvent, ...] = ()
 
     def new_wake_event(self) -> WakeEvent:
@@ -154,22 +153,25 @@ class Extension:
 
 
 class Renewable(Protocol):
-    """The part of a lock handle that the renewal thread uses."""
+    """The part of a `Hold` that the renewal thread uses."""
 
     name: str
-    keys: Keys
+    store: Store
+    primitive: Primitive
+    lease: Lease
+    acquired_by: Caller
 
     @property
-    def store(self) -> Store: ...
-
-    @property
-    def primitive(self) -> Primitive: ...
+    def keys(self) -> Keys: ...
 
     @property
     def remaining(self) -> float: ...
 
-    def current_lease(self) -> Lease | None:
-        """Return the lease that the handle holds; ``None`` if it holds nothing."""
+    @property
+    def active(self) -> bool: ...
+
+    @property
+    def ends_by_itself(self) -> bool: ...
 
     def begin_renewal(self) -> Extension | None:
         """Begin the extension that is due, and return it. The caller sends the request.
@@ -178,13 +180,13 @@ class Renewable(Protocol):
         """
 
     def on_extended(self, extension: Extension, outcome: Lease | Fault | None) -> None:
-        """Update the handle after ``extension``.
+        """Update the lease after ``extension``.
 
         ``outcome``: the extended lease, ``None`` if the lease is lost, or a `Fault` if the outcome is unknown.
         """
 
-    def mark_lost(self, lease: Lease, reason: str) -> None:
-        """Mark ``lease`` as lost, and report the loss with ``reason``, a text for people."""
+    def mark_lost(self, reason: str) -> None:
+        """Mark the lease as lost, and report the loss with ``reason``, a text for people."""
 
 
 class Orphan(NamedTuple):

@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple, TypedDict
 from .events import LockHandle
 from .values import Seconds
 
-OnLost = Literal["raise", "warn"] | Callable[[LockHandle], Any]
+OnLostCallback = Callable[[LockHandle], Any]
+OnLost = Literal["raise", "warn"] | OnLostCallback | tuple[Literal["raise", "warn"], OnLostCallback]
 
 
 class LockOptions(NamedTuple):
@@ -33,6 +34,17 @@ class LockOptions(NamedTuple):
     fencing: bool = False
     owner: str | Mapping[str, Any] | None = None
     on_lost: OnLost = "raise"
+
+    @property
+    def raises_loss(self) -> bool:
+        """True if the end of a ``with`` block raises ``LockLost`` when the lease was lost."""
+        return self.on_lost == "raise" or (isinstance(self.on_lost, tuple) and self.on_lost[0] == "raise")
+
+    @property
+    def loss_callback(self) -> OnLostCallback | None:
+        """The function that is called at the moment of the loss; ``None`` if there is none."""
+        wanted = self.on_lost[1] if isinstance(self.on_lost, tuple) else self.on_lost
+        return wanted if callable(wanted) else None
 
 
 class CommonOptions(TypedDict, total=False):
@@ -61,9 +73,12 @@ def check_on_lost(on_lost: Any) -> None:
 
     Raises ``TypeError`` for a coroutine function, because nothing would await the coroutine.
     """
+    if isinstance(on_lost, tuple) and len(on_lost) == 2 and on_lost[0] in ("raise", "warn") and callable(on_lost[1]):
+        on_lost = on_lost[1]
     if not callable(on_lost):
         if on_lost not in ("raise", "warn"):
-            raise ValueError(f'on_lost must be "raise", "warn" or a callable, not {on_lost!r}')
+            allowed = '"raise", "warn", a callable, or a tuple such as ("raise", callable)'
+            raise ValueError(f"on_lost must be {allowed}, not {on_lost!r}")
     elif iscoroutinefunction(on_lost) or iscoroutinefunction(on_lost.__call__):
         raise TypeError(
             f"on_lost must be a plain function, not the coroutine function {on_lost!r}; "

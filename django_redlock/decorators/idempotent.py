@@ -212,7 +212,7 @@ class OneRun(Decoration):
             raise
         finally:
             if interrupted:
-                lock.end_lease()  # sends no request, because the process may be about to end
+                lock.required_hold().end()  # sends no request, because the process may be about to end
             else:
                 await self._end(calls, backend, lock)
 

@@ -49,7 +49,7 @@ class ProtectedRequest:
     def check_locks(self) -> None:
         """Raise ``LockLost`` if a lock was lost while the view ran."""
         for lock in self.locks:
-            if lock.lost and lock.options.on_lost == "raise":
+            if lock.lost and lock.options.raises_loss:
                 raise LockLost(lock.name)
 
     @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
-from ..core.locks.read_write import RWLockSide
+from ..core.locks.lock import Lock
 from ..errors import LockLost, LockNotHeld, StaleLock
 
 FIELD = "fence"  # the column's name
@@ -50,12 +50,11 @@ WITHOUT: Any = _Without()
 
 
 def handle_of(lock: Any) -> Any:
-    """Return the handle through which the calling thread or task holds ``lock``.
+    """Return the hold of the calling thread or task, if ``lock`` is a handle that can have several.
 
-    A side of a read-write lock has a separate handle for each thread and asyncio task, so this function must be called
-    before the work moves to another thread. Any other ``lock`` is returned as is.
+    This function must be called before the work moves to another thread. Any other ``lock`` is returned as is.
     """
-    return lock.own_handle() if isinstance(lock, RWLockSide) else lock
+    return (lock.hold or lock) if isinstance(lock, Lock) and lock.several else lock
 
 
 def bound(kwargs: dict[str, Any]) -> dict[str, Any]:

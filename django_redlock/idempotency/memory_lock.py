@@ -7,11 +7,11 @@ from weakref import WeakKeyDictionary
 
 from ..backends.base import Backend
 from ..core.flow.requests import Flow
+from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import MUTEX
 from ..core.process.mutex import state_mutex
-from ..core.values import Lease
 from .entries import Entry, Known
 
 
@@ -49,22 +49,22 @@ class MemoryRequestLock(Lock):
         if known := self._known(now):
             return known
         outcome = yield from self.acquire_flow(0.0)
-        if not isinstance(outcome, Lease):
+        if not isinstance(outcome, Hold):
             return Known("running")
         if known := self._known(now):
             yield from super().release_flow()
             return known
-        self._own = outcome.claim.token
+        self._own = outcome.lease.claim.token
         self._write(MemoryRecord(self.entry.fingerprint, now + self.entry.keep, self._own), begins=True)
         return None
 
-    def release_flow(self, token: bytes | None = None) -> Flow[None]:
+    def release_flow(self, hold: Hold | None = None) -> Flow[None]:
         if self.answer:
             until = self.store.clock() + self.entry.keep
             self._write(MemoryRecord(self.entry.fingerprint, until, self._own, self.answer))
         elif self.answer is not None:
             self._write(None)
-        yield from super().release_flow(token)
+        yield from super().release_flow(hold)
 
     def _write(self, record: MemoryRecord | None, begins: bool = False) -> None:
         """Replace the record of this request, and remove all expired records, so that they don't fill the memory.
@@ -91,4 +91,4 @@ class MemoryRequestLock(Lock):
         if record.answer:
             return Known("answer", record.answer)
         # As long as this handle doesn't hold the lock, the record may belong to a request that runs.
-        return Known("in_doubt") if self.current_lease() and self.entry.in_doubt == "refuse" else None
+        return Known("in_doubt") if self.holds and self.entry.in_doubt == "refuse" else None

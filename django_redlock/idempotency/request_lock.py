@@ -13,6 +13,7 @@ from ..core.flow.replies import fault_error, parse_reply, read_outcome
 from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script
 from ..core.keys import keys_for
+from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import MUTEX, Primitive
@@ -86,16 +87,16 @@ class RequestLock(Lock):
         """
         self.known = None
         outcome = yield from self.acquire_flow(0.0)
-        if isinstance(outcome, Lease):
+        if isinstance(outcome, Hold):
             return None
         return self.known or Known("running")
 
     def new_claim(self) -> Claim:
         return super().new_claim()._replace(payload=_Record(self.entry))
 
-    def on_granted(self, lease: Lease) -> None:
+    def on_granted(self, lease: Lease) -> Hold:
         # The release of a lost lease must not remove the record.
-        super().on_granted(self._with_answer(lease, None))
+        return super().on_granted(self._with_answer(lease, None))
 
     def _lease_to_release(self, lease: Lease) -> Lease:
         return self._with_answer(lease, self.answer)
@@ -115,9 +116,9 @@ class RequestLock(Lock):
             raise fault_error(self.name, reply)
         return read_outcome(claim, reply, start)
 
-    def _emit(self, kind: Any, *args: Any, **facts: Any) -> None:
-        if kind != "refused" or self.known is None:  # a known request was not refused by another holder
-            super()._emit(kind, *args, **facts)
+    def _emit_refused(self, *facts: Any) -> None:
+        if self.known is None:  # a known request was not refused by another holder
+            super()._emit_refused(*facts)
 
 
 def _record(claim: Claim) -> _Record:

@@ -13,6 +13,7 @@ from ..core.contract import Store
 from ..core.flow.requests import EvalScript
 from ..core.flow.scripts import script
 from ..core.keys import Keys
+from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import Primitive
@@ -113,9 +114,9 @@ class BodyLock(Lock):
         owner, asked = call.owner(ttl), self.store.clock()
         return Claim(call.name, (call.keys,), new_token(), owner, ttl, payload=call, asked=asked)
 
-    def on_granted(self, lease: Lease) -> None:
+    def on_granted(self, lease: Lease) -> Hold:
         # The release of a lost lease must not queue the call again: nothing would remove that record.
-        super().on_granted(self._with_ending(lease, "removed"))
+        return super().on_granted(self._with_ending(lease, "removed"))
 
     def _lease_to_release(self, lease: Lease) -> Lease:
         return self._with_ending(lease, self.ending)

@@ -16,8 +16,9 @@ from ..core.events import logger
 from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import Flow
 from ..core.flow.steps import Step, StepOutcome
+from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
-from ..core.values import Lease, Refusal
+from ..core.values import Refusal
 from ..errors import LockError, LockUnavailable
 from ..single_instance.call import TaskCall
 from ..single_instance.conflicts import Conflict, conflict_of, decide, duplicate_result, notify_duplicate
@@ -150,7 +151,7 @@ def body_flow(lock: DjangoTaskLock, name: str, task_id: str, body: Step) -> Flow
     return ended.unwrap()
 
 
-def _start_flow(lock: DjangoTaskLock, call: TaskCall, handle: Lock, known: bool) -> Flow[Lease | Refusal]:
+def _start_flow(lock: DjangoTaskLock, call: TaskCall, handle: Lock, known: bool) -> Flow[Hold | Refusal]:
     """Acquire the lock of the body with ``handle``. Returns the `Lease`, or the `Refusal` by another call.
 
     ``enqueue()`` writes the queued record with a provisional id, and the final id only after it has sent the call. The
@@ -159,7 +160,7 @@ def _start_flow(lock: DjangoTaskLock, call: TaskCall, handle: Lock, known: bool)
     worker knows the call's id. If not, any queued record counts as the call's own.
     """
     wait = lock.options.wait if lock.options.at_start == "wait" else 0.0
-    outcome: Lease | Refusal = yield from handle.acquire_flow(0.0 if call.mode.at_submit else wait)
+    outcome: Hold | Refusal = yield from handle.acquire_flow(0.0 if call.mode.at_submit else wait)
     if isinstance(outcome, Refusal) and call.mode.at_submit:
         conflict = conflict_of(call.task, call.task_id, call.name, "start", outcome)
         taken = conflict.state == "queued" and (conflict.holder.startswith(UNNAMED) or not known)

@@ -45,9 +45,5 @@ class Clock:
     def _due(self) -> list[Any]:
         """Return the locks on this clock whose lease is due for renewal or has ended."""
         watched = [target for _, target in list(renewal.entries.values()) if isinstance(target, weakref.ref)]
-        locks = [lock for target in watched if (lock := target()) is not None and lock.store.clock is self]
-        return [
-            lock
-            for lock in locks
-            if (lease := lock.current_lease()) and lease.valid_until - self() <= lease.ttl * 2 / 3
-        ]
+        holds = [hold for target in watched if (hold := target()) is not None and hold.store.clock is self]
+        return [hold for hold in holds if hold.active and hold.lease.valid_until - self() <= hold.lease.ttl * 2 / 3]

@@ -16,6 +16,7 @@ from ..core.events import Event, Hook
 from ..core.flow.replies import NEVER
 from ..core.flow.requests import CallFunction, EvalScript, Fault, Flow
 from ..core.keys import glob_matcher
+from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.owner import describe_owner
 from ..core.primitives.base import Primitive
@@ -172,11 +173,11 @@ class FakeStorage(StorageBackend):
         if self._hook is not None:
             self._hook(event)
         lock = event.lock if event.kind == "acquired" else None
-        lease = lock.current_lease() if isinstance(lock, Lock) else None
-        if isinstance(lock, Lock) and lease is not None and lease.claim.token in self._rehearsal._to_lose:
-            self._rehearsal._to_lose.remove(lease.claim.token)
-            self.release(lease.claim)
-            lock.mark_lost(lease, "planned by the test")
+        hold = lock.hold if isinstance(lock, Lock) else lock
+        if isinstance(hold, Hold) and hold.lease.claim.token in self._rehearsal._to_lose:
+            self._rehearsal._to_lose.remove(hold.lease.claim.token)
+            self.release(hold.lease.claim)
+            hold.mark_lost("planned by the test")
 
     def perform(self, request: Any) -> Any:
         return self._refused(request) or super().perform(request)

@@ -124,7 +124,7 @@ def test_set_forward_on_some_nodes(three, client_of, ahead):
     holder, other = (client.lock("stock") for client in clients)
     assert holder.acquire()
     poll(lambda: all(left(server) > 0 for server in three), timeout=10, what="votes of all nodes")
-    forward = [three[node] for node in holder._lease.nodes[:ahead]]
+    forward = [three[node] for node in holder.hold.lease.nodes[:ahead]]
     for server in forward:
         server.set_clock(60)
     assert other.acquire(blocking=False) == (ahead == 2)

@@ -73,25 +73,6 @@ def test_phone(page, stores):
     assert size >= 9
 
 
-def test_without_javascript(page, stores):
-    """The charts are drawn without JavaScript."""
-    happen(stores)
-    page.scripting(False)
-    page.open(DETAIL)
-    assert len(page.all(".redlock-plot")) == 3
-    assert all(bar.is_displayed() for bar in page.all(".redlock-plot .acquired"))
-
-
-def test_low_lease_is_marked(page, stores):
-    """A bar below a third of its lease is marked, also between refreshes, and its width is that of the lease."""
-    with stores["default"].lock("stock", ttl=60, auto_renew=False, on_lost="warn") as lock:
-        lock.extend(25)
-        page.until(lambda: page.names() == ["stock"])
-        page.one("#redlock-pause").click()
-        assert page.script("return document.querySelector('.redlock-left progress').max") == 60
-        page.until(lambda: page.all(".redlock-low"))
-
-
 def test_health(page, stores):
     """The health page has the charts of each store."""
     happen(stores)

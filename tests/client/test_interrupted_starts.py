@@ -9,9 +9,9 @@ from redis.connection import Connection
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from django_redlock.client.connect import BoundedCalls
-from django_redlock.client.discovery.first_answer import FirstAnswer
-from django_redlock.client.fanout import missed_releases
-from django_redlock.client.fanout.missed_releases import MissedReleases
+from django_redlock.client.fanout import node_keeper
+from django_redlock.client.fanout.node_keeper import NodeKeeper
+from django_redlock.client.nodes.first_answer import FirstAnswer
 from django_redlock.client.pool import ServerPool
 from django_redlock.client.urls import node_for
 from django_redlock.core import event_queue
@@ -67,18 +67,19 @@ def test_error_of_a_credential_provider():
 
 def test_anywhere_in_a_missed_release(monkeypatch, redis_server):
     """After an interrupt anywhere while a missed release is recorded, the later releases are sent."""
-    monkeypatch.setattr(missed_releases, "DOWN_SECONDS", 0.05)
-    nodes = [node_for(redis_server.url, 10)]
+    monkeypatch.setattr(node_keeper, "DOWN_SECONDS", 0.05)
+    node = node_for(redis_server.url, 10)
     claim = Claim("stock", (keys_for(b"redlock", b"stock"),), new_token(), b"{}", 10.0)
     for step in itertools.count():
-        missed = MissedReleases(nodes)
-        add = partial(missed.add, [MUTEX.release_request(claim)], 0)
+        keeper = NodeKeeper(node, 10, b"", lambda: True)
+        add = partial(keeper.repeat, [MUTEX.release_request(claim)])
         struck = interrupted(add, step, STARTS)
         add()
-        poll(lambda: not missed._missed, timeout=20, what=f"the releases after step {step}")  # noqa: B023
+        poll(lambda: keeper._thread is None, timeout=20, what=f"the releases after step {step}")  # noqa: B023
+        assert not keeper._releases
         if not struck:
             break
-    nodes[0].find_pool(b"").close()
+    node.find_pool(b"").close()
     assert step > 5
 
 

@@ -29,11 +29,11 @@ def backend(request, unique, redis_url):
 def test_renewed(backend, unique):
     """A lock is renewed while the clock is frozen."""
     with freeze_time("2026-01-01"), backend.lock(unique, ttl=0.6) as held:
-        lease, stopped = held._lease, time.monotonic()
+        lease, stopped = held.hold.lease, time.monotonic()
         threading.Event().wait(1.2)
         assert time.monotonic() == stopped
         assert held.remaining > 0
-        assert held._lease is not lease
+        assert held.hold.lease is not lease
 
 
 def test_timeout(backend, unique):

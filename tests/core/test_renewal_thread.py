@@ -19,13 +19,13 @@ TTL = 6
 
 def are_renewed(*locks):
     """Return whether the locks are renewed, which are due now."""
-    leases = [lock._lease for lock in locks]
+    leases = [lock.hold.lease for lock in locks]
     with renewal._mutex:  # so that the renewal finds all of them
         for lease in leases:
             token = lease.claim.token
             renewal.schedule(token, renewal.entries[token][1], 0.0)
     poll(
-        lambda: all(lock.lost or lock._lease is not lease for lock, lease in zip(locks, leases, strict=True)),
+        lambda: all(lock.lost or lock.hold.lease is not lease for lock, lease in zip(locks, leases, strict=True)),
         timeout=WAIT,
         what="the renewals",
     )
@@ -66,12 +66,12 @@ def hanging(unique):
 def test_a_store_that_hangs_delays_no_other(hanging, unique):
     """While one store hangs, locks of other stores are renewed, and its own locks are renewed when it replies again."""
     with LocMemBackend(unique).lock("healthy", ttl=TTL) as healthy, hanging.lock("stuck", ttl=30) as stuck:
-        first = stuck._lease
+        first = stuck.hold.lease
         renewal.schedule(first.claim.token, renewal.entries[first.claim.token][1], 0.0)
         assert hanging.asked.wait(WAIT)
         assert are_renewed(healthy)
         hanging.go_on.set()
-        poll(lambda: stuck._lease is not first, timeout=WAIT, what="the renewal of the other")
+        poll(lambda: stuck.hold.lease is not first, timeout=WAIT, what="the renewal of the other")
 
 
 def test_one_thread_for_all_locks_of_a_store(unique):
@@ -188,7 +188,7 @@ class HeldUp:
         self.asked, self.go_on = threading.Event(), threading.Event()
 
     def __call__(self):
-        lease = self.lock and self.lock._lease
+        lease = self.lock and self.lock.hold and self.lock.hold.lease
         if lease and lease.valid_until > lease.since + TTL and threading.current_thread().name == "redlock-renewal":
             self.asked.set()
             self.go_on.wait(WAIT)
@@ -201,7 +201,7 @@ def test_a_release_while_the_lease_is_replaced_leaves_no_entry(unique):
     backend = LocMemBackend(unique, clock=clock)
     clock.lock = lock = backend.lock("stock", ttl=TTL)
     lock.acquire()
-    token = lock._lease.claim.token
+    token = lock.hold.lease.claim.token
     assert clock.asked.wait(WAIT)
     lock.release()
     clock.go_on.set()
@@ -224,7 +224,7 @@ def test_many_losses_need_few_threads(unique):
     locks = [backend.lock(str(number), on_lost=on_lost) for number in range(500)]
     for lock in locks:
         lock.acquire()
-        lock.mark_lost(lock.current_lease(), "for a test")
+        lock.hold.mark_lost("for a test")
     poll(lambda: len(reports) == 499, timeout=WAIT, what="the other reports")
     slow.set()
     poll(lambda: len(reports) == 500, timeout=WAIT, what="the slow report")

@@ -10,7 +10,7 @@ from django.test import RequestFactory
 
 from django_redlock import aadopt, adopt, lock, locks
 from django_redlock.core.event_queue import event_queue
-from django_redlock.core.lease_transfer import HANDED_OFF
+from django_redlock.core.locks.hand_off import HANDED_OFF
 from django_redlock.decorators import locked_view
 from django_redlock.errors import LockLost, LockNotAcquired, LockNotSupported
 from django_redlock.signals import lock_acquired, lock_released
@@ -98,7 +98,7 @@ def test_lost_before_the_block():
     held = lock("order:17")
     held.acquire()
     adopted = adopt(held.hand_off(), on_lost="warn")
-    adopted.mark_lost(adopted.current_lease(), "by the test")
+    adopted.hold.mark_lost("by the test")
     with pytest.raises(LockLost), adopted:
         pytest.fail("the block has begun")
 

@@ -9,11 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from django_redlock import lock, locks
-from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.backends.replica import ReplicaBackend
-from django_redlock.backends.timestamp import TimestampBackend
 from tests.support.proxy import Proxy
 from tests.support.service import poll
 
@@ -118,33 +114,6 @@ def test_not_a_dict(settings):
         lock("x")
 
 
-def test_unknown_option(redlock):
-    """An unknown option of lock() raises an error with the option that was probably meant, and the list of all."""
-    redlock({"BACKEND": LOCMEM})
-    with pytest.raises(TypeError, match=r"lock\(\) has no option 'timeout'; use ttl .* or blocking_timeout .*: ttl, "):
-        lock("x", timeout=3)
-
-
-@pytest.mark.parametrize("options", [{"ttl": 0}, {"ttl": 301}, {"blocking": False, "blocking_timeout": 1}])
-def test_wrong_value(redlock, options):
-    """A wrong value is refused when the lock is created, without a request."""
-    redlock({"BACKEND": REDIS, "LOCATION": URL})
-    with pytest.raises(ValueError, match=r"ttl|blocking_timeout"):
-        lock("x", **options)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [RedisBackend, TimestampBackend, ReplicaBackend, lambda url, **kw: RedlockBackend([url], **kw), LocMemBackend],
-)
-def test_default_ttl(make):
-    """The default ttl is at most `max_ttl`, and an explicit larger one is refused."""
-    assert make(URL, max_ttl=5).ttl == 5
-    assert make(URL, max_ttl=50).ttl == 30
-    with pytest.raises(ValueError, match="ttl must be at most 5 s"):
-        make(URL, max_ttl=5, ttl=30)
-
-
 def test_backend_gets_its_settings(redlock):
     """LOCATION, KEY_PREFIX and OPTIONS are passed to the backend, which knows its alias."""
     entry = {"BACKEND": REDIS, "LOCATION": URL, "KEY_PREFIX": "shop", "OPTIONS": {"ttl": 7, "node_timeout": 0.1}}
@@ -214,13 +183,6 @@ def test_a_cache_on_redis_is_the_default(settings, redis_url, backend, monkeypat
     assert locks["default"].location == "cache:default"
 
 
-def test_other_caches_are_no_default(settings):
-    """Without REDLOCK a cache that is not on Redis is not used."""
-    del settings.REDLOCK
-    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
-    assert list(locks) == []
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_after_fork(redlock, redis_url):
@@ -245,14 +207,3 @@ def test_after_fork(redlock, redis_url):
     os.waitpid(pid, 0)
     assert held.owned()
     held.release()
-
-
-def test_custom_backend(redlock):
-    """A subclass of StorageBackend can be named by its dotted path."""
-    redlock({"BACKEND": f"{__name__}.Own", "LOCATION": "here"})
-    with lock("x"):
-        assert locks["default"].held()[0].name == "x"
-
-
-class Own(LocMemBackend):
-    """A custom backend."""

@@ -139,11 +139,3 @@ def test_log_records(caplog):
     assert {(record.lock_name, record.lock_alias) for record in records} == {("stock", "default")}
     assert records[1].lock_holder
     assert "lock 'stock' on 'default' was refused" in caplog.text
-
-
-def test_silent_by_default(caplog):
-    """At level INFO a lock that works logs nothing."""
-    caplog.set_level(logging.INFO)
-    with lock("stock"):
-        pass
-    assert [record for record in caplog.records if record.thread == threading.get_ident()] == []

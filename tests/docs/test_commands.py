@@ -48,15 +48,6 @@ def test_options_of_a_command(name):
     assert set(re.findall(r"^   \* - ``(--[\w-]+)``", section, re.MULTILINE)) == options(parser_of(name)) - djangos
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_defaults_are_stated_where_they_are_numbers(name):
-    """The numeric defaults on the page are the parser's."""
-    section = PAGE.read_text().partition(f"\n{name}\n---")[2].partition("\nExit code")[0]
-    for option, default in re.findall(r"``(--[\w-]+)``\n     - .*default: (\d+)", section):
-        [action] = [each for each in parser_of(name)._actions if option in each.option_strings]
-        assert action.default == int(default)
-
-
 @pytest.mark.parametrize(("page", "words"), EXAMPLES, ids=lambda value: " ".join(value) if type(value) is list else "")
 def test_examples_can_be_typed(page, words):
     """Every command line in the documentation is accepted by its command."""

@@ -170,7 +170,7 @@ async def _afight(backend: Any, job: Job, lane: Lane, over: asyncio.Event) -> No
 @contextlib.contextmanager
 def _belief(lock: Lock, job: Job, lane: int) -> Iterator[Any]:
     """Record the belief of one grant. Yields a function that checks whether the belief continues."""
-    lease = lock._lease
+    lease = lock.hold.lease
     if lease is None or lock.lost:  # acquire() returned so late that the lease has ended
         yield lambda: False
         return
@@ -180,7 +180,7 @@ def _belief(lock: Lock, job: Job, lane: int) -> Iterator[Any]:
             if lock._lost:  # the loss was reported
                 believe(min(lease.valid_until, getattr(lock, "lost_at", time.monotonic())))
                 return False
-            current = lock._lease
+            current = lock.hold.lease
             if current is not None:
                 believe(current.valid_until)
             return not lock.lost

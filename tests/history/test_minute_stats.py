@@ -51,11 +51,6 @@ def test_buckets(seconds):
     assert bucket == 0 or seconds > upper_bound(bucket - 1)
 
 
-def test_last_bucket():
-    """Durations beyond the last bound are in the last bucket."""
-    assert bucket_of(1e9) == bucket_of(1e5)
-
-
 @pytest.mark.parametrize("share", [0.5, 0.95])
 def test_quantile(share):
     """A quantile from a histogram is at most a fifth off."""
@@ -65,11 +60,6 @@ def test_quantile(share):
     for each in durations:
         histogram[bucket_of(each)] = histogram.get(bucket_of(each), 0) + 1
     assert quantile(histogram, share) == pytest.approx(durations[int(share * 2000)], rel=0.2)
-
-
-def test_quantile_of_nothing():
-    """The quantile of an empty histogram is None."""
-    assert quantile({}, 0.5) is None
 
 
 def test_what_is_counted():
@@ -94,22 +84,6 @@ def test_what_is_counted():
     assert whole == found._replace(events=())
 
 
-def test_only_the_last_events_are_kept():
-    """A minute keeps only the last events."""
-    [tallies] = count_by_minute([moment(at=AT + number / 100) for number in range(50)], {}).values()
-    events = read_minute(AT, [tallies["stock"].text()]).events
-    assert [each.at for each in events] == [AT + number / 100 for number in range(50 - MAX_EVENTS, 50)]
-
-
-def test_names_beyond_the_limit():
-    """Names beyond the limit are counted together."""
-    [tallies] = count_by_minute([moment(name=f"stock:{number}") for number in range(10)], {}).values()
-    assert list(tallies) == [ALL_LOCKS, "stock:0", "stock:1", "stock:2", OTHER_LOCKS]
-    others = read_minute(AT, [tallies[OTHER_LOCKS].text()])
-    assert (others.acquired, others.events) == (7, ())
-    assert read_minute(AT, [tallies[ALL_LOCKS].text()]).acquired == 10
-
-
 def test_names_beyond_the_limit_of_a_minute():
     """The first names in a minute are counted one by one to its end, and the next minute starts again."""
     recorder, place = Recorder(), Place(2)
@@ -127,18 +101,6 @@ def test_texts_are_bounded():
     """The texts of an event, such as its owner, are cut."""
     [tallies] = count_by_minute([moment("refused", reason="x" * 9000, holder="y" * 9000)] * 9, {}).values()
     assert len(tallies["stock"].text()) < 400 * MAX_EVENTS + 100
-
-
-def test_events_that_are_not_counted():
-    """Faults, duplicates and backends without a history are not counted."""
-    silent = Place(0)
-    assert count_by_minute([EventRecord(AT, "fault", "localhost:1"), moment()._replace(backend=silent)], {}) == {}
-
-
-def test_minutes_are_told_apart():
-    """An event at the start of a minute belongs to that minute."""
-    found = count_by_minute([moment(at=AT - 0.001), moment(at=AT)], {})
-    assert [minute * 60 for _, minute in found] == [AT - 60, AT]
 
 
 @pytest.mark.parametrize(

@@ -228,12 +228,13 @@ def test_an_extension_in_flight_does_not_lose_the_answer(proxy, redis_server, un
     backend = RedisBackend(proxy.url, node_timeout=4)
     lock = request_lock(backend, Entry(unique, "f", "POST /pay", 60), None)
     assert backend.drive(lock.begin_flow()) is None
-    extension, mine = lock.begin_renewal(), lock.token.encode()
+    hold, mine = lock.hold, lock.token.encode()
+    extension = hold.begin_renewal()
     proxy.drop("requests")
     lock.answer = b"done"
     with pytest.raises(LockUnavailable):
         backend.drive(lock.release_flow())
-    lock.on_extended(extension, Fault(TimeoutError()))
+    hold.on_extended(extension, Fault(TimeoutError()))
     proxy.restore()
     poll(lambda: mine not in renewal.entries, timeout=60, what="a release")
     with redis_server.client() as redis:

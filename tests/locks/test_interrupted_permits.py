@@ -1,4 +1,4 @@
-"""Interrupts: a permit that the handle no longer lists, or does not list yet, is released in the background."""
+"""Interrupts: a permit that the handle does not list as a hold is released in the background."""
 
 import asyncio
 import contextlib
@@ -29,18 +29,18 @@ def new_handle(request, redis_url, unique):
         yield make
 
 
-def assert_released(handle, other):
-    """Assert that ``handle`` has one of three permits left, and that ``other`` gets the other two."""
-    assert len(handle.permits) == 1
-    assert all(other.acquire(timeout=TEST_TIMEOUT) for _ in range(2))
+def assert_one_released(handle, other):
+    """Assert that ``handle`` has two of three permits left, and that ``other`` gets the third."""
+    assert len(handle.holds) == 2
+    assert other.acquire(timeout=TEST_TIMEOUT)
     assert not other.acquire(False)
     assert handle.owned()
-    handle.release()
-    other.release(2)
+    handle.release(2)
+    other.release()
 
 
 def test_keyboard_interrupt_of_a_release(new_handle, monkeypatch):
-    """KeyboardInterrupt while the first of two permits is released."""
+    """KeyboardInterrupt while the first of two permits is released: the handle keeps the second."""
     handle, other = new_handle(), new_handle()
     assert all(handle.acquire(timeout=TEST_TIMEOUT) for _ in range(3))
 
@@ -51,11 +51,11 @@ def test_keyboard_interrupt_of_a_release(new_handle, monkeypatch):
     monkeypatch.setattr(handle.store, "perform", interrupted)
     with pytest.raises(KeyboardInterrupt):
         handle.release(2)
-    assert_released(handle, other)
+    assert_one_released(handle, other)
 
 
 def test_cancelled_release(new_handle, monkeypatch):
-    """A task that is cancelled while the first of two permits is released."""
+    """A task that is cancelled while the first of two permits is released: the handle keeps the second."""
     handle, other = new_handle(), new_handle()
     assert all(handle.acquire(timeout=TEST_TIMEOUT) for _ in range(3))
 
@@ -76,7 +76,7 @@ def test_cancelled_release(new_handle, monkeypatch):
     # The task releases permits of the thread, because it has none itself.
     asyncio.run(scenario())
     monkeypatch.undo()
-    assert_released(handle, other)
+    assert_one_released(handle, other)
 
 
 def enter_and_leave(handle):
@@ -99,8 +99,8 @@ def test_interrupted_anywhere(unique, kind, operation):
             handle.acquire()
         if not interrupted(lambda: OPERATIONS.get(operation, enter_and_leave)(handle), step):  # noqa: B023
             break
-        if handle.permits:
-            handle.release(len(handle.permits))
+        if handle.holds:
+            handle.release(len(handle.holds))
         other = KINDS[kind](backend, f"{unique}:{step}")
         assert all(other.acquire(timeout=TEST_TIMEOUT) for _ in range(3)), f"at step {step}"
     assert step > 20

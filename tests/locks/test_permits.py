@@ -21,7 +21,7 @@ def test_exit_without_a_block(handle):
     assert handle.acquire(False)
     with contextlib.ExitStack() as stack:
         stack.push(handle)
-    assert len(handle.permits) == 1
+    assert len(handle.holds) == 1
     handle.release()
     with pytest.raises(PermitNotHeld):
         handle.__exit__(None, None, None)
@@ -38,7 +38,7 @@ def test_failed_switches(unique):
             handle.switch()
         other.release()
     handle.acquire()
-    assert len(handle.permits) == 1
+    assert len(handle.holds) == 1
     handle.release()
     with pytest.raises(PermitNotHeld):
         handle.release()

@@ -16,7 +16,7 @@ from unittest import mock
 from django_redlock.core import contract
 from django_redlock.core.contract import Algorithm, Extension, Orphan
 from django_redlock.core.keys import Keys, keys_for
-from django_redlock.core.locks import lease_state, lock, lock_flows, renewed_lease, striped
+from django_redlock.core.locks import hand_off, handle, hold, lock, striped
 from django_redlock.core.options import LockOptions
 from django_redlock.core.primitives.base import Primitive
 from django_redlock.core.primitives.multi import ADOPT
@@ -89,9 +89,21 @@ class Process:
         self.world.after(delay, lambda: self.later(lambda _: event(), None))
 
 
+class SimulatedHold(hold.Hold):
+    """A hold that reports each change of its belief to the watcher."""
+
+    __slots__ = ()
+
+    def on_extended(self, extension: Extension, outcome: Any) -> None:
+        super().on_extended(extension, outcome)
+        lock: Any = self._handle()
+        lock.thread.believe(lock)
+
+
 class Handle(lock.Lock):
     """A lock that reports each change of its belief to the watcher."""
 
+    hold_type = SimulatedHold
     thread: Thread
     claim: Claim
     _stripes: tuple[Keys, ...]
@@ -101,17 +113,22 @@ class Handle(lock.Lock):
         self.thread.asks(self.claim)
         return self.claim
 
-    def on_granted(self, lease: Lease) -> None:
-        super().on_granted(lease)
+    def on_granted(self, lease: Lease) -> hold.Hold:
+        granted = super().on_granted(lease)
         self.thread.believe(self)
-
-    def on_extended(self, extension: Extension, outcome: Any) -> None:
-        super().on_extended(extension, outcome)
-        self.thread.believe(self)
+        return granted
 
 
-class AnyOf(Handle, striped.Stripe):
-    """A stripe of a striped lock."""
+class SimulatedStripe(SimulatedHold, striped.StripeHold):
+    """A hold of one stripe."""
+
+    __slots__ = ()
+
+
+class AnyOf(Handle, striped.Striped):
+    """A striped lock."""
+
+    hold_type = SimulatedStripe
 
 
 class Thread:
@@ -140,7 +157,8 @@ class Thread:
     @property
     def lease(self) -> Lease | None:
         """The lease that the thread believes to hold. ``None``: no lease."""
-        return self._lock._lease if self._lock and not self._lock.lost and self.alive else None
+        held = self._lock.hold if self._lock else None
+        return held.lease if held and held.active and not held.lost and self.alive else None
 
     @property
     def _paused_until(self) -> float:
@@ -196,7 +214,7 @@ class Thread:
 
         def got(outcome: Any, error: BaseException | None) -> None:
             self._watcher.waited(self, self.clock() - deadline)
-            if isinstance(outcome, Lease):
+            if isinstance(outcome, hold.Hold):
                 self._world.say(self.holder, f"got {name}, number {outcome.fencing_token}")
                 end = self._world.now + chance.choice((0.0, 0.002, 0.002, 0.02, chance.uniform(0, 2 * self._ttl)))
                 self._hold(handle, end, then)
@@ -217,7 +235,7 @@ class Thread:
 
         def release() -> None:
             self._world.say(self.holder, f"releases {handle.name}")
-            claim = handle._require_lease().claim
+            claim = handle.required_hold().lease.claim
 
             def released(_: None, error: BaseException | None) -> None:
                 if error is not None:
@@ -285,18 +303,19 @@ class Background:
         orphan = Orphan(store, primitive, claim, store.clock() + claim.ttl, waited, keep_until)
         self.schedule(claim.token, orphan, after and after + SLACK)
 
-    def _renew(self, process: Process, token: bytes, target: weakref.ref[Handle]) -> None:
-        handle = target()
-        extension = handle.begin_renewal() if handle is not None else None
-        if handle is None or extension is None:
+    def _renew(self, process: Process, token: bytes, target: weakref.ref[SimulatedHold]) -> None:
+        held = target()
+        extension = held.begin_renewal() if held is not None else None
+        if held is None or extension is None:
             return
+        lock: Any = held._handle()
 
         def renewed(outcomes: Any, error: BaseException | None) -> None:
             assert error is None, f"the renewal thread must not fail: {error!r}"
-            process.world.say(handle.thread.holder, f"renewal of {handle.name}: {type(outcomes[0]).__name__}")
-            handle.on_extended(extension, outcomes[0])
+            process.world.say(lock.thread.holder, f"renewal of {held.name}: {type(outcomes[0]).__name__}")
+            held.on_extended(extension, outcomes[0])
 
-        flow = process.algorithm.extend_many(handle.primitive, [(extension.lease, extension.ttl)])
+        flow = process.algorithm.extend_many(held.primitive, [(extension.lease, extension.ttl)])
         process.performer().drive(flow, renewed)
 
     def _release_orphan(self, process: Process, token: bytes, orphan: Orphan) -> None:
@@ -337,17 +356,17 @@ def virtual(world: World) -> Iterator[None]:
     """Run locks in ``world``: their renewal, threads and random numbers are simulated within this context."""
     background, numbers = Background(), itertools.count(1)
     with ExitStack() as ends:
-        for module in (renewed_lease, lock_flows, local_queue):
+        for module in (hold, handle, local_queue):
             ends.enter_context(mock.patch.object(module, "renewal", background))
-        ends.enter_context(mock.patch.object(lease_state, "logger", SimpleNamespace(warning=_nothing)))
+        ends.enter_context(mock.patch.object(hold, "logger", SimpleNamespace(warning=_nothing)))
         ends.enter_context(mock.patch.object(local_queue, "Waiter", VirtualTicket))
         ends.enter_context(mock.patch.object(contract, "WakeEvent", Virtual))
         ends.enter_context(mock.patch.object(striped, "_first_stripes", itertools.count()))
         for module, name, function in (
             (local_queue, "caller", lambda: id(world.running)),
-            (striped, "caller", lambda: id(world.running)),
-            (lock_flows, "describe_owner", lambda *_: b'{"label":"sim"}'),
-            (lock_flows, "new_token", lambda: b"%016x" % next(numbers) + b"0" * 8),
+            (handle, "describe_owner", lambda *_: b'{"label":"sim"}'),
+            (handle, "new_token", lambda: b"%016x" % next(numbers) + b"0" * 8),
+            (hand_off, "new_token", lambda: b"%016x" % next(numbers) + b"0" * 8),
         ):
             ends.enter_context(mock.patch.object(module, name, function))
         try:

@@ -94,5 +94,5 @@ def _confirmed(lease: Lease) -> float:
 def _owned(client: Client, name: str, said: LockInfo) -> bool:
     """Returns the answer of `Lock.owned`."""
     if isinstance(client, Thread):
-        return client._lock is not None and client._lock.name == name and client._lock._is_ours(said)
+        return client._lock is not None and client._lock.name == name and client._lock.is_ours(said)
     return client.lease is not None and said.matches(client.lease)

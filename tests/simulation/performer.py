@@ -175,7 +175,7 @@ class Performer:
         return count
 
     def _together(self, request: SendToAll, then: Then) -> None:
-        asks, decided, family = request
+        asks, decided, family, *_ = request
         replies: list[Any] = [None] * len(asks)
         left, over = len(asks), False
 

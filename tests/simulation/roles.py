@@ -10,13 +10,13 @@ from typing import Any, NamedTuple, cast
 from unittest import mock
 
 from django_redlock.core.election import election
-from django_redlock.core.election.election import CandidateLock
+from django_redlock.core.election.election import CandidateLock, TermHold
 from django_redlock.core.election.leader import Leader
 from django_redlock.core.election.work import CallElected, CallLost, Work
 from django_redlock.core.flow.requests import Flow, Sleep
 from django_redlock.core.keys import keys_for
-from django_redlock.core.lease_transfer import HandedOff
-from django_redlock.core.locks.adopted import AdoptedLock
+from django_redlock.core.locks.hand_off import HandedOff
+from django_redlock.core.locks.hold import Hold
 from django_redlock.core.locks.lock import Lock
 from django_redlock.core.options import LockOptions
 from django_redlock.core.primitives.base import MUTEX, Primitive
@@ -25,24 +25,10 @@ from django_redlock.core.values import DRIFT, PRECISION, Claim, Lease
 
 from .aftermath import MAX_TTL
 from .clients import Watcher
-from .handles import Handle, Process, Thread, Virtual
+from .handles import Handle, Process, SimulatedHold, Thread, Virtual
 from .world import Clock
 
 # ── hand-offs ────────────────────────────────────────────────────────────────────────────────
-
-
-class HandingHandle(Handle):
-    """A handle that keeps the lease of the text for which it has handed its lease off."""
-
-    handed: Lease
-
-    def give_to_text_flow(self, adopting: Primitive, claim: Claim) -> Flow[Lease]:
-        self.handed = yield from super().give_to_text_flow(adopting, claim)
-        return self.handed
-
-
-class AdoptedHandle(HandingHandle, AdoptedLock):
-    """A handle that goes on with a handed-off lease."""
 
 
 class Text(NamedTuple):
@@ -58,7 +44,6 @@ class Text(NamedTuple):
 class HandingThread(Thread):
     """A thread that hands off some of its locks. One or two threads get the text, soon or too late."""
 
-    handle = HandingHandle
     keeps = 2 * MAX_TTL
     until = 0.0
 
@@ -74,14 +59,14 @@ class HandingThread(Thread):
 
         def handed_off(text: str | None, error: BaseException | None) -> None:
             self._world.say(self.holder, f"hands off {handle.name}: {error or 'done'}")
-            if text is None and handle.current_lease() is not None:
+            if text is None and handle.holds:
                 release(handle, self._world.now, then)
                 return
             if text is None:
                 self._ended(handle.claim)
                 then()
                 return
-            lease = cast("HandingHandle", handle).handed
+            lease = cast("Hold", handle.hold).lease
             self._watcher.on_its_way(text, Text(f"the text of {self.name}", text, self.mode, self.clock, lease))
             for adopter in self._watcher.adopters(self, chance.choice((1, 2))):
                 adopter.process.after(_delay(chance, self._ttl), lambda each=adopter: each.adopt(text))
@@ -95,13 +80,12 @@ class HandingThread(Thread):
         handed = HandedOff.parse(text)
         (name,) = handed.names
         options = LockOptions(handed.ttl, fencing=handed.fencing_token is not None)
-        handle = AdoptedHandle(self.process, self.primitive, name, keys_for(b"sim", name.encode()), options)
-        self._lock, handle.thread, handle._handed = handle, self, handed
+        handle = Handle(self.process, self.primitive, name, keys_for(b"sim", name.encode()), options)
+        self._lock, handle.thread = handle, self
         self._watcher.arrived(text)
 
-        def adopted(outcome: Any, error: BaseException | None) -> None:
-            if isinstance(outcome, Lease):
-                handle._handed = None
+        def adopted(_: None, error: BaseException | None) -> None:
+            if error is None:
                 self._watcher.adopted(self, text)
                 chance = self._world.random
                 self._hold(handle, self._world.now + chance.choice((0.0, chance.uniform(0, self._ttl))), lambda: None)
@@ -109,7 +93,7 @@ class HandingThread(Thread):
                 self._watcher.over(handle.claim)
 
         self._world.say(self.holder, f"adopts {name}")
-        self._do(handle.acquire_flow(0.0), adopted)
+        self._do(handle.adopt_flow(handed), adopted)
 
 
 def _delay(chance: random.Random, ttl: float) -> float:
@@ -120,8 +104,16 @@ def _delay(chance: random.Random, ttl: float) -> float:
 # ── elections ────────────────────────────────────────────────────────────────────────────────
 
 
+class SimulatedTermHold(SimulatedHold, TermHold):
+    """The hold of a candidate that leads."""
+
+    __slots__ = ()
+
+
 class CandidateHandle(Handle, CandidateLock):
     """The lock of a candidate."""
+
+    hold_type = SimulatedTermHold
 
 
 class Candidate(Thread):
@@ -238,7 +230,7 @@ class PeriodicThread(Thread):
         return super()._options()._replace(min_hold=period, every=period)
 
     def believe(self, handle: Handle) -> None:
-        lease = handle._lease
+        lease = self.lease
         if lease is not None and lease.claim.payload is not None:
             # The request for this lease, or for its last extension, was not sent earlier than this.
             sent = self.clock.true(lease.valid_until + lease.ttl * DRIFT + PRECISION - lease.ttl)

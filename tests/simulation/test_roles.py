@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from django_redlock.core.election.election import CandidateLock, Election
+from django_redlock.core.election.election import Election, TermHold
 from django_redlock.core.flow.requests import EvalScript, Flow
-from django_redlock.core.locks.lock import Lock
-from django_redlock.core.locks.renewed_lease import RenewedLease
+from django_redlock.core.locks import hand_off, handle
+from django_redlock.core.locks.hold import Hold
 from django_redlock.core.primitives.base import Primitive
 from django_redlock.core.primitives.multi import ADOPT
 from django_redlock.core.primitives.periodic import PERIODIC, PeriodicPrimitive
@@ -63,12 +63,12 @@ class LateAcquires(Performer):
 
 def test_it_finds_a_text_with_the_token_of_an_acquire(monkeypatch: pytest.MonkeyPatch) -> None:
     """A late copy of the acquire request makes a text adoptable again, unless the text has a token of its own."""
-    claim = Lock._text_claim
+    claim = hand_off.text_claim
 
-    def keep_token(self: Lock, lease: Lease) -> Claim:
-        return claim(self, lease)._replace(token=lease.claim.token)
+    def keep_token(lease: Lease, now: float) -> Claim:
+        return claim(lease, now)._replace(token=lease.claim.token)
 
-    monkeypatch.setattr(Lock, "_text_claim", keep_token)
+    monkeypatch.setattr(handle, "text_claim", keep_token)
     assert "adopted before" in found(HAND_OFFS._replace(performer=LateAcquires), 200)
 
 
@@ -82,11 +82,11 @@ def test_it_finds_a_text_that_takes_from_anybody(monkeypatch: pytest.MonkeyPatch
 def test_it_finds_a_lock_that_is_handed_off_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a hand-off the first handle holds nothing."""
 
-    def keep(self: Lock, token: bytes | None = None) -> Flow[Lease]:
+    def keep(self: Hold, kind: Any = None) -> Flow[Lease]:
         yield from ()
-        return self._require_lease()
+        return self.lease
 
-    monkeypatch.setattr(RenewedLease, "hand_over_flow", keep)
+    monkeypatch.setattr(Hold, "transfer_flow", keep)
     finding = found(HAND_OFFS, 50)  # the first of both consequences
     assert "both hold" in finding or "is not free" in finding
 
@@ -110,7 +110,7 @@ def test_it_finds_a_leader_that_stops_too_late(monkeypatch: pytest.MonkeyPatch) 
 
 def test_it_finds_a_lost_lead_that_is_released_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader that hears of the loss of its lease may need the rest of the lease to stop its work."""
-    monkeypatch.delattr(CandidateLock, "_kept_until")
+    monkeypatch.delattr(TermHold, "kept_until")
     assert "still works" in found(ELECTIONS._replace(algorithm="quorum", apart=8), 400)  # a quorum loses few leases
 
 

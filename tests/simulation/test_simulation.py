@@ -15,7 +15,7 @@ from django_redlock.core.contract import Extension
 from django_redlock.core.flow.requests import Batch, EvalScript, Fault, Sleep
 from django_redlock.core.flow.scripts import Script, script
 from django_redlock.core.lock_info import LockInfo
-from django_redlock.core.locks.renewed_lease import RenewedLease
+from django_redlock.core.locks.hold import Hold
 from django_redlock.core.primitives.base import MUTEX, SEMAPHORE, Primitive
 from django_redlock.core.primitives.fair import WRITE
 from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
@@ -248,12 +248,12 @@ def test_it_finds_a_shorter_lease_that_counts_too_late(monkeypatch: pytest.Monke
     setting = HANDLES._replace(performer=Deaf)
     assert all(play(seed, setting).grants for seed in range(50))
 
-    def rely_on_the_longer(handle: Any, ttl: float) -> Any:
+    def rely_on_the_longer(hold: Any, ttl: float) -> Any:
         yield from ()
-        handle._extension = Extension(handle._require_lease(), ttl)
-        return handle._extension
+        hold._extension = Extension(hold.lease, ttl)
+        return hold._extension
 
-    monkeypatch.setattr(RenewedLease, "begin_extension_flow", rely_on_the_longer)
+    monkeypatch.setattr(Hold, "_begin_extension_flow", rely_on_the_longer)
     assert "both hold" in found(setting, 400)
 
 

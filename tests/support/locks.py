@@ -34,7 +34,7 @@ def granted(client: Any, name: str = "stock") -> bool:
 
 def renew_now(lock: Any) -> None:
     """Let the next renewal of a held lock begin at once."""
-    token = lock._lease.claim.token
+    token = lock.hold.lease.claim.token
     renewal.schedule(token, renewal.entries[token][1], 0.0)
 
 

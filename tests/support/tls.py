@@ -1,22 +1,29 @@
-"""A Redis with TLS, and a new self-signed certificate."""
+"""Servers with TLS and a new self-signed certificate: one Redis, a Cluster, and a master behind a Sentinel."""
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from testproject.redis_server import RedisServer, free_port
-from tests.support.service import find
+import redis
+
+from testproject.redis_server import RedisServer, find_redis_server, free_port
+from tests.support.group import Group
+from tests.support.service import Service, find, poll
 
 
 class TlsRedis(RedisServer):
     """A Redis whose TCP port accepts TLS only. `url` is a `rediss://` URL with the certificate to trust."""
 
-    def __init__(self, *extra_args: str) -> None:
-        super().__init__(*extra_args, port=0)
+    def __init__(self, *extra_args: str, clients: str = "no", binary: str | None = None) -> None:
+        """``clients``: "yes" if clients must have a certificate. ``binary``: as for `RedisServer`."""
+        super().__init__(*extra_args, port=0, binary=binary)
         self.tls_port = free_port(self)
         self.certificate = self.dir / "certificate.pem"
+        self.clients = clients
 
     @property
     def url(self) -> str:
@@ -25,11 +32,12 @@ class TlsRedis(RedisServer):
 
     def start(self) -> Self:
         """Start the server. Raises `FileNotFoundError` if redis-server has no TLS or openssl is not installed."""
-        key = self.dir / "key.pem"
+        key = self.certificate.with_name("key.pem")
         if not key.exists():
             make_certificate(self.certificate, key)
+        if "--tls-port" not in self.extra_args:
             files = ["--tls-cert-file", str(self.certificate), "--tls-key-file", str(key)]
-            trust = ["--tls-ca-cert-file", str(self.certificate), "--tls-auth-clients", "no"]
+            trust = ["--tls-ca-cert-file", str(self.certificate), "--tls-auth-clients", self.clients]
             self.extra_args = ("--tls-port", str(self.tls_port), *files, *trust, *self.extra_args)
         try:
             return super().start()
@@ -46,3 +54,102 @@ def make_certificate(certificate: Path, key: Path) -> None:
     command += ["-out", str(certificate)]
     command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
     subprocess.run(command, check=True, capture_output=True, timeout=30)
+
+
+def make_client_certificate(certificate: Path, key: Path) -> tuple[Path, Path]:
+    """Write a certificate for a client, signed with ``key`` of the CA ``certificate``. Returns both paths."""
+    folder, openssl = certificate.parent, find("openssl", package="openssl")
+    request, client, client_key = folder / "client.csr", folder / "client.pem", folder / "client-key.pem"
+    new = ["req", "-new", "-nodes", "-subj", "/CN=client", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    sign = ["x509", "-req", "-days", "2", "-CA", str(certificate), "-CAkey", str(key), "-CAcreateserial"]
+    for command in (
+        [*new, "-keyout", str(client_key), "-out", str(request)],
+        [*sign, "-in", str(request), "-out", str(client)],
+    ):
+        subprocess.run([openssl, *command], check=True, capture_output=True, timeout=30)
+    return client, client_key
+
+
+class TlsCluster(Group):
+    """A Redis Cluster of two masters, which speak TLS only, also to each other. `nodes` share one `certificate`.
+
+    ``extra_args``: more of the servers' command line.
+    """
+
+    def __init__(self, *extra_args: str, binary: str | None = None) -> None:
+        cluster = "--cluster-enabled", "yes", "--tls-cluster", "yes", "--cluster-config-file", "nodes.conf"
+        super().__init__(TlsRedis(*cluster, *extra_args, binary=binary) for _ in range(2))
+        self.nodes: list[TlsRedis] = [node for node in self.servers if isinstance(node, TlsRedis)]
+        self.certificate = self.nodes[0].certificate
+        for node in self.nodes:
+            node.certificate = self.certificate
+
+    def form(self) -> None:
+        first, second = self.nodes
+        for node, slots in ((first, (0, 8191)), (second, (8192, 16383))):
+            with node.client() as client:
+                client.execute_command("CLUSTER", "ADDSLOTS", *range(slots[0], slots[1] + 1))
+        with first.client() as client:
+            client.execute_command("CLUSTER", "MEET", "127.0.0.1", second.tls_port)
+        poll(lambda: all(map(_is_complete, self.nodes)), timeout=60, what="a cluster that is complete")
+
+
+def _is_complete(node: TlsRedis) -> bool:
+    with node.client() as client:
+        info = client.cluster("INFO")
+        return (info["cluster_state"], info["cluster_known_nodes"]) == ("ok", "2")
+
+
+SENTINEL_CONFIG = """\
+port {port}
+{tls}
+bind 127.0.0.1
+requirepass {self.password}
+sentinel monitor locks 127.0.0.1 {master} 1
+sentinel auth-pass locks {self.master.password}
+"""
+TLS_CONFIG = """\
+tls-port {port}
+tls-cert-file {certificate}
+tls-key-file {key}
+tls-ca-cert-file {certificate}
+tls-auth-clients no
+tls-replication yes
+"""
+
+
+class TlsSentinel(Service):
+    """One Sentinel with a `password`, and its `master` with TLS and another password.
+
+    ``tls``: whether clients of the Sentinel use TLS, too.
+    """
+
+    password = "of-the-sentinels"
+
+    def __init__(self, tls: bool = True) -> None:
+        super().__init__()
+        self.master = TlsRedis("--requirepass", "of-the-master")
+        self.master.password = "of-the-master"  # type: ignore[attr-defined]
+        self.port, self._tls = free_port(self), tls
+
+    def command(self) -> Sequence[str]:
+        certificate, config = self.master.certificate, self.dir / "sentinel.conf"
+        port, tls_port = (0, self.port) if self._tls else (self.port, free_port(self))
+        tls = TLS_CONFIG.format(port=tls_port, certificate=certificate, key=certificate.with_name("key.pem"))
+        config.write_text(SENTINEL_CONFIG.format(self=self, port=port, tls=tls, master=self.master.tls_port))
+        return [find_redis_server(), str(config), "--sentinel", "--dir", str(self.dir)]
+
+    def start(self) -> Self:
+        self.master.start()
+        return super().start()
+
+    def ready(self) -> bool:
+        tls = {"ssl": True, "ssl_ca_certs": str(self.master.certificate)} if self._tls else {}
+        client = redis.Redis("127.0.0.1", self.port, password=self.password, retry=None, **tls)
+        with contextlib.suppress(redis.ConnectionError, redis.TimeoutError), client:
+            return "master" in client.sentinel_master("locks")["flags"]
+        return False
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
+        self.master.__exit__(*exc)

@@ -43,15 +43,6 @@ def take(backend, **options):
     return lock
 
 
-def test_clock_goes_on(clock):
-    """The clock goes on, and can be advanced."""
-    before = clock()
-    clock.advance(60)
-    assert clock() >= before + 60
-    again = clock()
-    poll(lambda: clock() > again, timeout=20, what="the clock to go on")
-
-
 @pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf")])
 def test_only_forward(clock, wrong):
     """The clock can't be set back."""
@@ -111,15 +102,6 @@ def test_step_beyond_the_lease(clock, backend, caplog):
     assert held.lost
 
 
-def test_another_clock(clock, backend, unique):
-    """Locks on other clocks neither end nor are renewed."""
-    with LocMemBackend(f"{unique} other", ttl=100).lock("x") as other:
-        before = other.remaining
-        clock.advance(80)
-        assert not other.lost
-        assert other.remaining < before
-
-
 def test_waiters_give_up(clock, backend, elsewhere):
     """A waiter gives up when its timeout has passed by the clock."""
     held = take(backend, ttl=100)
@@ -130,14 +112,6 @@ def test_waiters_give_up(clock, backend, elsewhere):
     clock.advance(61)
     assert waiter.result(20) is False
     held.release()
-
-
-def test_waiters_take_over(clock, backend, elsewhere):
-    """A waiter gets the lock when the holder's lease has ended by the clock."""
-    take(backend, ttl=100, auto_renew=False)
-    waiter = elsewhere(lambda: backend.lock("x").acquire())
-    clock.advance(101)
-    assert waiter.result(20) is True
 
 
 def test_asyncio(clock, backend):
@@ -158,15 +132,3 @@ def test_asyncio(clock, backend):
 
     asyncio.run(run())
     assert clock._moved == []
-
-
-def test_semaphores(clock, backend):
-    """Each permit of a semaphore ends by itself."""
-    permits = [backend.semaphore("s", limit=2, ttl=100, auto_renew=False) for _ in range(3)]
-    assert permits[0].acquire(blocking=False)
-    clock.advance(60)
-    assert permits[1].acquire(blocking=False)
-    assert not permits[2].acquire(blocking=False)
-    clock.advance(60)
-    assert permits[2].acquire(blocking=False)
-    assert [permit.lost for permit in permits] == [True, False, False]

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -50,13 +49,6 @@ def run(pytester, monkeypatch):
         return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
 
     return go
-
-
-def test_is_installed():
-    """pytest finds it by its entry point."""
-    # As pytest looks: of an installed package and what a build has left in our tree, either may have it.
-    values = [point.value for each in distributions() for point in each.entry_points if point.group == "pytest11"]
-    assert "django_redlock.testing.plugin" in values, "install the package anew: pip install -e ."
 
 
 def test_fixtures(run):
@@ -158,22 +150,6 @@ def test_settings_are_restored(run):
             pass
     """)
     done.assert_outcomes(passed=5)
-
-
-def test_with_xdist(run):
-    """The fixtures work with pytest-xdist."""
-    done = run(
-        """
-        import pytest
-        from django_redlock import lock
-
-        @pytest.mark.parametrize("turn", range(8))
-        def test_one(redlock, turn):
-            assert lock("x").acquire(blocking=False)
-    """,
-        "-n2",
-    )
-    done.assert_outcomes(passed=8)
 
 
 def test_without_settings(run):

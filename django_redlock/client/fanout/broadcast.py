@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 from typing import Any, Protocol
 
 from redis.exceptions import RedisError
 
-from ...core.flow.requests import Batch, EvalScript, Fault, SendToAll
+from ...core.flow.requests import Batch, Fault, SendToAll
 from ..connection import ReplyIncomplete
 from ..errors import without_context
-from .in_flight import READABLE, InFlightConnection
+from .in_flight import READABLE, InFlightConnection, script_calls_of
 from .node_connections import NodeConnections
 
 CONNECT_CHECK_SECONDS = 0.002  # seconds between two checks whether a node is connected
@@ -32,11 +32,6 @@ class Poll(Protocol):
         """Stop polling the file descriptor ``number``."""
 
 
-def script_calls_of(request: EvalScript | Batch) -> Sequence[EvalScript]:
-    """Return the calls of scripts in ``request`` as a sequence: one for `EvalScript`, several for `Batch`."""
-    return (request,) if isinstance(request, EvalScript) else request.script_calls
-
-
 class Broadcast:
     """Sends a request to each node as soon as the node is connected, and reads the replies as they arrive.
 
@@ -47,7 +42,7 @@ class Broadcast:
     def __init__(self, connections: NodeConnections, request: SendToAll, poll: Poll) -> None:
         self.connections = connections
         self.poll = poll
-        self.requests, self.decided, self.acquisition_id = request
+        self.requests, self.decided, self.acquisition_id, self.kind, _ = request
         self.replies: list[Any] = [None] * len(self.requests)
         self.open: dict[int, tuple[int, InFlightConnection]] = {}  # file descriptor -> slot, connection
         self.connecting: dict[int, InFlightConnection | None] = {}  # slot -> the closed connection to be replaced
@@ -62,8 +57,9 @@ class Broadcast:
         start = time.monotonic()
         connect_deadline = self.deadline = start + self.connections.timeout
         # A release waits for every connection: a vote that is not released blocks the node for the rest of its ttl.
-        releases = bool(self.acquisition_id) and script_calls_of(self.requests[0])[0].compensation is None
-        straggler_deadline = connect_deadline if releases else start + STRAGGLER_SHARE * self.connections.timeout
+        straggler_deadline = connect_deadline
+        if self.kind != "release":
+            straggler_deadline = start + STRAGGLER_SHARE * self.connections.timeout
         open_, connecting, decided, replies = self.open, self.connecting, self.decided, self.replies
         try:
             self._begin(start)
@@ -98,13 +94,13 @@ class Broadcast:
 
         Nodes that are down are skipped, unless they are needed for the outcome.
         """
-        connections, connector = self.connections, self.connections.connector
+        connections, keepers = self.connections, self.connections.keepers
         missing = []
         for slot, request in enumerate(self.requests):
             connection = None
             if self.acquisition_id:
                 connection = connections.take_in_flight(self.acquisition_id, request.node)
-            if connection is None and not connector.failure(request.node, now):
+            if connection is None and not keepers[request.node].failure(now):
                 connection = connections.idle(request.node)
             if connection is None:
                 missing.append(slot)
@@ -114,8 +110,9 @@ class Broadcast:
             needed = len(self.requests) - len(missing) < connections.needed(len(self.requests), self.decided)
             for slot in missing:
                 self.connecting[slot] = None
-                if needed or not connector.failure(self.requests[slot].node, now):
-                    connector.connect(self.requests[slot].node)
+                keeper = keepers[self.requests[slot].node]
+                if needed or not keeper.failure(now):
+                    keeper.connect()
                 else:
                     self._not_connected(slot)
 
@@ -125,31 +122,30 @@ class Broadcast:
         Nodes may take until ``connect_deadline`` to connect. If the outcome is certain, nodes that are not connected at
         ``straggler_deadline`` are not waited for. Both are in monotonic seconds.
         """
-        connector, now = self.connections.connector, time.monotonic()
+        now = time.monotonic()
         certain = self.decided(self.replies)
         for slot, closed in tuple(self.connecting.items()):
             node = self.requests[slot].node
-            opening = connector.is_connecting(node)
+            keeper = self.connections.keepers[node]
+            opening = keeper.is_connecting
             if (connection := self.connections.idle(node)) is not None:
                 del self.connecting[slot]
                 self.deadline = now + self.connections.timeout
                 if closed is not None:
                     connection.tries, connection.first_fault = closed.tries + 1, closed.first_fault
                 self._send(slot, connection, now)
-            elif now >= connect_deadline or (
-                connector.is_down(node) and (certain or (not opening and connector.failure(node, now)))
-            ):
+            elif now >= connect_deadline or (keeper.is_down and (certain or (not opening and keeper.failure(now)))):
                 self._not_connected(slot)
             elif certain and now >= straggler_deadline:
                 self._not_sent(slot)  # the node may be slow only: its reply stays unknown
             elif not opening and not self.connections.is_full(node):
-                connector.connect(node)  # another request has used the connection that was opened
+                keeper.connect()  # another request has used the connection that was opened
 
     def _send(self, slot: int, connection: InFlightConnection, now: float) -> None:
         request, handled = self.requests[slot], sys.exception()
-        self.connections.missed_releases.sent(self.acquisition_id, request.node)
+        self.connections.keepers[request.node].sent(self.acquisition_id)
         try:
-            connection.send(script_calls_of(request), now)
+            connection.send(script_calls_of(request), now, self.kind)
         except (RedisError, OSError) as error:
             self._broken(slot, connection, without_context(error, handled))
         else:
@@ -188,13 +184,13 @@ class Broadcast:
         if fault.stale and connection.tries < MAX_CONNECTIONS:
             connection.first_fault = fault
             self.connecting[slot] = connection
-            self.connections.connector.connect(self.requests[slot].node)
+            self.connections.keepers[self.requests[slot].node].connect()
         else:
             self._failed(slot, connection, fault)
 
     def _failed(self, slot: int, connection: InFlightConnection, fault: Fault) -> None:
         self.replies[slot] = fault
-        self.connections.mark_failed(self.requests[slot].node, connection.script_calls, fault)
+        self.connections.mark_failed(self.requests[slot].node, connection, fault)
 
     def _not_connected(self, slot: int) -> None:
         """Record a fault as the reply of a node without a connection. A release is retried in the background."""
@@ -205,10 +201,9 @@ class Broadcast:
         """Stop waiting for a connection to the node. A release is retried in the background."""
         request, closed = self.requests[slot], self.connecting.pop(slot)
         if closed is None:
-            calls = script_calls_of(request)
-            self.connections.missed_releases.not_sent(self.acquisition_id, calls, request.node)
-        else:
-            self.connections.missed_releases.add(closed.script_calls, request.node)
+            self.connections.not_sent(self.acquisition_id, self.kind, request)
+        elif self.kind == "release":
+            self.connections.keepers[request.node].repeat(closed.script_calls)
 
     def _compensate(self) -> None:
         """Undo the request on all nodes whose reply is outstanding.
@@ -220,7 +215,7 @@ class Broadcast:
             if connection.compensation is None:
                 continue
             try:
-                connection.send([connection.compensation()], time.monotonic())
+                connection.send([connection.compensation()], time.monotonic(), "release")
             except (RedisError, OSError) as error:
                 self._close(number)
                 self._failed(slot, connection, connection.fail(without_context(error, handled)))

@@ -12,8 +12,8 @@ from typing import Any
 from ...core.flow.drivers import adrive, drive
 from ...core.flow.requests import Fault, SendToAll
 from ..loop_connection import LoopDeadline
-from ..node_protocol import Node
-from .broadcast import Broadcast, Poll, Readable, script_calls_of
+from ..nodes.protocol import Node
+from .broadcast import Broadcast, Poll, Readable
 from .node_connections import NodeConnections
 
 MAX_IN_FLIGHT = 8  # requests of one event loop to one node at the same time
@@ -54,8 +54,8 @@ class LoopPoll:
 class ConcurrencyLimit:
     """Limits the requests of an event loop to `MAX_IN_FLIGHT` at the same time, with a slot for each.
 
-    A task waits for a slot as long as requests of other tasks are answered. The task gives up when none of them was
-    answered for ``timeout`` seconds.
+    A task waits for a slot as long as requests of other tasks are answered, and not beyond its deadline. The task gives
+    up when none of them was answered for ``timeout`` seconds.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -63,19 +63,23 @@ class ConcurrencyLimit:
         self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._last_answer = 0.0
 
-    async def acquire(self) -> Fault | None:
+    async def acquire(self, deadline: float) -> Fault | None:
         """Wait for a slot and return ``None``.
 
-        Returns a `Fault` if, for ``timeout`` seconds, none of the requests that have a slot is answered.
+        Returns a `Fault` if, for ``timeout`` seconds, none of the requests that have a slot is answered, and if all
+        slots are in use until ``deadline`` (monotonic seconds), but not before ``timeout`` seconds have passed.
         """
+        deadline = max(deadline, time.monotonic() + self._timeout)
         while self._slots.locked():
             try:
-                async with LoopDeadline(self._timeout):
+                async with LoopDeadline(max(0.0, min(self._timeout, deadline - time.monotonic()))):
                     await self._slots.acquire()
                     return None
-            except TimeoutError as error:
+            except TimeoutError:
                 if asyncio.get_running_loop().time() - self._last_answer > self._timeout:
-                    return Fault(TimeoutError(f"no reply in time: {error}"))
+                    return Fault(TimeoutError("no reply in time"))
+                if time.monotonic() >= deadline:
+                    return Fault(TimeoutError(f"{MAX_IN_FLIGHT} requests of this event loop are in flight"))
         await self._slots.acquire()
         return None
 
@@ -115,10 +119,9 @@ class FanOut:
         """
         connections = self.connections
         slots = self._slots.setdefault(asyncio.get_running_loop(), ConcurrencyLimit(connections.timeout))
-        if (fault := await slots.acquire()) is not None:
+        if (fault := await slots.acquire(request.deadline)) is not None:
             for each in request.requests:
-                calls = script_calls_of(each)
-                connections.missed_releases.not_sent(request.acquisition_id, calls, each.node)
+                connections.not_sent(request.acquisition_id, request.kind, each)
             return [fault] * len(request.requests)
         answered = False
         try:

@@ -9,14 +9,19 @@ from typing import Any
 
 from redis.exceptions import NoScriptError
 
-from ...core.flow.requests import EvalScript, Fault
+from ...core.flow.requests import Batch, EvalScript, Fault
 from ..connection import Connection
 from ..errors import check_reply, fault_of
-from ..node_protocol import Node
+from ..nodes.protocol import Node
 from ..pool import ServerPool
 from ..resp import encode_eval, encode_evalsha
 
 READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
+
+
+def script_calls_of(request: EvalScript | Batch) -> Sequence[EvalScript]:
+    """Return the calls of scripts in ``request`` as a sequence: one for `EvalScript`, several for `Batch`."""
+    return (request,) if isinstance(request, EvalScript) else request.script_calls
 
 
 class InFlightConnection:
@@ -27,6 +32,7 @@ class InFlightConnection:
         self.pool = pool
         self.connection = connection
         self.script_calls: Sequence[EvalScript] = ()
+        self.kind = ""  # the kind of the last request, as in `SendToAll`
         self.sent_at = 0.0
         self.tries = 1  # the number of connections on which the request was sent, including this connection
         self.first_fault: Fault | None = None  # the fault of the previous try; None: this is the first try
@@ -37,9 +43,9 @@ class InFlightConnection:
         self._replies: list[Any] = []  # replies to `script_calls` that have arrived
         self._sent_in_full = False  # the sources of unknown scripts were sent
 
-    def send(self, calls: Sequence[EvalScript], now: float) -> None:
+    def send(self, calls: Sequence[EvalScript], now: float, kind: str = "") -> None:
         """Send ``calls`` at ``now`` (monotonic seconds), without waiting for the replies. Raises redis-py's errors."""
-        self.script_calls, self.sent_at = calls, now
+        self.script_calls, self.sent_at, self.kind = calls, now, kind
         self._ignored, self._due = self._ignored + self._due, len(calls)
         self.compensation = calls[0].compensation
         self._replies, self._sent_in_full = [], False

@@ -6,6 +6,7 @@ request of the same acquisition. On the same connection a release can't overtake
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,16 +14,16 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from ...core.flow.requests import EvalScript, Fault
+from ...core.flow.requests import Batch, EvalScript, Fault
 from ...core.process.fork import on_fork
 from ...core.process.mutex import new_mutex
 from ..connection import ReplyIncomplete
 from ..errors import without_context
-from ..node_protocol import Node
-from .background_connector import Connector
-from .in_flight import InFlightConnection
-from .missed_releases import MissedReleases
+from ..nodes.protocol import Node
+from .in_flight import InFlightConnection, script_calls_of
+from .node_keeper import NodeKeeper
 
+PROBE_SECONDS = 60.0  # seconds after the last request, after which probing ends
 RELEASE_WINDOW = 60.0  # seconds for which a connection with an outstanding reply waits for the acquisition's release
 
 
@@ -37,13 +38,14 @@ class NodeConnections:
     def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
         self._nodes = nodes
         self.timeout = timeout
-        self.connector = Connector(nodes, timeout, greeting)
+        self._greeting = greeting
         self._reset()
         on_fork(self._reset)  # the connections belong to the parent
 
     def _reset(self) -> None:
         self._mutex = new_mutex()
-        self.missed_releases = MissedReleases(self._nodes)
+        self._last_request = -math.inf  # by the monotonic clock
+        self.keepers = [NodeKeeper(node, self.timeout, self._greeting, self.is_used) for node in self._nodes]
         self._in_flight: dict[tuple[bytes, int], InFlightConnection] = {}  # by acquisition and node
 
     def begin_request(self, now: float) -> None:
@@ -51,8 +53,16 @@ class NodeConnections:
 
         ``now``: monotonic seconds.
         """
-        self.connector.last_request = now
+        self._last_request = now
         self._collect(now)
+
+    def is_used(self) -> bool:
+        """Return whether there were requests lately, and `close` was not called since."""
+        return time.monotonic() - self._last_request <= PROBE_SECONDS
+
+    def not_sent(self, acquisition_id: bytes, kind: str, request: EvalScript | Batch) -> None:
+        """Handle a request that could not be sent to its node. See `NodeKeeper.not_sent`."""
+        self.keepers[request.node].not_sent(acquisition_id, kind, script_calls_of(request))
 
     def needed(self, count: int, decided: Callable[[Sequence[Any]], bool]) -> int:
         """Return how many of ``count`` nodes must be connected so that the request can still succeed.
@@ -84,19 +94,20 @@ class NodeConnections:
 
     def not_connected(self, node: int) -> Fault:
         """Return a `Fault` with the reason why there is no connection to the node."""
-        error = self.connector.failure(node, time.monotonic())
+        error = self.keepers[node].failure(time.monotonic())
         reason = "all connections are in use" if error is None and self.is_full(node) else "not connected yet"
         return Fault(error or TimeoutError(reason), where=self._nodes[node].label)
 
-    def mark_failed(self, node: int, calls: Sequence[EvalScript], fault: Fault) -> None:
-        """Record that the node did not reply to ``calls``, and retry releases among them in the background.
+    def mark_failed(self, node: int, connection: InFlightConnection, fault: Fault) -> None:
+        """Record that the node did not reply on ``connection``, and repeat a release in the background.
 
         Marks the node as down, unless ``fault`` is stale, which means that the server had closed an idle connection or
         has become a replica.
         """
         if not fault.stale:
-            self.connector.mark_down(node, fault.error)
-        self.missed_releases.add(calls, node)
+            self.keepers[node].mark_down(fault.error)
+        if connection.kind == "release":
+            self.keepers[node].repeat(connection.script_calls)
 
     def keep_in_flight(self, acquisition_id: bytes, node: int, connection: InFlightConnection) -> None:
         """Keep a connection with outstanding replies for the acquisition's next request to the node.
@@ -140,7 +151,7 @@ class NodeConnections:
                     if self._in_flight.pop(key, None) is connection:
                         due[key] = connection
                 elif age > self.timeout:
-                    self.connector.mark_down(key[1], TimeoutError("no reply in time"))
+                    self.keepers[key[1]].mark_down(TimeoutError("no reply in time"))
         for key, connection in due.items():
             try:
                 if connection.is_readable():
@@ -148,17 +159,18 @@ class NodeConnections:
                     connection.checkin()
                 else:
                     fault = connection.fail(TimeoutError("no reply in time"))
-                    self.mark_failed(key[1], connection.script_calls, fault)
+                    self.mark_failed(key[1], connection, fault)
             except (RedisError, OSError) as error:
                 if isinstance(error, ReplyIncomplete) and now - connection.sent_at <= self.timeout:
                     self.keep_in_flight(*key, connection)  # a later reply is outstanding
                     continue
                 connection.fail(without_context(error, handled))
-                self.missed_releases.add(connection.script_calls, key[1])
+                if connection.kind == "release":
+                    self.keepers[key[1]].repeat(connection.script_calls)
 
     def close(self) -> None:
         """Close all connections to the nodes, and stop probing nodes that are down."""
-        self.connector.close()
+        self._last_request = -math.inf  # before the pools: no keeper leaves an idle connection in them
         for node in self._nodes:
             for pool in node.open_pools():
                 pool.close()

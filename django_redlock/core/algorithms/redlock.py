@@ -72,7 +72,7 @@ class Redlock(NamedTuple):
         wait = primitive.waiter_ttl_ms if deadline > self.clock() else 0
         for tries in itertools.count():
             claim = claim.next_attempt(self.clock())
-            outcome = yield from self._attempt(primitive, claim, wait)
+            outcome = yield from self._attempt(primitive, claim, wait, deadline)
             left = deadline - self.clock()
             if isinstance(outcome, Lease):
                 return outcome
@@ -89,11 +89,12 @@ class Redlock(NamedTuple):
                 wait = yield from self._pause(primitive, claim, outcome, left, tries)
         raise AssertionError
 
-    def _attempt(self, primitive: Primitive, claim: Claim, wait: int) -> Flow[Lease | RefusedAttempt]:
+    def _attempt(self, primitive: Primitive, claim: Claim, wait: int, deadline: float) -> Flow[Lease | RefusedAttempt]:
         need = votes_needed(self.nodes, primitive.limit)
         start = self.clock()
         asks = self._everywhere(self._acquire_request(primitive, claim, wait))
-        replies = yield SendToAll(asks, lambda got: acquire_decided(got, need), claim.acquisition_id)
+        decided = partial(acquire_decided, need=need)
+        replies = yield SendToAll(asks, decided, claim.acquisition_id, "acquire", deadline)
         outcomes = [_outcome(claim, reply, start) for reply in replies]
         self._count_quarantined(outcomes)
         grants, strays = split_votes([(node, each) for node, each in enumerate(outcomes) if isinstance(each, Lease)])
@@ -106,11 +107,13 @@ class Redlock(NamedTuple):
                     [primitive.release_request(each.claim, node=node) for node, each in strays],
                     _no_replies_needed,
                     claim.acquisition_id,
+                    "release",
                 )
             if token is None or (yield from self._store_fencing_token(primitive, lease.claim, token, need)):
                 return lease._replace(claim=lease.claim.with_rest_of(claim))
         # Release on all nodes, also on nodes that refused or did not reply: a late vote would block the lock for a ttl.
-        yield SendToAll(self._everywhere(primitive.release_request(claim)), _no_replies_needed, claim.acquisition_id)
+        undo = self._everywhere(primitive.release_request(claim))
+        yield SendToAll(undo, _no_replies_needed, claim.acquisition_id, "release")
         faults = {node: each for node, each in enumerate(outcomes) if isinstance(each, Fault)}
         if len(faults) > self.nodes - need or (len(grants) >= need and claim.fencing):
             raise self._no_quorum(claim.name, faults)
@@ -260,7 +263,7 @@ class Redlock(NamedTuple):
         need, claim = votes_needed(self.nodes, primitive.limit), claim.all_attempts()
         asks = self._everywhere(primitive.release_request(claim, keep))
         enough = _all_answered if primitive.access else lambda got: got.count(1) >= need or None not in got
-        replies = yield SendToAll(asks, enough, claim.acquisition_id)
+        replies = yield SendToAll(asks, enough, claim.acquisition_id, "release")
         if wakes := [wake_request(claim.keys, each, node) for node, each in enumerate(replies) if type(each) is list]:
             yield SendToAll(wakes, _no_replies_needed, claim.acquisition_id)
         faults = {node: reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
@@ -283,7 +286,7 @@ class Redlock(NamedTuple):
         """
         runs = [run for each in claims for run in cancel_requests(*each)]
         asks = [Batch([run.at(node) for run in runs], node) for node in range(self.nodes)]
-        answers = yield SendToAll(asks, _all_answered, b"")
+        answers = yield SendToAll(asks, _all_answered, b"", "release")
         served = [reply for reply in answers if not isinstance(reply, Fault)]
         return [
             sum(not isinstance(each[index], Fault) for each in served) >= votes_needed(self.nodes, primitive.limit)

@@ -12,15 +12,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from logging import INFO, WARNING
-from typing import Any
 
 from ...errors import LockError, LockLost, LockNotHeld
 from ..events import logger
 from ..flow.requests import Flow
+from ..locks.hold import Hold
 from ..locks.lock import Lock
 from ..process.fork import on_fork
 from ..process.mutex import new_mutex
-from ..values import Lease, Seconds, seconds
+from ..values import Seconds, seconds
 from ..waiting.waiters import AwaitTurn
 from ..waiting.wake_event import WakeEvent
 from .work import Callback, CallElected, CallLost, Work
@@ -42,25 +42,32 @@ class Term:
         self.over = False
 
 
+class TermHold(Hold):
+    """The hold of a candidate that leads."""
+
+    __slots__ = ()
+
+    @property
+    def kept_until(self) -> float:
+        """The time until which the lock stays taken after a release, in monotonic seconds by the store's clock.
+
+        If the lease is lost, this is the end of the lease: the leader's work may need all of that time to stop, so
+        nodes that still have the lock must keep it until then. Otherwise this is ``min_hold`` seconds after the grant.
+        """
+        return self.lease.valid_until if self._lost else super().kept_until
+
+
 class CandidateLock(Lock):
     """The lock of a candidate.
 
     No event is emitted when another candidate holds the lock, because that is the normal state.
     """
 
-    def _emit(
-        self, kind: Any, owner: bytes = b"", waited: float = 0.0, held: float = 0.0, reason: str = "", holder: str = ""
-    ) -> None:
+    hold_type = TermHold
+
+    def _emit_refused(self, waited: float, reason: str, holder: str = "") -> None:
         if reason != "taken":
-            super()._emit(kind, owner, waited, held, reason, holder)
-
-    def _kept_until(self, lease: Lease) -> float:
-        """Return the time until which the lock stays taken after a release, in monotonic seconds by the store's clock.
-
-        If the lease is lost, this is the end of the lease: the leader's work may need all of that time to stop, so
-        nodes that still have the lock must keep it until then. Otherwise this is ``min_hold`` seconds after the grant.
-        """
-        return lease.valid_until if self._lost else super()._kept_until(lease)
+            super()._emit_refused(waited, reason, holder)
 
 
 class Election:
@@ -193,7 +200,7 @@ class Election:
             self._failing = self._pause_due = True
             return
         self._failing = False
-        if isinstance(outcome, Lease) and self._standing:
+        if isinstance(outcome, Hold) and self._standing:
             yield from self._lead()
 
     def _lead(self) -> Flow[None]:
@@ -231,7 +238,7 @@ class Election:
                 yield CallLost()
             if work is not None:
                 yield from self._end_work(work, term.stop_before)
-        if lock.current_lease() is not None:
+        if lock.holds:
             try:
                 yield from lock.release_flow()
             except LockError as error:  # the lease ends by itself
@@ -283,4 +290,4 @@ class Election:
     @property
     def _unfinished(self) -> bool:
         """True while the candidate stands for election, or has a lease to release."""
-        return self._standing or self._lock.current_lease() is not None
+        return self._standing or bool(self._lock.holds)

@@ -5,8 +5,9 @@ A flow is a generator that does no I/O: its driver performs each request, and se
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from .scripts import Script
 
@@ -95,11 +96,17 @@ class SendToAll(NamedTuple):
 
     ``acquisition_id``: that of the claim; ``b""`` if the requests are not for a single claim. Requests for the same
     claim reach a node in the order in which they were sent, even while an earlier reply is outstanding.
+
+    ``kind``: ``"acquire"``, ``"release"`` or ``""`` for any other request. A release is repeated in the background for
+    each node that has not answered it. ``deadline``: the time in monotonic seconds until which an acquire may wait for
+    other requests of the same event loop, besides the node timeout.
     """
 
     requests: Sequence[EvalScript | Batch]
     decided: Callable[[Sequence[Any]], bool]
     acquisition_id: bytes
+    kind: Literal["acquire", "release", ""] = ""
+    deadline: float = math.inf
 
 
 class Batch(NamedTuple):

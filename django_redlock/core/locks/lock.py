@@ -1,27 +1,85 @@
-"""The lock handle for users, with methods for threads and for asyncio."""
+"""The lock handle for users: `Lock`, with methods for threads and for asyncio, and its blocks."""
 
 from __future__ import annotations
 
 from types import TracebackType
 from typing import Never, Self
 
-from ...errors import LockError, LockLost, LockNotAcquired, LockNotHeld
+from ...errors import LockError, LockLost, LockNotHeld
 from ..events import logger
 from ..flow.drivers import adrive, drive
 from ..options import ACQUIRE_OPTIONS, unknown_options, wait_seconds
 from ..owner import Owner
 from ..process.caller import check_may_block
-from ..values import Lease, Refusal, Seconds
-from .lock_flows import FOREVER, LockFlows
+from ..values import Refusal, Seconds
+from .handle import FOREVER, Handle
+from .hold import Hold
 
 
-class Lock(LockFlows):
+class Lock(Handle):
     """A lock with the interface of ``threading.Lock``. For asyncio, each method has a twin with the prefix ``a``.
 
     Created by ``backend.lock(name, …)``. Threads or tasks may share a handle, which then behaves like one lock. The
     lease is renewed until it is released, ``max_hold`` has passed, the handle is garbage-collected or the process ends.
     In a child of ``fork()`` the handle holds nothing.
     """
+
+    @property
+    def token(self) -> str | None:
+        """The token, the secret of this acquisition; ``None`` when this handle holds nothing."""
+        hold = self.hold
+        return hold.token if hold else None
+
+    @property
+    def owner(self) -> Owner | None:
+        """The owner that describes this holder: host, pid, thread or task, time of ``acquire()``.
+
+        ``None`` when this handle holds nothing.
+        """
+        hold = self.hold
+        return hold.owner if hold else None
+
+    @property
+    def fencing_token(self) -> int | None:
+        """The fencing token, a number that grows with every grant of this name.
+
+        ``None`` if this handle holds nothing, and without the option ``fencing=True``. The number is the server's clock
+        in µs. The store keeps the largest number beside the lock, so that the next number is larger even after the
+        clock was set back. Store the number with each write, and refuse writes with a smaller number (Kleppmann, "How
+        to do distributed locking").
+        """
+        hold = self.hold
+        return hold.fencing_token if hold else None
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the lease ends, by the monotonic clock; 0 when this handle holds nothing or the lease is lost.
+
+        The duration of the acquisition and the clock drift (1 % of the ttl) are subtracted.
+        """
+        hold = self.hold
+        return hold.remaining if hold else 0.0
+
+    @property
+    def lost(self) -> bool:
+        """True if the last lease of this handle ended before it was released.
+
+        Also true in a ``with`` block whose lease has ended, after another thread or task has acquired the lock through
+        this handle.
+        """
+        hold = self.hold
+        return hold is not None and hold.lost
+
+    def check(self) -> None:
+        """Raise ``LockLost`` if the lease is lost, ``LockNotHeld`` if this handle holds nothing. Sends no request."""
+        hold = self.hold
+        if hold is None:
+            raise LockNotHeld(self.name)
+        hold.check()
+
+    def __repr__(self) -> str:
+        state = "locked" if self.token and not self.lost else "unlocked"
+        return f"<{state} {type(self).__module__}.{type(self).__qualname__} object name={self.name!r} at {id(self):#x}>"
 
     def acquire(self, blocking: bool = True, timeout: Seconds = -1, **unknown: Never) -> bool:
         """Acquire the lock, waiting ``timeout`` seconds at most (-1: without limit). Returns whether it was acquired.
@@ -32,13 +90,13 @@ class Lock(LockFlows):
         """
         if unknown:
             raise unknown_options("acquire", unknown, ACQUIRE_OPTIONS)
-        return isinstance(self._acquire(wait_seconds(blocking, timeout)), Lease)
+        return isinstance(self._acquire(wait_seconds(blocking, timeout)), Hold)
 
     async def aacquire(self, blocking: bool = True, timeout: Seconds = -1, **unknown: Never) -> bool:  # noqa: ASYNC109
         """`acquire` for asyncio."""
         if unknown:
             raise unknown_options("aacquire", unknown, ACQUIRE_OPTIONS)
-        return isinstance(await self._aacquire(wait_seconds(blocking, timeout)), Lease)
+        return isinstance(await self._aacquire(wait_seconds(blocking, timeout)), Hold)
 
     def release(self) -> None:
         """Release the lock. Any thread or task may release it.
@@ -96,23 +154,34 @@ class Lock(LockFlows):
 
     def owned(self) -> bool:
         """Ask the store whether this handle holds the lock. Raises ``LockUnavailable``."""
-        return self._is_ours(drive(self.describe_flow(), self.store.perform))
+        return self.is_ours(drive(self.describe_flow(), self.store.perform))
 
     async def aowned(self) -> bool:
         """`owned` for asyncio."""
-        return self._is_ours(await adrive(self.describe_flow(), self.store.aperform))
+        return self.is_ours(await adrive(self.describe_flow(), self.store.aperform))
+
+    def attempt(self, timeout: Seconds = 0) -> Attempt:
+        """Return a context manager for a block that may be skipped: ``with lock.attempt() as acquired:``.
+
+        The block gets ``True`` if the lock was acquired within ``timeout`` seconds (-1: without limit), and releases it
+        at its end. It gets ``False`` if another holder has the lock. Errors are those of ``with lock``, except
+        ``LockNotAcquired``. ``async with lock.attempt() as acquired:`` is for asyncio.
+        """
+        return Attempt(self, wait_seconds(True, timeout))
 
     def __enter__(self) -> Self:
-        self._enter_block(self._acquire(self._blocking_seconds()))
+        if self._unentered is None or not self.begin_block():
+            self.enter_block(self._acquire(self._blocking_seconds()))
         return self
 
     async def __aenter__(self) -> Self:
-        self._enter_block(await self._aacquire(self._blocking_seconds()))
+        if self._unentered is None or not self.begin_block():
+            self.enter_block(await self._aacquire(self._blocking_seconds()))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         try:
-            drive(self._leave_block_flow(), self.store.perform)
+            drive(self.leave_flow(), self.store.perform)
         except LockError as failure:
             self._exit_block(failure, error)
 
@@ -120,40 +189,68 @@ class Lock(LockFlows):
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         try:
-            await adrive(self._leave_block_flow(), self.store.aperform)
+            await adrive(self.leave_flow(), self.store.aperform)
         except LockError as failure:
             self._exit_block(failure, error)
 
-    def _acquire(self, wait: float) -> Lease | Refusal:
+    def _acquire(self, wait: float) -> Hold | Refusal:
         check_may_block(f"lock {self.name!r}: acquire()", "`await lock.aacquire()` or `async with lock`")
         return drive(self.acquire_flow(wait), self.store.perform)
 
-    async def _aacquire(self, wait: float) -> Lease | Refusal:
+    async def _aacquire(self, wait: float) -> Hold | Refusal:
         return await adrive(self.acquire_flow(wait), self.store.aperform)
 
     def _blocking_seconds(self) -> float:
         timeout = self.options.blocking_timeout
         return 0.0 if not self.options.blocking else FOREVER if timeout is None else timeout
 
-    def _enter_block(self, outcome: Lease | Refusal) -> None:
-        if isinstance(outcome, Lease):
-            self._blocks.enter(outcome.claim.token)
-            return
-        owner = Owner.parse(outcome.holder)
-        holder = f" by {owner}" if outcome.holder else ""
-        retry_after = None if outcome.remaining == FOREVER else outcome.remaining
-        what = "was done in this period" if owner.extra.get("state") == "done" else "is held"
-        raise LockNotAcquired(self.name, f"{what}{holder}", retry_after, outcome.holder)
-
     def _exit_block(self, failure: LockError, error: BaseException | None) -> None:
         """Raise or log ``failure``, the error of the release at the end of a ``with`` block.
 
-        Only logs the failure if the body raised ``error``, so that ``error`` is not hidden. ``LockUnavailable`` is only
-        logged, too, because the body ran under a valid lease.
+        A lost lease, and a lock that was released within the block, are raised or logged as the option ``on_lost``
+        says. Only logs the failure if the body raised ``error``, so that ``error`` is not hidden. ``LockUnavailable``
+        is only logged, too, because the body ran under a valid lease.
         """
         lost = isinstance(failure, LockLost)
-        raised = isinstance(failure, LockNotHeld) or (lost and self.options.on_lost == "raise")
-        if error is None and raised:
+        if error is None and self.options.raises_loss and (lost or isinstance(failure, LockNotHeld)):
             raise failure
         if not (lost and self._is_loss_reported()):
             logger.warning("%s", failure)
+
+    def _is_loss_reported(self) -> bool:
+        hold = self.hold
+        return hold is not None and hold.is_loss_reported
+
+
+class Attempt:
+    """A ``with`` block of a lock that gets whether the lock was acquired, see `Lock.attempt`."""
+
+    def __init__(self, lock: Lock, wait: float) -> None:
+        self._lock = lock
+        self._wait = wait
+        self._acquired = False
+
+    def __enter__(self) -> bool:
+        return self._begin(self._lock._acquire(self._wait))
+
+    async def __aenter__(self) -> bool:
+        return self._begin(await self._lock._aacquire(self._wait))
+
+    def _begin(self, outcome: Hold | Refusal) -> bool:
+        self._acquired = isinstance(outcome, Hold)
+        if self._acquired:
+            self._lock.enter_block(outcome)
+        return self._acquired
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._acquired:
+            self._lock.__exit__(kind, error, tb)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if self._acquired:
+            await self._lock.__aexit__(kind, error, tb)
+
+    def __bool__(self) -> Never:
+        raise TypeError("attempt() is for `with lock.attempt() as acquired:`; to ask without a block, use acquire()")

@@ -28,7 +28,7 @@ class MultiLock(Lock):
         owner = claim.owner[:-1] + b',"multilock":%d}' % len(self.names)
         return claim._replace(owner=owner, all_keys=tuple(self.all_keys), require_all=True)
 
-    def _names(self, lease: Lease) -> tuple[str, ...]:
+    def names_of(self, lease: Lease) -> tuple[str, ...]:
         return tuple(self.names)
 
     def describe_flow(self) -> Flow[LockInfo | None]:
@@ -40,7 +40,7 @@ class MultiLock(Lock):
         own, found = None, 0
         for name, keys in zip(self.names, self.all_keys, strict=True):
             held = yield from self.store.algorithm.describe(name, keys)
-            if held is not None and not self._is_ours(held):
+            if held is not None and not self.is_ours(held):
                 return held
             own, found = held or own, found + (held is not None)
         return own if own is None or found == len(self.names) else replace(own, digest="", digests=())

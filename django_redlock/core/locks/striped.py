@@ -5,22 +5,18 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Collection
-from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...errors import LockNotAcquired
 from ..flow.drivers import adrive, drive
 from ..flow.requests import Flow
 from ..keys import Keys, stripe_name
 from ..lock_info import LockInfo
 from ..primitives.multi import MAX_LOCKS
-from ..process.caller import caller
 from ..process.fork import on_fork
 from ..values import Claim, Lease, Refusal
-from .forwarding import forward_members
-from .lock import Lock
-from .semaphore import Permits
-from .with_blocks import NO_TOKEN
+from .handle import refusal_error
+from .hold import End, Hold
+from .semaphore import Semaphore
 
 # Each call tries the next stripe first, and each process begins with a random stripe, so that few callers compete.
 _first_stripes = itertools.count(random.randrange(MAX_LOCKS))
@@ -41,21 +37,42 @@ def check_stripes(stripes: int) -> int:
     return stripes
 
 
-class Stripe(Lock):
-    """A handle that holds one stripe at a time, any free one of N mutexes."""
+class StripeHold(Hold):
+    """A hold of one stripe. ``visited``: indexes of the stripes that `Striped.switch` has left before."""
+
+    __slots__ = ("visited",)
+
+    visited: frozenset[int]
+
+    def __init__(self, handle: Any, lease: Lease) -> None:
+        super().__init__(handle, lease)
+        self.visited = frozenset()
+
+
+class Striped(Semaphore):
+    """A handle that acquires any free stripe of N stripes. It has the methods and properties of a `Lock`.
+
+    Created by ``backend.striped(name, stripes=N, …)``. Each stripe is a mutex. Stripes are counted from 0. The stripe
+    with index 3 of ``stock:17`` is listed, and released by force, under the name ``{stock:17}#3``. ``locked()`` returns
+    whether ``acquire()`` would have to wait. Threads and tasks may share the handle: each ``acquire()``, and each
+    ``with`` block, has its own stripe.
+    """
+
+    hold_type = StripeHold
 
     def __init__(self, *args: Any, stripes: tuple[Keys, ...] = (), indexes: tuple[int, ...] = ()) -> None:
         super().__init__(*args)
         self._stripes = stripes
         self._indexes = indexes  # indexes of the stripes that may be acquired; empty: all stripes
-        self._visited: frozenset[int] = frozenset()  # the stripes held since the last acquire()
-        self._switching_to: dict[int, tuple[int, ...]] = {}  # thread or task -> stripes that it may switch to
 
     @property
     def stripe(self) -> int | None:
         """The index of the stripe that is held, counted from 0; ``None`` when no stripe is held."""
-        lease = self.current_lease()
-        return self._stripes.index(lease.claim.keys) if lease else None
+        hold = self.hold
+        return self._index_of(hold.lease) if hold and hold.active else None
+
+    def _index_of(self, lease: Lease) -> int:
+        return self._stripes.index(lease.claim.keys)
 
     def switch(self, without: Collection[int] = ()) -> bool:
         """Release this stripe, and acquire one that this handle has not held since ``acquire()``.
@@ -76,43 +93,38 @@ class Stripe(Lock):
 
     def _switch_flow(self, without: frozenset[int]) -> Flow[bool]:
         self.check()
-        lease, me = self._require_lease(), caller()
-        held, visited = lease.claim.token, self._visited | without | {self._stripes.index(lease.claim.keys)}
+        before: Any = self.required_hold()
+        visited = before.visited | without | {self._index_of(before.lease)}
         others = tuple(index for index in self._indexes or range(len(self._stripes)) if index not in visited)
         if not others:
             return False
-        self._switching_to[me] = others
         try:
-            yield from self.release_flow(held)
-            outcome = yield from self.acquire_flow(self._blocking_seconds())
+            yield from self.release_flow(before)
+            outcome: Any = yield from self.acquire_flow(self._blocking_seconds(), self._claim_for(others))
         finally:
-            del self._switching_to[me]
-            current = self.current_lease()
-            self._blocks.replace(held, current.claim.token if current else NO_TOKEN)
+            if not before.active:
+                before.end_kind = End.TRANSFERRED  # its `with` block has nothing to release
         if isinstance(outcome, Refusal):
-            left = outcome.remaining
-            raise LockNotAcquired(
-                self.name, "has no other stripe that is free", None if left == inf else left, outcome.holder
-            )
-        self._visited = visited
+            raise refusal_error(self.name, outcome, "has no other stripe that is free")
+        self._moved(before, outcome)
+        outcome.visited = visited
         return True
 
     def _keys_of(self, indexes: tuple[int, ...]) -> tuple[Keys, ...]:
         return tuple(self._stripes[index] for index in indexes) if indexes else self._stripes
 
     def new_claim(self) -> Claim:
-        wanted = self._switching_to.get(caller(), self._indexes)
+        return self._claim_for(self._indexes)
+
+    def _claim_for(self, wanted: tuple[int, ...]) -> Claim:
+        """Return the claim for any of the stripes ``wanted`` (none: for any stripe)."""
         stripes = self._keys_of(wanted)
         first = next(_first_stripes) % len(stripes)
         payload = self.name, len(self._stripes), *wanted
         return super().new_claim()._replace(all_keys=stripes[first:] + stripes[:first], payload=payload)
 
-    def on_granted(self, lease: Lease) -> None:
-        self._visited = frozenset()
-        super().on_granted(lease)
-
-    def _names(self, lease: Lease) -> tuple[str, ...]:
-        return (stripe_name(self.name, self._stripes.index(lease.claim.keys)),)
+    def names_of(self, lease: Lease) -> tuple[str, ...]:
+        return (stripe_name(self.name, self._index_of(lease)),)
 
     def describe_flow(self) -> Flow[LockInfo | None]:
         """Return the stripe that this handle holds, as the store shows it; ``None`` if the store has no holder for it.
@@ -120,35 +132,11 @@ class Stripe(Lock):
         If the handle holds no stripe: returns ``None`` if one of the stripes that it may acquire is free. If all of
         these stripes are held, returns the last stripe.
         """
-        lease = self.current_lease()
-        stripes = (lease.claim.keys,) if lease else self._keys_of(self._indexes)
+        hold = self.hold
+        stripes = (hold.lease.claim.keys,) if hold and hold.active else self._keys_of(self._indexes)
         held = None
         for keys in stripes:
             held = yield from self.store.algorithm.describe(stripe_name(self.name, self._stripes.index(keys)), keys)
             if held is None:
                 break
         return held
-
-
-if TYPE_CHECKING:
-
-    class _Members(Permits, Stripe):
-        """The members of a `Striped` handle, for type checkers."""
-
-else:
-    _Members = Permits
-
-
-class Striped(_Members):
-    """A handle that acquires any free stripe of N stripes. It has the methods and properties of a `Lock`.
-
-    Created by ``backend.striped(name, stripes=N, …)``. Each stripe is a mutex. Stripes are counted from 0. The stripe
-    with index 3 of ``stock:17`` is listed, and released by force, under the name ``{stock:17}#3``. ``locked()`` returns
-    whether ``acquire()`` would have to wait. Threads and tasks may share the handle: each ``acquire()``, and each
-    ``with`` block, has its own stripe.
-    """
-
-    _kind = Stripe
-
-
-forward_members(Striped, Stripe)

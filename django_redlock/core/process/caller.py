@@ -35,14 +35,29 @@ def caller() -> int:
     return threading.get_ident() if task is None else id(task)
 
 
+class _Mark:
+    """Stands for a thread. The thread's locals have the only strong reference, so it ends with the thread."""
+
+    __slots__ = ("__weakref__",)
+
+
 _thread = threading.local()
+Caller = weakref.ref[_Mark] | weakref.ref[asyncio.Task[Any]]
 
 
-def calling() -> object:
-    """Return an object that identifies the current task or thread.
+def calling() -> Caller:
+    """Return a weak reference that identifies the current task or thread.
 
-    It never equals the object of another task or thread, not even after this one has ended.
+    It never equals the reference of another task or thread, not even after this one has ended.
     """
     task = running_task()
+    if task is not None:
+        return weakref.ref(task)
     # setdefault() is atomic: a signal handler may call this function, too.
-    return _thread.__dict__.setdefault("mark", object()) if task is None else weakref.ref(task)
+    return weakref.ref(_thread.__dict__.get("mark") or _thread.__dict__.setdefault("mark", _Mark()))
+
+
+def has_ended(caller: Caller) -> bool:
+    """Return whether the thread or task of ``caller``, a result of `calling`, has ended."""
+    alive = caller()
+    return alive is None or (isinstance(alive, asyncio.Task) and alive.done())

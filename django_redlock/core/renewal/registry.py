@@ -83,10 +83,9 @@ class Renewal:
         Called by stores that notice a loss by themselves.
         """
         target = self.entries.get(token, (0.0, None))[1]
-        lock = target() if isinstance(target, weakref.ref) else None
-        lease = lock.current_lease() if lock is not None else None
-        if lock is not None and lease is not None and lease.claim.token == token:
-            lock.mark_lost(lease, reason)
+        hold = target() if isinstance(target, weakref.ref) else None
+        if hold is not None and hold.active and hold.lease.claim.token == token:
+            hold.mark_lost(reason)
 
     def report(self, call: Callable[[], object]) -> None:
         """Call ``call``, which reports a loss to listeners, in a background thread."""

@@ -189,7 +189,7 @@ class SharedHandleCases(EachKind):
         def work() -> str:
             with shared:
                 inside.wait(TEST_TIMEOUT)
-                most.append(len(shared.permits))
+                most.append(len(shared.holds))
                 token = str(shared.token)
                 shared.check()
             return token
@@ -204,7 +204,7 @@ class SharedHandleCases(EachKind):
             assert shared.token == outer
             with pytest.raises(ValueError, match="more often"):
                 spawn(shared.release).result(TEST_TIMEOUT)
-        assert shared.permits == []
+        assert shared.holds == []
 
     @needs(*PERMITS)
     def test_one_permit_is_lost(self, several: Callable[..., Any], spawn: Spawn) -> None:
@@ -233,7 +233,7 @@ class SharedHandleCases(EachKind):
         with shared:
             shared.release()
             assert shared.acquire(False)
-        assert shared.permits == []
+        assert shared.holds == []
         with pytest.raises(LockNotHeld), shared:
             shared.release()
 

@@ -11,7 +11,7 @@ import redis
 from redis.crc import key_slot
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.client.discovery import Redirection
+from django_redlock.client.nodes.cluster import Redirection
 from django_redlock.core.renewal.thread import BATCH, extend_all
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
@@ -76,8 +76,8 @@ def test_a_hung_master_delays_no_renewal_on_another(cluster, start, unique):
         assert first.acquire(False)
         cluster.nodes[0].pause()
         poll(lambda: first.lost, timeout=TEST_TIMEOUT, what="the hung server's lock to be lost")
-        end = lock._lease.valid_until + TTL  # two renewals at least
-        poll(lambda: lock.lost or lock._lease.valid_until > end, timeout=TEST_TIMEOUT, what="more renewals")
+        end = lock.hold.lease.valid_until + TTL  # two renewals at least
+        poll(lambda: lock.lost or lock.hold.lease.valid_until > end, timeout=TEST_TIMEOUT, what="more renewals")
         assert not lock.lost
         cluster.heal()
 
@@ -90,9 +90,9 @@ def test_batches_of_renewals(cluster, start, unique):
     locks = {name: backend.lock(name, ttl=30) for name in (*hung, *healthy)}
     assert all(lock.acquire(False) for lock in locks.values())
     cluster.nodes[0].pause()
-    ends = {name: lock._lease.valid_until for name, lock in locks.items()}
+    ends = {name: lock.hold.lease.valid_until for name, lock in locks.items()}
     extend_all(locks.values())
-    assert {name for name, lock in locks.items() if lock._lease.valid_until > ends[name]} == set(healthy)
+    assert {name for name, lock in locks.items() if lock.hold.lease.valid_until > ends[name]} == set(healthy)
 
 
 def test_renewals_by_a_client_that_knows_one_server_only(cluster, start, unique):
@@ -101,9 +101,9 @@ def test_renewals_by_a_client_that_knows_one_server_only(cluster, start, unique)
     backend = start(contextlib.closing(RedisBackend(url, ttl=200, node_timeout=5, key_prefix="faults")))
     locks = [backend.lock(name) for name in names_on(cluster, unique, 3)[0]]
     assert all(lock.acquire(False) for lock in locks)
-    ends = [lock._lease.valid_until for lock in locks]
+    ends = [lock.hold.lease.valid_until for lock in locks]
     extend_all(locks)
-    assert all(lock._lease.valid_until > end for lock, end in zip(locks, ends, strict=True))
+    assert all(lock.hold.lease.valid_until > end for lock, end in zip(locks, ends, strict=True))
     for lock in locks:
         lock.release()
 

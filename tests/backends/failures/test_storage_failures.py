@@ -48,7 +48,8 @@ def test_a_failure_concerns_one_renewal(backend):
     for lock in locks:
         lock.acquire()
     backend.down = {"b"}
-    outcomes = backend.drive(backend.algorithm.extend_many(locks[0].primitive, [(lock._lease, 9) for lock in locks]))
+    leases = [(lock.hold.lease, 9) for lock in locks]
+    outcomes = backend.drive(backend.algorithm.extend_many(locks[0].primitive, leases))
     assert [isinstance(outcome, Fault) for outcome in outcomes] == [False, True, False]
 
 

@@ -10,7 +10,7 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
-from django_redlock.client.discovery import Redirection
+from django_redlock.client.nodes.cluster import Redirection
 from django_redlock.core.algorithms import retries
 from django_redlock.core.keys import hash_tag
 from django_redlock.core.primitives import base

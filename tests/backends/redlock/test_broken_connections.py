@@ -3,7 +3,7 @@
 import contextlib
 
 from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.client.fanout.background_connector import DOWN_SECONDS
+from django_redlock.client.fanout.node_keeper import DOWN_SECONDS
 from tests.support.locks import crash
 from tests.support.proxy import Proxy
 from tests.support.service import poll
@@ -19,7 +19,7 @@ def test_connections_break(servers, start, client_of):
     lock = client.lock("stock")
     assert lock.acquire(blocking=False)
     assert any(all(each.is_set() for each in replies) for replies in lost)  # the third node and one of these two
-    assert not any(client.backend._executor.fan_out.connections.connector.is_down(node) for node in range(3))
+    assert not any(client.backend._executor.fan_out.connections.keepers[node].is_down for node in range(3))
     lock.release()
 
 
@@ -55,7 +55,7 @@ def test_an_extension_starts_the_quarantine(servers):
     """An extension that restores a vote on a node without data starts the node's quarantine."""
     with contextlib.closing(in_service(servers)) as backend:
         lock = held_by_all(backend)
-        granted = servers[lock._lease.nodes[0]]
+        granted = servers[lock.hold.lease.nodes[0]]
         with granted.client() as client:
             client.flushall()
         lock.extend()
@@ -72,12 +72,12 @@ def test_a_reconnect_starts_the_quarantine(servers):
         servers[2].kill()
         with backend.lock("stock"):  # the last request
             pass
-        connector = backend._executor.fan_out.connections.connector
-        poll(lambda: connector.is_down(2), timeout=20, what="the node to be skipped")
+        keepers = backend._executor.fan_out.connections.keepers
+        poll(lambda: keepers[2].is_down, timeout=20, what="the node to be skipped")
         servers[2].start()
         poll(lambda: in_quarantine(servers[2]), timeout=20 * DOWN_SECONDS, what="a quarantine")
         poll(
-            lambda: not backend._executor.fan_out.connections.connector.is_down(2),
+            lambda: not backend._executor.fan_out.connections.keepers[2].is_down,
             timeout=20,
             what="a node that is asked again",
         )

@@ -33,7 +33,7 @@ async def test_the_nodes_are_not_down(start, nodes):
     proxies = [start(Proxy(node.url)) for node in nodes]
     backend = RedlockBackend([proxy.url for proxy in proxies], node_timeout=20, quarantine=False)
     assert all(row["ok"] for row in backend.health())  # and so connected
-    connector = backend._executor.fan_out.connections.connector
+    keepers = backend._executor.fan_out.connections.keepers
     for proxy in proxies:
         proxy.hold("replies")
     acquiring = asyncio.create_task(backend.lock("stock").aacquire())
@@ -41,7 +41,7 @@ async def test_the_nodes_are_not_down(start, nodes):
     acquiring.cancel()
     await asyncio.wait([acquiring])
     assert acquiring.cancelled()
-    assert [connector.failure(node, 0.0) for node in range(3)] == [None] * 3
+    assert [keepers[node].failure(0.0) for node in range(3)] == [None] * 3
     for proxy in proxies:
         proxy.restore()
     await asyncio.to_thread(poll, lambda: votes(nodes) == 0, timeout=20, what="the end of the votes")

@@ -291,7 +291,7 @@ def test_an_extension_wins_votes_back(five, client_of):
     """An extension restores the lock on two nodes that had granted it and have lost it."""
     lock = connected(client_of(store(five))).lock("stock", auto_renew=False)
     assert lock.acquire()
-    granted = [five[node] for node in lock._lease.nodes[:2]]
+    granted = [five[node] for node in lock.hold.lease.nodes[:2]]
     for server in granted:
         with server.client() as client:
             client.delete(KEY)

@@ -59,7 +59,7 @@ def test_a_vote_that_came_late_is_kept(three):
     proxies[0].hold("replies")
     lock = backend.lock("stock", auto_renew=False)
     assert lock.acquire()
-    while not backend._executor.fan_out.connections.connector.failure(0, 0.0):
+    while not backend._executor.fan_out.connections.keepers[0].failure(0.0):
         with backend.lock("other"):
             pass
     assert holding() == [True, True, True]
@@ -77,7 +77,7 @@ async def test_a_vote_that_came_late_is_kept_in_asyncio(three):
     proxies[0].hold("replies")
     lock = backend.lock("stock", auto_renew=False)
     assert await lock.aacquire()
-    while not backend._executor.fan_out.connections.connector.failure(0, 0.0):
+    while not backend._executor.fan_out.connections.keepers[0].failure(0.0):
         async with backend.lock("other"):
             pass
     assert holding() == [True, True, True]
@@ -119,12 +119,12 @@ def test_a_release_while_another_thread_looks_for_late_answers(three, monkeypatc
             assert far_enough.wait(20)
         return answered(line)
 
-    def sent(line, runs, now):
+    def sent(line, runs, now, kind=""):
         if threading.current_thread() is releasing:
             if line.node is owed.node:
                 released_on.append(line.connection)
             far_enough.set()
-        send(line, runs, now)
+        send(line, runs, now, kind)
 
     monkeypatch.setattr(backend._executor.fan_out.connections, "_mutex", Mutex())
     monkeypatch.setattr(InFlightConnection, "is_readable", looked_at)
@@ -158,7 +158,9 @@ def test_one_of_two_replies_is_late(three):
         assert list(connections._in_flight.values()) == [owed]
         servers[0].resume()
         poll(lambda: connections.begin_request(time.monotonic()) or not connections._in_flight, timeout=20, what="both")
-        assert connections.idle(0).connection is owed.connection
+        idle = connections.idle(0)
+        assert idle.connection is owed.connection
+        idle.checkin()
         assert holding() == [False, False, False]
 
 
@@ -184,7 +186,7 @@ def test_a_missed_release_is_made_up_for(three, way):
     assert lock.acquire()
     poll(lambda: all(holding()), timeout=20, what="votes of all nodes")
     leave(servers[0], proxies[0])
-    while not backend._executor.fan_out.connections.connector.failure(0, time.monotonic()):
+    while not backend._executor.fan_out.connections.keepers[0].failure(time.monotonic()):
         with backend.lock("other"):
             pass
     lock.release()
@@ -204,7 +206,7 @@ async def test_a_missed_release_is_made_up_for_in_asyncio(three, way):
     assert await lock.aacquire()
     poll(lambda: all(holding()), timeout=20, what="votes of all nodes")
     leave(servers[0], proxies[0])
-    while not backend._executor.fan_out.connections.connector.failure(0, time.monotonic()):
+    while not backend._executor.fan_out.connections.keepers[0].failure(time.monotonic()):
         async with backend.lock("other"):
             pass
     await lock.arelease()

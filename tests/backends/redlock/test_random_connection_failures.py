@@ -56,7 +56,7 @@ def test_no_vote_is_left_over(three, client_of, seed):
     def well():
         """Return whether all nodes are connected, and none is marked down."""
         return all(row["ok"] for row in backend.health()) and not any(
-            party.connections.connector.failure(node, time.monotonic()) for node in range(3)
+            party.connections.keepers[node].failure(time.monotonic()) for node in range(3)
         )
 
     def meet(plights):

@@ -51,9 +51,9 @@ def test_renewal_after_script_flush(clients, admin):
     holder, other = clients
     lock = holder.lock("stock")
     assert lock.acquire()
-    end = lock._lease.valid_until
+    end = lock.hold.lease.valid_until
     admin.script_flush()
-    poll(lambda: lock._lease.valid_until > end + SHORT["ttl"] / 2, timeout=20, what="two renewals")
+    poll(lambda: lock.hold.lease.valid_until > end + SHORT["ttl"] / 2, timeout=20, what="two renewals")
     assert not other.lock("stock").acquire(blocking=False)
     assert not lock.lost
     lock.release()
@@ -132,7 +132,7 @@ def test_a_key_of_another_type(two, client_of, admin, taken):
     key = locks[taken].keys.lock
     admin.delete(key)
     admin.hset(key, "another", "kind")
-    leases = [(lock._lease, LASTING["ttl"]) for lock in locks]
+    leases = [(lock.hold.lease, LASTING["ttl"]) for lock in locks]
     outcomes = backend.drive(backend.algorithm.extend_many(locks[0].primitive, leases))
     assert [type(outcome) for outcome in outcomes] == [Fault if each == taken else Lease for each in range(3)]
     with pytest.raises(LockError, match=f"lock '{'abc'[taken]}': another kind of lock, or another program, uses"):

@@ -127,11 +127,11 @@ def test_an_unconfirmed_extension_does_not_count(two, client_of):
     """An extension that no replica confirms raises LockUnavailable, and the lease ends at its old end."""
     lock = client_of(store(two)).lock("stock", auto_renew=False)
     assert lock.acquire()
-    before = lock._lease.valid_until
+    before = lock.hold.lease.valid_until
     two.cut_off(*two.replicas)
     with pytest.raises(LockUnavailable, match="0 of 1 replicas confirmed"):
         lock.extend()
-    assert lock._lease.valid_until == before
+    assert lock.hold.lease.valid_until == before
     poll(lambda: lock.lost, timeout=20, what="the end of the lease")
 
 

@@ -130,10 +130,10 @@ def test_replicas_that_are_added(start, two, client_of, renewed):
     else:
         two.cut_off(*lost)
         lag_out(two, len(lost))
-    before = lock._lease.valid_until
+    before = lock.hold.lease.valid_until
     with pytest.raises(LockUnavailable, match="1 of 2 replicas confirmed"):
         lock.extend()
-    assert lock._lease.valid_until == before
+    assert lock.hold.lease.valid_until == before
     two.rejoin(*lost)
     poll(lambda: extended(lock), timeout=20, what="a confirmed extension")
     lock.release()

@@ -106,5 +106,5 @@ def test_a_grant_of_which_nobody_learns(backend, redis):
     """A grant whose caller was interrupted is released in the background."""
     lock = backend.lock("stock", auto_renew=False)
     assert lock.acquire()
-    assert drive(backend.algorithm.cancel(lock.primitive, lock._lease.claim), backend.perform)
+    assert drive(backend.algorithm.cancel(lock.primitive, lock.hold.lease.claim), backend.perform)
     assert not redis.exists("stock")

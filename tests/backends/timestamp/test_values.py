@@ -102,7 +102,7 @@ def test_granted_again(backend):
     """A request that is repeated because its reply was lost is granted twice, and one release frees the lock."""
     lock = backend.lock("stock")
     lock.acquire()
-    again = backend.primitive.acquire_request(lock._lease.claim)
+    again = backend.primitive.acquire_request(lock.hold.lease.claim)
     assert isinstance(backend.perform(again), int)
     lock.release()
     assert backend.describe("stock") is None

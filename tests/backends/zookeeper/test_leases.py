@@ -61,7 +61,7 @@ def test_many_are_renewed_together(backend, unique):
     for lock in locks:
         lock.acquire()
     assert backend.force_release(locks[7].name)
-    leases = [(lock._lease, 30) for lock in locks]
+    leases = [(lock.hold.lease, 30) for lock in locks]
     outcomes = backend.drive(backend.algorithm.extend_many(locks[0].primitive, leases))
     assert [number for number, outcome in enumerate(outcomes) if outcome is None] == [7]
     assert all(
@@ -114,6 +114,6 @@ def test_leases_that_end_while_their_replies_are_awaited(zookeeper, connected, o
     for lock in (first, second, ending):
         assert lock.acquire()
     on_next_reply(backend, lambda: let_end(backend, clock, ending, other.lock(ending.name)))
-    outcomes = backend.extend_many([(lock._lease, 300) for lock in (first, second)])
+    outcomes = backend.extend_many([(lock.hold.lease, 300) for lock in (first, second)])
     assert all(isinstance(outcome, Lease) for outcome in outcomes)
     assert not any(other.lock(lock.name).acquire(False) for lock in (first, second))

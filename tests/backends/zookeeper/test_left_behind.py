@@ -97,7 +97,7 @@ def test_the_thread_can_not_be_started(backend, other, unique, monkeypatch):
     lock = backend.lock(unique, auto_renew=False)
     assert lock.acquire()
     assert refused
-    backend.leave(lock._lease.claim)
+    backend.leave(lock.hold.lease.claim)
     assert other.lock(unique).acquire(timeout=PATIENCE)
 
 

@@ -23,7 +23,7 @@ def test_session_expiry_is_told_at_once(zookeeper, backend, other, unique):
     told, left = threading.Event(), []
 
     def on_lost(lock):
-        left.append(lock._lease.valid_until - time.monotonic())
+        left.append(lock.hold.lease.valid_until - time.monotonic())
         told.set()
 
     lock = backend.lock(unique, ttl=300, auto_renew=False, on_lost=on_lost)

@@ -47,7 +47,7 @@ def test_running_bodies_are_restored(tasks, begun, store, seen, held):
     bodies = [begun(tasks.long, seen.name + suffix) for suffix in ("-a", "-b")]
     with store.client() as client:
         client.flushall()
-    leases = [(body._lease, 60.0) for body in bodies]
+    leases = [(body.hold.lease, 60.0) for body in bodies]
     outcomes = drive(bodies[0].store.algorithm.extend_many(bodies[0].primitive, leases), bodies[0].store.perform)
     assert [outcome.claim.token for outcome in outcomes] == [body.token.encode() for body in bodies]
     for body in bodies:

@@ -11,7 +11,8 @@ from django_redlock import locks
 from django_redlock.celery import is_duplicate, single_instance_task
 from django_redlock.celery.messages import Message
 from django_redlock.core.flow.drivers import drive
-from django_redlock.core.values import Lease, Refusal
+from django_redlock.core.locks.hold import Hold
+from django_redlock.core.values import Refusal
 from django_redlock.errors import LockUnavailable
 from django_redlock.single_instance.ended_deliveries import new_delivery_id
 from django_redlock.single_instance.ending import end_flow
@@ -99,7 +100,7 @@ def test_a_body_on_a_primary_with_replicas(tasks, primary, seen, settings):
     use(settings, "replica.ReplicaBackend", primary.primary.url, node_timeout=5, max_ttl=60)
     arm_anew(primary.primary)
     lock, other = body(tasks.executed, seen.name, "a"), body(tasks.executed, seen.name, "b")
-    assert isinstance(begin(lock), Lease)
+    assert isinstance(begin(lock), Hold)
     assert lock.extend(30) > 0
     assert isinstance(begin(other), Refusal)
     call = lock.call
@@ -131,9 +132,9 @@ def test_while_executing_with_a_limit_where_nodes_vote(tasks, start, seen, setti
     use(settings, "redlock.RedlockBackend", [server.url for server in group.servers], node_timeout=5, quarantine=False)
     bodies = [body(tasks.three, seen.name, f"id-{number}") for number in range(5)]
     outcomes = [begin(lock) for lock in bodies]
-    assert [isinstance(outcome, Lease) for outcome in outcomes] == [True] * 3 + [False] * 2
+    assert [isinstance(outcome, Hold) for outcome in outcomes] == [True] * 3 + [False] * 2
     drive(end_flow(bodies[0], "ended"), bodies[0].store.perform)
-    assert isinstance(begin(bodies[3]), Lease)
+    assert isinstance(begin(bodies[3]), Hold)
     for lock in bodies[1:4]:
         drive(end_flow(lock, "ended"), lock.store.perform)
 

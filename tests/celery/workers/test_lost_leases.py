@@ -46,8 +46,8 @@ def start(store, call):
 def running(store, call):
     """Send the call and start its body. Returns its lock, and a function that waits for the release in background."""
     assert send(store, call) is None
-    lock, lease = start(store, call)
-    token = lease.claim.token
+    lock, hold = start(store, call)
+    token = hold.lease.claim.token
     return lock, lambda: poll(lambda: token not in renewal.entries, timeout=60, what="a release in the background")
 
 
@@ -61,7 +61,7 @@ def assert_ended(store, call):
 def test_a_lost_lease_queues_nothing(store, call):
     """When the renewal gives up a lease that the store still has, the record is removed, as at the lease's end."""
     lock, released = running(store, call)
-    lock.mark_lost(lock.current_lease(), "the lease ran out")
+    lock.hold.mark_lost("the lease ran out")
     released()
     assert store.describe(call.name) is None
     assert drive(end_flow(lock, "ended"), store.perform) is None
@@ -71,11 +71,12 @@ def test_a_lost_lease_queues_nothing(store, call):
 def test_an_end_during_an_extension_queues_nothing(store, call, proxy):
     """If neither the end of a body nor the renewal before it gets a reply, the end is repeated as it was."""
     lock, released = running(store, call)
-    extension = lock.begin_renewal()
+    hold = lock.hold
+    extension = hold.begin_renewal()
     proxy.drop("requests")
     with renewal._mutex:  # the release in the background waits until both have failed
         assert drive(end_flow(lock, "ended"), store.perform) is None
-        lock.on_extended(extension, Fault(TimeoutError()))
+        hold.on_extended(extension, Fault(TimeoutError()))
     proxy.restore()
     released()
     assert_ended(store, call)

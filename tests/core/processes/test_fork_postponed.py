@@ -12,8 +12,8 @@ from redis.connection import Connection
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.client.connect import BoundedCalls
 from django_redlock.client.connection import AllInUse
-from django_redlock.client.discovery.first_answer import FirstAnswer
-from django_redlock.client.fanout.background_connector import Connector
+from django_redlock.client.fanout.node_keeper import NodeKeeper
+from django_redlock.client.nodes.first_answer import FirstAnswer
 from django_redlock.client.pool import ServerPool
 from django_redlock.core.event_queue import EventRecord, event_queue
 from django_redlock.core.process import fork
@@ -82,7 +82,7 @@ def frees(work, unique):
 def tells_of_a_loss(work, unique):
     lock = LocMemBackend(unique).lock("stock", on_lost=work)
     lock.acquire()
-    renewal.mark_lost(lock._lease.claim.token, "for a test")
+    renewal.mark_lost(lock.hold.lease.claim.token, "for a test")
     return lock
 
 
@@ -106,7 +106,7 @@ def test_a_fork_waits_for(begin, work, unique, monkeypatch):
     lock = begin(work, unique)
     if begin is renews:
         lock.acquire()
-        token = lock._lease.claim.token
+        token = lock.hold.lease.claim.token
         renewal.schedule(token, renewal.entries[token][1], 0.0)
     assert work.begun.wait(WAIT)
     assert in_child(work.mutex.locked) is False
@@ -134,9 +134,9 @@ def asks():
 
 
 def connects():
-    connector = Connector([Unconnected()], 10)
-    connector.connect(0)
-    poll(lambda: not connector.is_connecting(0), timeout=10, what="a connection")
+    keeper = NodeKeeper(Unconnected(), 10, b"", lambda: True)
+    keeper.connect()
+    poll(lambda: not keeper.is_connecting, timeout=10, what="a connection")
     return "found"
 
 

@@ -28,7 +28,7 @@ def test_anywhere_in_hand_off(unique):
     for step in itertools.count():
         lock = backend.lock(f"mine:{step}")
         lock.acquire()
-        if not interrupted(lock.hand_off, step, "core/(locks/(lock_flows|lease|renewed|with)|lease_transfer|renewal)"):
+        if not interrupted(lock.hand_off, step, "core/(locks/(handle|hold|hand_off)|renewal)"):
             break
         if lock.token is not None:
             lock.release()

@@ -21,7 +21,7 @@ def test_a_loss_is_reported(unique, monkeypatch):
     lost = backend.lock("lost", on_lost=lambda _: told.set())
     assert lost.acquire()
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    renewal.mark_lost(lost._lease.claim.token, "for a test")
+    renewal.mark_lost(lost.hold.lease.claim.token, "for a test")
     assert told.wait(TEST_TIMEOUT)
     assert lost.lost
 

@@ -10,7 +10,7 @@ from xml.etree import ElementTree  # noqa: ICN001
 import pytest
 
 from django_redlock import locks
-from django_redlock.admin.charts import charts, round_up, short
+from django_redlock.admin.charts import charts
 from django_redlock.core.event_queue import event_queue
 from django_redlock.history.minute_stats import MinuteStats, bucket_of
 from django_redlock.history.store import add
@@ -64,26 +64,6 @@ def test_detail(detail, operator, using):
     assert re.fullmatch(r"after \d+\.\d s, taken by \S+ MainThread till 7", rows[1][1])
 
 
-def test_nothing_happened(detail, operator):
-    """The page of a name without events has no charts."""
-    page = detail("stock")
-    assert PLOT not in page
-    assert "Last events" not in page
-
-
-def test_events_are_few(detail, operator, stores, monkeypatch):
-    """Only the last events are shown, the latest first."""
-    from django.contrib import admin
-
-    from django_redlock.models import HeldLock
-
-    monkeypatch.setattr(admin.site.get_model_admin(HeldLock), "max_events", 3)
-    for _ in range(4):
-        with stores["default"].lock("stock"):
-            pass
-    assert re.findall(r'<b class="redlock-(\w+)">', detail("stock")) == ["released", "acquired", "released"]
-
-
 def test_forced(client, detail, operator, stores):
     """A forced release is listed as an event with the user's name."""
     lock = stores["default"].lock("stock", on_lost="warn")
@@ -119,17 +99,6 @@ def test_lost_locks_are_links(client, operator, stores):
     links = re.findall(r'<a href="([^"]+)#redlock-events">(.*?)</a> \((\d)\)', text)
     assert [(name, number) for _, name, number in links] == [("a&lt;b", "2"), ("stock:1", "1")]
     assert all(client.get(url).status_code == 200 for url, _, _ in links)
-
-
-def test_store_down(client, one_down, operator):
-    """A store that is not reachable has no charts, the page says why, and the other stores have charts."""
-    with one_down["default"].lock("a"):
-        pass
-    event_queue.flush()
-    page = client.get(f"{LIST}health/")
-    assert page.status_code == 200
-    assert page.content.decode().count(PLOT) == 3
-    assert client.get(f"{LIST}broken_3Aa/change/").status_code == 200
 
 
 def test_history_is_off(settings, client, detail, operator, stores):
@@ -200,28 +169,6 @@ def test_times_are_drawn():
     assert set(bars(held)) == set()
 
 
-def test_present_holding_counts():
-    """The chart of hold times counts a lock that is still held."""
-    assert charts(an_hour()) == []
-    _, waited, held = charts(an_hour(), held=[17 * 60])
-    assert held.legend[0][1] == "17 min"
-    assert "p50" in bars(held)
-    assert [number for _, number, _ in waited.legend] == ["-", "-"]
-
-
-def test_names_for_screen_readers():
-    """Each chart has a description that begins with its heading."""
-    for chart in charts(an_hour(acquired=1, waited={3: 1}, held={4: 1})):
-        assert drawn(chart).find(f"{SVG}desc").text.startswith(f"{chart.heading}, the last hour: ")
-
-
-def test_uncertain_minutes_are_shaded():
-    """A minute in which not every name was counted is shaded."""
-    first, _, _ = charts(an_hour(acquired=1, complete=False))
-    assert "unknown" in bars(first)
-    assert "unknown" not in bars(charts(an_hour(acquired=1))[0])
-
-
 def test_bars_stay_within_the_chart():
     """All bars are within the chart, however small or large the numbers."""
     for counted in ({"acquired": 1}, {"acquired": 10**9}, {"acquired": 1, "waited": {0: 1}, "held": {56: 1}}):
@@ -229,28 +176,3 @@ def test_bars_stay_within_the_chart():
             for rect in drawn(plot).iter(f"{SVG}rect"):
                 top, height = float(rect.get("y")), float(rect.get("height"))
                 assert 8 <= top <= top + height <= 114.1
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        (0.00004, "40 µs"),
-        (0.0012, "1.2 ms"),
-        (0.12, "120 ms"),
-        (1.5, "1.5 s"),
-        (99, "99 s"),
-        (180, "3 min"),
-        (9000, "2.5 h"),
-    ],
-)
-def test_short(seconds, said):
-    """short() formats durations in few characters."""
-    assert short(seconds) == said
-
-
-@pytest.mark.parametrize(
-    ("value", "rounded"), [(1, 1), (1.1, 2), (13, 20), (2.1, 3), (0.0021, 0.003), (99, 100), (1000, 1000)]
-)
-def test_round_up(value, rounded):
-    """round_up() returns a round number for the end of a scale."""
-    assert round_up(value) == pytest.approx(rounded)

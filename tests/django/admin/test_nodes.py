@@ -66,12 +66,6 @@ def test_detail_shows_each_nodes_view(client, nodes, operator):
     assert f"127.0.0.1:{nodes[2].port}" in page
 
 
-@pytest.mark.parametrize("name", ["x" * 600, "}x"], ids=["long", "brace"])
-def test_detail_of_an_invalid_name(client, nodes, operator, name):
-    """The page of a name that no lock can have says that nobody holds it."""
-    assert "Nobody holds this lock" in client.get(f"{LIST}default_3A{name}/change/").content.decode()
-
-
 def test_one_node_down(client, nodes, operator):
     """With one node of three down the list works, and the health page names the node."""
     nodes[1].kill()

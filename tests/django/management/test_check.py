@@ -116,15 +116,6 @@ def test_check_fix_arms_new_servers(new_server, answer):
     assert "no lock is held" not in again.err
 
 
-def test_check_fix_without_anybody_to_ask(new_server, answer):
-    """With JSON, --fix arms only with --yes."""
-    answer("y")
-    done = Done("redlock_check", "--fix", format="json")
-    assert (done.code, done.json["default"][0]["armed"]) == (1, False)
-    done = Done("redlock_check", "--fix", "--yes", format="json")
-    assert (done.code, done.json["default"][0]["armed"]) == (0, True)
-
-
 def test_check_fix_of_tasks_arms_nothing(new_server):
     """With --tasks, --fix is about records of tasks: it arms no server, also with --yes."""
     done = Done("redlock_check", "--tasks", "--fix", "--yes")
@@ -168,14 +159,6 @@ def test_cache_that_would_remove_the_locks(stores, settings):
     assert "clear() of that cache removes the locks" in done.out
     settings.CACHES["default"]["LOCATION"] = f"{location.removesuffix('/0')}/1"
     assert Done("redlock_check", "--using", "default").code == 0
-
-
-def test_check_deploy_with_wrong_settings(settings):
-    """A store that can't be built is one problem, not two."""
-    settings.REDLOCK = {"default": {"BACKEND": REDIS}}
-    done = Done("redlock_check", "--deploy", "--fix", format="json")
-    assert done.code == 2
-    assert len(done.json["default"]) == 1
 
 
 # ── bench ────────────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,7 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
 
 from django_redlock import locks
 from tests.django.conftest import REDIS, UNREACHABLE
@@ -48,14 +48,6 @@ def test_list_of_a_store_that_is_not_listed(stores, settings, tmp_path, backend)
     assert "could not list all locks of silent: " in done.err
 
 
-def test_list_of_long_leases(stores):
-    """A long lease is shown in minutes."""
-    with stores["memory"].lock("brief", ttl=40), stores["memory"].lock("long", ttl=240):
-        _, brief, long = Done("redlock_list", "--sort", "left").out.splitlines()
-    assert re.search(r"  (3\d|40)\.\d s$", brief)
-    assert re.search(r"  (3 min \d+ s|4 min)$", long)
-
-
 @pytest.fixture
 def trouble(stores, own_thread):
     """Three locks of the default store: ``calm`` is the oldest, ``busy`` has a waiter, ``new`` is the youngest."""
@@ -80,14 +72,6 @@ def test_list_order(trouble, order, names):
     assert [row["name"] for row in rows] == names
     assert {row["name"]: row["waiters"] for row in rows} == {"busy": 1, "calm": 0, "new": 0}
     assert next(row for row in rows if row["waiters"])["longest_wait"] > 0
-
-
-@pytest.mark.parametrize("step", [10, -10])
-def test_list_order_while_time_passes(trouble, passing_time, step):
-    """The time that passes while locks are sorted does not change their order."""
-    passing_time(step)
-    rows = Done("redlock_list", "--sort", "held", "--format", "json").json
-    assert [row["name"] for row in rows] == ["calm", "busy", "new"]
 
 
 def test_list_finds_trouble_behind_the_limit(trouble):
@@ -161,19 +145,6 @@ def heading(*args):
     return " ".join(Done("redlock_list", *args).out.splitlines()[0].split())
 
 
-def test_list_fields(stores):
-    """``ttl`` is the length of the lease, ``remaining`` what is left, and ``since`` a timestamp; numbers are
-    rounded.
-    """
-    with stores["default"].lock("x", ttl=20, auto_renew=False) as lock:
-        lock.extend(10)
-        [row] = Done("redlock_list", "--format", "json").json
-    assert row["ttl"] == 20
-    assert 5 < row["remaining"] <= 10
-    assert abs(row["since"] + row["held"] - time.time()) < 5
-    assert all(round(row[field], 3) == row[field] for field in ("held", "remaining", "since"))
-
-
 def test_list_formats(stores):
     """JSON and CSV hold the same facts, and stdout has nothing else."""
     with stores["default"].lock('stock,"42"\n'):
@@ -215,13 +186,6 @@ def test_list_filters(stores, args, names):
         assert [row["name"] for row in Done("redlock_list", *args, "--format", "json").json] == names
 
 
-def test_list_says_what_it_left_out(stores):
-    """A list with more locks than the limit says so on stderr."""
-    with stores["default"].lock("a"), stores["default"].lock("b"):
-        done = Done("redlock_list", "--limit", "1")
-    assert "there are more than 1" in done.err
-
-
 def test_list_filters_before_the_limit(stores):
     """--limit counts only the locks that the other options select."""
     backend = stores["default"]
@@ -256,12 +220,6 @@ def test_names_do_not_reach_the_terminal(stores, monkeypatch):
     assert len(done.out.splitlines()) == 2
     assert "\x1b" not in on_terminal
     assert "a\x1b[31m\nb" in piped.out  # a program gets the true name
-
-
-def test_unknown_store(stores):
-    """A store that isn't configured is an error."""
-    with pytest.raises(CommandError, match="no such store: nowhere"):
-        call_command("redlock_list", "--using", "nowhere")
 
 
 # ── release ──────────────────────────────────────────────────────────────────────────────────

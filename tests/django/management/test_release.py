@@ -44,12 +44,6 @@ def test_release_by_pattern(held):
     assert held() == ["invoice"]
 
 
-def test_release_exact(stores, held):
-    """With --exact a star is no wildcard."""
-    assert "Nothing to release" in Done("redlock_release", "--exact", "stock:*", "--yes").out
-    assert held() == ["invoice", "stock:1", "stock:2"]
-
-
 def test_release_of_a_name_that_is_a_pattern(stores):
     """If nothing matches, the command says that it has taken the name for a pattern."""
     with stores["default"].lock("stock[1]"):
@@ -66,16 +60,6 @@ def test_release_names_the_stores_that_it_did_not_search(stores):
         assert Done("redlock_release", "stock:1", "--using", "memory", "--dry-run", "--format", "json").json
     everywhere = Done("redlock_release", "stock:1", "--using", "default", "--using", "memory")
     assert everywhere.out == "Nothing to release in default, memory.\n"
-
-
-def test_release_finds_stripes(stores, answer):
-    """The name of a striped lock selects its stripes, and with --exact only a lock of that name."""
-    lock = stores["default"].striped("stock:17", 4, on_lost="warn")
-    assert lock.acquire()
-    assert "Nothing to release" in Done("redlock_release", "stock:17", "--exact", "--yes").out
-    [row] = Done("redlock_release", "stock:17", "--yes", "--format", "json").json
-    assert (row["kind"], row["result"]) == ("striped", "released")
-    assert not lock.locked()
 
 
 def test_release_finds_the_lock_and_its_stripes(stores):
@@ -134,11 +118,6 @@ def test_release_goes_on_without_a_user(held, monkeypatch):
     assert held() == ["invoice"]
 
 
-def test_release_needs_no_database(held):
-    """A release needs no database."""
-    assert Done("redlock_release", "stock:1", "--yes").code == 0
-
-
 def test_release_dry_run(held):
     """--dry-run shows the locks and releases nothing."""
     done = Done("redlock_release", "*", "--dry-run")
@@ -178,13 +157,6 @@ def test_release_with_a_store_down(one_down, held):
     done = Done("redlock_release", "stock:1", "--using", "broken", "--using", "default", "--yes")
     assert (done.code, held()) == (1, ["invoice", "stock:2"])
     assert "Connection refused" in done.err
-
-
-def test_release_json_cannot_ask(held):
-    """JSON needs --yes or --dry-run, because it leaves no room for a question."""
-    with pytest.raises(CommandError, match="needs --yes or --dry-run"):
-        call_command("redlock_release", "*", "--format", "json")
-    assert held() == ["invoice", "stock:1", "stock:2"]
 
 
 # ── check ────────────────────────────────────────────────────────────────────────────────────

@@ -60,18 +60,6 @@ def test_nested_call_is_a_second_one(stores):
     assert stores["default"].describe("nightly") is None
 
 
-def test_error_of_the_command(stores):
-    """An error of the command is raised, and the lock is free."""
-
-    def fail(command):
-        raise CommandError("no", returncode=3)
-
-    with pytest.raises(CommandError, match="no") as failed:
-        call_command(Nightly(fail))
-    assert failed.value.returncode == 3
-    assert stores["default"].describe("nightly") is None
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_ended_by_a_signal(stores, number):
     """A signal that ends the process releases the lock first, and a second signal changes nothing."""
@@ -140,8 +128,3 @@ def test_store_with_wrong_settings(settings):
     with pytest.raises(CommandError, match="there is no lock backend 'default'"):
         call_command(Nightly(ran.append))
     assert ran == []
-
-
-def test_name_by_default():
-    """By default the lock's name is that of the command's module."""
-    assert SingleInstanceCommand().get_lock_name() == "command:single"

@@ -15,7 +15,7 @@ def end_lease(held=None):
     """End the lease of a handle by its clock, by default of the one that keeps the lock for the transaction."""
     if held is None:
         [held] = vars(connections["default"])["_redlock_kept"].locks
-    held._lease = held._lease.shortened(held.store.clock(), LEAST)
+    held.hold.lease = held.hold.lease.shortened(held.store.clock(), LEAST)
     poll(lambda: held.lost, timeout=20, what="the end of the lease")
 
 

@@ -167,8 +167,8 @@ class TestRealTransactions:
                     answering = own_thread(answer_after_the_release)
                 answering.join(20)
             [keeper] = vars(connections["default"])["_redlock_kept"].locks
-            end = keeper._lease.valid_until + 1.5  # a renewal comes after a third of the ttl
-            poll(lambda: keeper.lost or keeper._lease.valid_until > end, timeout=20, what="what comes after that")
+            end = keeper.hold.lease.valid_until + 1.5  # a renewal comes after a third of the ttl
+            poll(lambda: keeper.lost or keeper.hold.lease.valid_until > end, timeout=20, what="what comes after that")
             assert is_locked()
             assert not keeper.lost
         assert not is_locked()

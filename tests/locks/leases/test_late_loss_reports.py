@@ -35,14 +35,14 @@ def test_each_loss_is_reported_once(backend, unique, report):
     calls = []
     lock = backend.lock(unique, ttl=60, on_lost=lambda lock: calls.append((lock.token, lock.lost)))
     assert lock.acquire()
-    lock.mark_lost(lock.current_lease(), "for a test")
+    lock.hold.mark_lost("for a test")
     with pytest.raises(LockLost):
         lock.release()
     assert calls == [(None, True)]
     assert lock.acquire(timeout=TEST_TIMEOUT)
     report()
     assert calls == [(None, True)]
-    lock.mark_lost(lock.current_lease(), "for a test")
+    lock.hold.mark_lost("for a test")
     report()
     assert calls == [(None, True), (lock.token, True)]
     with pytest.raises(LockLost):
@@ -55,11 +55,11 @@ def test_a_loss_that_was_not_reported_yet(backend, unique, report):
     calls = []
     lock = backend.lock(unique, ttl=60, on_lost=lambda _: calls.append(1))
     assert lock.acquire()
-    lock.mark_lost(lock.current_lease(), "for a test")
+    lock.hold.mark_lost("for a test")
     assert lock.acquire(timeout=TEST_TIMEOUT)
     report()
     assert len(calls) == 1
-    lock.mark_lost(lock.current_lease(), "for a test")
+    lock.hold.mark_lost("for a test")
     report()
     assert len(calls) == 2
 

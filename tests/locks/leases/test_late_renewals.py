@@ -76,7 +76,7 @@ def test_extend_waits_for_a_renewal(backend, left, unique):
     with backend.lock(unique) as lock, ThreadPoolExecutor(1) as pool:
         until_renewed(backend, lock)
         extending = pool.submit(lock.extend, LONGER)
-        poll(lambda: lock._extension._wake_events, timeout=20, what="a thread that waits")
+        poll(lambda: lock.hold._extension._wake_events, timeout=20, what="a thread that waits")
         assert left() <= TTL
         send.set()
         assert extending.result(TEST_TIMEOUT) > TTL
@@ -91,12 +91,12 @@ def test_no_renewal_during_an_extension(backend, left, unique):
     with backend.lock(unique) as lock, ThreadPoolExecutor(1) as pool:
         extending = pool.submit(lock.extend, LONGER)
         poll(lambda: backend.caught, timeout=20, what="an extension")
-        assert lock.begin_renewal() is None
+        assert lock.hold.begin_renewal() is None
         send.set()
         assert extending.result(TEST_TIMEOUT) > TTL
-        renewing = lock.begin_renewal()
+        renewing = lock.hold.begin_renewal()
         assert renewing is not None
-        lock.on_extended(renewing, Fault(TimeoutError()))
+        lock.hold.on_extended(renewing, Fault(TimeoutError()))
 
 
 def test_extend_waits_no_longer_than_the_lease(backend, unique):

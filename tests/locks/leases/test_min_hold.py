@@ -33,6 +33,6 @@ def test_several_releases_in_the_background(redis_url, client_of, unique, option
     tokens = {lock.token.encode() for lock in held}
     with renewal._mutex:  # so that the renewal finds both
         for lock in held:
-            lock.mark_lost(lock.current_lease(), "by the test")
+            lock.hold.mark_lost("by the test")
     poll(lambda: not tokens & set(renewal.entries), timeout=60, what="the releases")
     assert [lock.locked() for lock in held] == [True, True]

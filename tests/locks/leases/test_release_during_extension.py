@@ -69,7 +69,7 @@ def test_restored_vote_is_released(servers, client_of, kind):
     lock = KINDS[kind](client)
     assert lock.acquire()
     poll(lambda: holding(servers) == 3, timeout=20, what="votes of all nodes")
-    lease = (lock.own_handle() if kind == "semaphore" else lock)._lease
+    lease = lock.hold.lease
     with servers[lease.nodes[0]].client() as direct:
         direct.flushall()
     about_to.armed = True
@@ -129,7 +129,7 @@ def test_planned_release_is_not_too_early(servers):
     for name, after in (("a", 0.5), ("b", 0.53)):
         lock = backend.lock(name, auto_renew=False)
         assert lock.acquire()
-        renewal.release_later(backend, lock.primitive, lock._require_lease().claim, after=after)
+        renewal.release_later(backend, lock.primitive, lock.required_hold().lease.claim, after=after)
     with servers[0].client() as direct:
         poll(lambda: not direct.exists("redlock:{b}"), timeout=20, what="the end of the time that it is kept")
     assert time.monotonic() - began >= 0.53

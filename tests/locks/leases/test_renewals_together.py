@@ -21,7 +21,7 @@ def test_each_lease_has_its_own_outcome(start, redis_url, redis_server, unique):
             direct.pexpire(lock.keys.lock, 100_000)
         for lock in forced:
             direct.delete(lock.keys.lock)
-        extend_all(locks)
+        extend_all([lock.hold for lock in locks])
         assert {lock for lock in locks if lock.lost} == forced
         kept = [lock for lock in locks if lock not in forced]
         assert min(direct.pttl(lock.keys.lock) for lock in kept) > 150_000
@@ -39,7 +39,7 @@ def test_a_lock_that_the_server_refuses_to_extend(start, redis_url, redis_server
         direct.hset(refused.keys.lock, "overwritten", "by another program")
         for lock in others:
             direct.pexpire(lock.keys.lock, 100_000)
-        extend_all([refused, *others])
+        extend_all([lock.hold for lock in (refused, *others)])
         assert min(direct.pttl(lock.keys.lock) for lock in others) > 150_000
         direct.delete(refused.keys.lock)
     for lock in others:

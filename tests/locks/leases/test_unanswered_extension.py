@@ -61,8 +61,8 @@ def test_a_shorter_lease_is_renewed_as_one(cut, way):
     with pytest.raises(LockUnavailable):
         lock.extend(30)
     proxy.restore()
-    end = lock._lease.valid_until
-    poll(lambda: lock._lease.valid_until > end, timeout=60, what="a renewal")
+    end = lock.hold.lease.valid_until
+    poll(lambda: lock.hold.lease.valid_until > end, timeout=60, what="a renewal")
     assert lock.remaining <= 30
     with contextlib.suppress(LockUnavailable):
         lock.release()

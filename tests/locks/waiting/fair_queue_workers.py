@@ -22,7 +22,11 @@ def backend(places: list[str], **options: Any) -> RedisBackend | RedlockBackend:
 def lock_of(places: list[str], name: str, side: str, **options: Any) -> Any:
     """Return a fair lock, or that side of a rwlock."""
     store = backend(places)
-    return store.lock(name, fair=True, **options) if side == "fair" else getattr(store.rwlock(name, **options), side)
+    return (
+        store.lock(name, fair=True, fencing=True, **options)
+        if side == "fair"
+        else getattr(store.rwlock(name, **options), side)
+    )
 
 
 def hold(channel: Channel, places: list[str], name: str, side: str, options: dict[str, Any]) -> int:

@@ -23,7 +23,7 @@ def test_extend(backend, unique):
         async with backend.lock(unique) as lock:
             extending = asyncio.create_task(lock.aextend())
             await asyncio.sleep(0)
-            assert lock._extension
+            assert lock.hold.is_extending
             for call in (lock.extend, lock.hand_off):
                 with pytest.raises(RuntimeError, match="event loop"):
                     call()

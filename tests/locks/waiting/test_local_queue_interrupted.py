@@ -1,21 +1,15 @@
 """Waiters of a local queue that are cancelled or interrupted. Loops and threads have separate queues."""
 
 import asyncio
-import itertools
 import signal
 import threading
 
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.core.contract import Orphan
-from django_redlock.core.renewal.registry import renewal
-from django_redlock.core.waiting import local_queue
-from django_redlock.core.waiting.wait_queue import WaitQueue
 from django_redlock.testing.conformance.exclusion import Counter
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.harness.fixtures import eventually
-from tests.support.interrupts import interrupted
 
 pytestmark = pytest.mark.usefixtures("woken_only")
 WAKE = TEST_TIMEOUT  # see `woken_only`
@@ -126,64 +120,3 @@ def test_ctrl_c(backend, unique, place):
         assert backend._local_queue._queues == {}
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def test_ctrl_c_at_the_end_of_the_queue(backend, unique, monkeypatch):
-    """KeyboardInterrupt in the moment in which a waiter joins the queue leaves no waiter that would get the lock."""
-    holder, got, add = backend.lock(unique), threading.Event(), WaitQueue.add
-    holder.acquire()
-
-    def wait():
-        with backend.lock(unique):
-            got.set()
-
-    def interrupted(*args):
-        add(*args)
-        raise KeyboardInterrupt
-
-    other = threading.Thread(target=wait)
-    other.start()
-    assert eventually(lambda: backend._local_queue._queues)
-    with monkeypatch.context() as patch:
-        patch.setattr(WaitQueue, "add", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            backend.lock(unique).acquire(timeout=TEST_TIMEOUT)
-
-    def is_cancelled():  # and not again later, when the lock has been handed over
-        orphans = [each for _, each in list(renewal.entries.values()) if isinstance(each, Orphan)]
-        return all(each.store is not backend for each in orphans)
-
-    assert eventually(is_cancelled)
-    holder.release()
-    assert got.wait(TEST_TIMEOUT)
-    other.join(TEST_TIMEOUT)
-    assert backend._local_queue._queues == {}
-
-
-def test_ctrl_c_anywhere_in_a_hand_over(backend, unique, monkeypatch):
-    """After KeyboardInterrupt anywhere in the local queue during a release, all waiters get the lock."""
-    monkeypatch.setattr(local_queue, "LEADER_CHECK_SECONDS", 0.05)
-    queues = backend._local_queue._queues
-
-    def wait(name):
-        with backend.lock(name):
-            pass
-
-    for step in itertools.count():
-        holder = backend.lock(f"{unique}:{step}")
-        holder.acquire()
-        waiting = [threading.Thread(target=wait, args=(holder.name,), daemon=True) for _ in range(2)]
-        for number, thread in enumerate(waiting):
-            thread.start()
-            assert eventually(lambda: sum(1 + len(queue.waiters) for queue in list(queues.values())) == number + 1)  # noqa: B023
-        holder.extend()
-        struck = interrupted(holder.release, step, "core/waiting/")
-        if holder.token is not None:
-            holder.release()
-        for thread in waiting:
-            thread.join(TEST_TIMEOUT)
-            assert not thread.is_alive(), f"at step {step}"
-        if not struck:
-            break
-    assert step > 10
-    assert queues == {}

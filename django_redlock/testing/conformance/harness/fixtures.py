@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pytest
 
 from ....backends.base import Backend
-from ....core.locks import lock_flows
+from ....core.locks import handle
 from ....core.primitives import base
 from ....core.waiting import local_queue
 from ....errors import LockNotSupported
@@ -72,7 +72,7 @@ class Fixtures:
         monkeypatch.setattr(base, "MAX_BLOCK", 11.0)
         monkeypatch.setattr(base, "MAX_BLOCK_IN_QUEUE", 2.0)
         monkeypatch.setattr(local_queue, "LEADER_CHECK_SECONDS", 11.0)
-        monkeypatch.setattr(lock_flows, "_LATE_GRANTS", 9)
+        monkeypatch.setattr(handle, "_LATE_GRANTS", 9)
 
     @pytest.fixture
     def new_backend(self) -> NewBackend:

@@ -8,42 +8,47 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from redis import Redis, RedisError
-from redis.connection import Connection
+from redis import RedisError
+from redis.connection import Connection, SSLConnection
 from redis.exceptions import InvalidResponse
 
 from ...core.flow.replies import UnreadableReply
 from ...core.process.fork import on_fork
-from ..pool import ServerPool, portable_settings
+from ..pool import ServerPool
 from .first_answer import FirstAnswer, decoded_host, replies_of
+from .remap import Address, Remap, as_reported
+
+Connections = tuple[type[Connection], Mapping[str, Any]]  # the class and the settings of connections
 
 
 class SentinelNode:
     """The master of one service. After each failure the Sentinels are asked for the master again.
 
     ``hosts`` are the addresses of the Sentinels, and ``service`` is the name of the master in the Sentinels.
-    ``kind`` and ``settings`` are the class and the settings of connections to the master, ``sentinel_settings`` the
-    settings of connections to the Sentinels (``None``: defaults). ``timeout`` limits connecting, and each wait for a
-    reply, in seconds.
+    ``connections`` is a pair: the class and the settings of connections to the master. ``sentinels``: the same for
+    connections to the Sentinels. ``timeout`` limits connecting, and each wait for a reply, in seconds. ``remap``:
+    returns the address of the master for this client, from the address that the Sentinels report.
     """
 
     fails_over = True
 
     def __init__(
         self,
-        hosts: list[tuple[str, int]],
+        hosts: list[Address],
         service: str,
-        settings: Mapping[str, Any],
+        connections: Connections,
+        sentinels: Connections,
         timeout: float,
-        kind: type[Connection] = Connection,
-        sentinel_settings: Mapping[str, Any] | None = None,
+        remap: Remap = as_reported,
     ) -> None:
-        sentinels = [Redis(host, port, **(sentinel_settings or {})).connection_pool for host, port in hosts]
-        portable = [(kind, {**settings, "protocol": 2}) for kind, settings in map(portable_settings, sentinels)]
-        self._sentinels = [ServerPool(*each, timeout) for each in portable]
+        kind, settings = sentinels
+        self._sentinels = [
+            ServerPool(kind, {**settings, "host": host, "port": port, "protocol": 2}, timeout) for host, port in hosts
+        ]
         self._service = service
-        self._kind = kind
-        self._settings = settings
+        self._kind, self._settings = connections
+        self._remap = remap
+        self.tls = issubclass(self._kind, SSLConnection)
         self._timeout = timeout
         self.label = service
         self._pool: ServerPool | None = None
@@ -76,6 +81,7 @@ class SentinelNode:
         host, port, flags = found[0]
         if b"s_down" in flags or b"o_down" in flags:
             raise RedisError(f"reports {host}:{port} as down")
+        host, port = self._remap((host, port))
         return ServerPool(self._kind, {**self._settings, "host": host, "port": port}, self._timeout)
 
     def _use(self, master: ServerPool) -> None:

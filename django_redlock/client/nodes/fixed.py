@@ -13,6 +13,7 @@ class DirectNode:
     def __init__(self, pool: ServerPool, label: str = "") -> None:
         self._pool = pool
         self.label = label or pool.where
+        self.tls = pool.uses_tls
 
     def known_pool(self, key: bytes | None) -> ServerPool | None:
         return self._pool

@@ -1,20 +1,22 @@
-"""The protocol of a node: one server, or several servers that have one vote. ``discovery`` has the implementations."""
+"""The protocol of a node: one server, or several servers that have one vote. The other modules have the kinds."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from .pool import ServerPool
+from ..pool import ServerPool
 
 
 class Node(Protocol):
     """One server, or several servers that act as one: a master behind Sentinels, or a Redis Cluster.
 
     ``label`` names the node in messages. ``fails_over`` says whether another server replaces a server that has failed.
+    ``tls`` says whether connections to the servers use TLS.
     """
 
     label: str
     fails_over: bool
+    tls: bool
 
     def known_pool(self, key: bytes | None) -> ServerPool | None:
         """Return the connection pool of the server that serves ``key``; ``None`` if only a request can find the server.

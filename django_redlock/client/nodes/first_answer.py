@@ -22,7 +22,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ...core.process import fork
 from ...core.process.mutex import new_mutex
-from ..errors import timed_out
+from ..errors import caused_by, hint_of, timed_out
 from ..loop_connection import LoopDeadline
 from ..pool import ServerPool
 from ..resp import encode_command
@@ -76,6 +76,8 @@ class Question(Generic[T]):
 
     def failed(self, server: ServerPool, error: Exception) -> None:
         """Record the error of ``server``. The question ends when all servers have failed."""
+        if hint := hint_of(error, server.uses_tls):
+            error = caused_by(type(error)(f"{error}{hint}"), error)
         with self._mutex:
             self._errors[server.where] = error.with_traceback(None)  # the traceback would keep the callers' locks alive
             if not self.over and None not in self._errors.values():

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from redis import RedisError
-from redis.connection import Connection
+from redis.connection import Connection, SSLConnection
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import AskError, InvalidResponse, MovedError
 
@@ -16,6 +16,7 @@ from ...core.flow.replies import UnreadableReply
 from ...core.process.fork import on_fork
 from ..pool import ServerPool
 from .first_answer import FirstAnswer, SecondBest, decoded_host, replies_of
+from .remap import Address, Remap, as_reported
 
 MAX_ASKED = 8  # servers of a Cluster that are asked for the slot map, besides the addresses in LOCATION
 _SAME_HOST = None, b"", b"?"  # hosts in CLUSTER SLOTS that stand for the host of the server that was asked
@@ -51,14 +52,25 @@ class Redirection(NamedTuple):
 class ClusterNode:
     """A Redis Cluster as one node, with a slot map that has the master of each slot.
 
-    The map comes from CLUSTER SLOTS, and MOVED replies correct it. ``hosts`` are the addresses in LOCATION, and
-    ``settings`` are the settings of connections. ``timeout`` limits connecting, and each wait for a reply, in seconds.
+    The map comes from CLUSTER SLOTS, and MOVED replies correct it. ``hosts`` are the addresses in LOCATION. ``kind``
+    and ``settings`` are the class and the settings of connections. ``timeout`` limits connecting, and each wait for a
+    reply, in seconds. ``remap``: returns the address of a server for this client, from the address in a reply.
     """
 
     fails_over = True
 
-    def __init__(self, hosts: list[tuple[str, int]], settings: Mapping[str, Any], timeout: float) -> None:
+    def __init__(
+        self,
+        hosts: list[Address],
+        kind: type[Connection],
+        settings: Mapping[str, Any],
+        timeout: float,
+        remap: Remap = as_reported,
+    ) -> None:
+        self._kind = kind
         self._settings = settings
+        self._remap = remap
+        self.tls = issubclass(kind, SSLConnection)
         self._timeout = timeout
         self._by_address: dict[tuple[str, int], ServerPool] = {}
         self._seeds = [self._pool_at(host, port) for host, port in hosts]
@@ -90,7 +102,7 @@ class ClusterNode:
         slots: Slots = [None] * REDIS_CLUSTER_HASH_SLOTS
         try:
             for first, last, (host, port, *_), *_ in ranges:
-                master = self._pool_at(_host_of(pool) if host in _SAME_HOST else decoded_host(host), port)
+                master = self._pool_for(_host_of(pool) if host in _SAME_HOST else decoded_host(host), port)
                 slots[first : last + 1] = [master] * (last + 1 - first)
         except (TypeError, ValueError, AttributeError) as error:
             raise InvalidResponse(str(UnreadableReply(ranges))) from error
@@ -109,10 +121,14 @@ class ClusterNode:
                 del self._by_address[address]
                 pool.clear()
 
+    def _pool_for(self, host: str, port: int) -> ServerPool:
+        """Return the pool of the server that reports this address."""
+        return self._pool_at(*self._remap((host, port)))
+
     def _pool_at(self, host: str, port: int) -> ServerPool:
         pool = self._by_address.get((host, port))
         if pool is None:
-            new = ServerPool(Connection, {**self._settings, "host": host, "port": port}, self._timeout)
+            new = ServerPool(self._kind, {**self._settings, "host": host, "port": port}, self._timeout)
             pool = self._by_address.setdefault((host, port), new)
         return pool
 
@@ -131,7 +147,7 @@ class ClusterNode:
 
         If ``sender`` is ``None``, an empty host in the redirection stands for the first host in LOCATION.
         """
-        pool = self._pool_at(redirection.host or _host_of(sender or self._seeds[0]), redirection.port)
+        pool = self._pool_for(redirection.host or _host_of(sender or self._seeds[0]), redirection.port)
         if not redirection.asking:
             self._slots[redirection.slot] = pool
         return pool

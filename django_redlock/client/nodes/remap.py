@@ -1,0 +1,68 @@
+"""Maps the addresses that Sentinels or a Cluster report to those at which this client reaches the servers (NAT)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from redis.exceptions import RedisError
+
+Address = tuple[str, int]
+Remap = Callable[[Address], Address]
+
+
+def as_reported(address: Address) -> Address:
+    """Return ``address``: the servers are reached at the addresses that they report."""
+    return address
+
+
+def remap_from(value: Any) -> Remap:
+    """Return the function for the option ``address_remap``, whose results are checked.
+
+    ``value``: ``None``; a function, or its dotted path, that gets and returns a pair of host and port (as redis-py's
+    ``address_remap``); or a dict from reported to reachable addresses, each ``"host:port"`` or a pair. Addresses that
+    are not in the dict stay as they are. Raises ``ValueError`` for any other value.
+    """
+    if value is None:
+        return as_reported
+    if isinstance(value, str):
+        value = _imported(value)
+    if isinstance(value, Mapping):
+        table = {_address(reported): _address(reachable) for reported, reachable in value.items()}
+        return lambda address: table.get(address, address)
+    if not callable(value):
+        raise ValueError(f"address_remap must be a dict, a function or its dotted path, not {value!r}")
+
+    def remap(address: Address) -> Address:
+        try:
+            return _address(value(address))
+        except Exception as error:
+            raise RedisError(f"address_remap has failed for {address!r}: {error!r}") from error
+
+    return remap
+
+
+def _imported(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"address_remap {path!r} can't be imported: {error}") from error
+
+
+def _address(value: Any) -> Address:
+    """Return ``value``, ``"host:port"`` or a pair of host and port, as a pair. Raises ``ValueError``."""
+    host, port = value.rpartition(":")[::2] if isinstance(value, str) else value if _is_pair(value) else ("", "")
+    try:
+        host.strip("[]").encode("idna")
+        number = int(port)
+    except (AttributeError, UnicodeError, TypeError, ValueError):
+        number = 0
+    if not host or not 0 < number < 65536:
+        raise ValueError(f"address_remap: expected 'host:port' or a pair of host and port, not {value!r}")
+    return host.strip("[]"), number
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 2

@@ -1,0 +1,386 @@
+"""`Hold`: one acquisition of a lock, from its grant to its end. Schedules its renewal, and reports its loss."""
+
+from __future__ import annotations
+
+import weakref
+from enum import Enum
+from functools import partial
+from typing import Any, NoReturn, Protocol
+
+from ...errors import LockLost, LockNotHeld
+from ..contract import Extension, Store
+from ..events import Event, LockHandle, logger, report
+from ..flow.requests import Fault, Flow
+from ..keys import Keys
+from ..options import LockOptions
+from ..owner import Owner
+from ..primitives.base import Primitive
+from ..process import fork
+from ..process.caller import calling, running_loop
+from ..process.mutex import state_mutex
+from ..renewal.registry import renewal
+from ..values import DRIFT, PRECISION, Lease, Seconds
+from ..waiting.waiters import AwaitTurn
+
+_RETRIES = 20  # attempts to extend within one ttl, when an attempt fails or another extension is in flight
+RAN_OUT = "the lease ran out"
+FORCED_OR_FORGOTTEN = "it was released by force, or the store has forgotten it"
+ENDED_BEFORE = "before the release, the lease had ended or the lock was released by force"
+_UNANSWERED = Fault(TimeoutError("whether it was extended is unknown"))
+
+
+class End(Enum):
+    """How a hold has ended, and what the end of its ``with`` block does then."""
+
+    RELEASED = "released"  # raises LockNotHeld
+    TRANSFERRED = "transferred to another holder"  # has nothing to release
+    LOST = "lost"  # raises LockLost
+
+
+class HoldingHandle(Protocol):
+    """The part of a `Handle` that its holds use. ``several``: whether the handle can have several holds at once."""
+
+    name: str
+    store: Store
+    primitive: Primitive
+    options: LockOptions
+    several: bool
+
+
+class Hold:
+    """One acquisition of a lock: its lease, and who acquired it. It ends once. Threads and tasks may share it.
+
+    A handle has the only strong references to its holds, so a hold is renewed as long as its handle exists.
+    ``acquired_by``: a weak reference to the thread or task, see `calling`. ``level``: how often the holder of a
+    reentrant lock has acquired it.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_extension",
+        "_generation",
+        "_handle",
+        "_loop",
+        "_lost",
+        "_one_request_ended",
+        "_reported",
+        "acquired_by",
+        "end_kind",
+        "lease",
+        "level",
+        "name",
+        "options",
+        "primitive",
+        "store",
+    )
+
+    def __init__(self, handle: HoldingHandle, lease: Lease) -> None:
+        self._handle = weakref.ref(handle)
+        self.store = handle.store
+        self.primitive = handle.primitive
+        self.name = handle.name
+        self.options = handle.options
+        self.lease = lease
+        self.level = 1
+        self.acquired_by = calling()
+        self._loop = running_loop()  # the loop that calls `on_lost`; None: a background thread
+        self._generation = fork.generation
+        self.end_kind: End | None = None
+        self._lost = self._reported = self._one_request_ended = False
+        self._extension: Extension | None = None  # the extension in flight
+
+    # ── what event receivers and `on_lost` read ──────────────────────────────────────────────
+
+    @property
+    def active(self) -> bool:
+        """True until the hold ends. ``False`` in a child of ``fork()``, because the lease belongs to the parent."""
+        return self.end_kind is None and self._generation == fork.generation
+
+    @property
+    def token(self) -> str | None:
+        """The token of the lease; ``None`` after the end."""
+        return self.lease.claim.token.decode() if self.active else None
+
+    @property
+    def owner(self) -> Owner | None:
+        """The owner that describes this holder; ``None`` after the end."""
+        return Owner.parse(self.lease.claim.owner) if self.active else None
+
+    @property
+    def fencing_token(self) -> int | None:
+        """The fencing token of the grant; ``None`` after the end."""
+        return self.lease.fencing_token if self.active else None
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the lease ends, by the monotonic clock; 0 after the end and after a loss."""
+        return max(0.0, self.lease.valid_until - self.store.clock()) if self.active and not self._lost else 0.0
+
+    @property
+    def lost(self) -> bool:
+        """True if the lease ended before its release."""
+        return self._lost or (self.active and self.store.clock() >= self.lease.valid_until)
+
+    def check(self) -> None:
+        """Raise ``LockLost`` if the lease is lost, ``LockNotHeld`` after the end. Sends no request."""
+        if self.lost:
+            raise LockLost(self.name)
+        if not self.active:
+            raise self.not_held_error()
+
+    def not_held_error(self) -> LockNotHeld:
+        """Return the error for a hold that is not active."""
+        inherited = "is held by the parent process: a child of fork() holds nothing"
+        return LockNotHeld(self.name, inherited if self.end_kind is None else None)
+
+    def __reduce__(self) -> NoReturn:
+        """Raise ``TypeError``: a copy would release the lease of the original."""
+        raise TypeError(f"cannot copy or pickle {type(self).__name__!r} object of lock {self.name!r}")
+
+    # ── the end ──────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def kept_until(self) -> float:
+        """The time until which the lock stays taken after a release: ``min_hold`` seconds after the grant.
+
+        The time is monotonic seconds by the store's clock.
+        """
+        return self.lease.since + self.options.min_hold
+
+    def end(self, kind: End = End.RELEASED) -> bool:
+        """End this hold, and cancel its renewal. Sends no request. Returns ``False`` if it has ended before."""
+        now = self.store.clock()
+        with state_mutex:
+            if not self.active:
+                return False
+            self._lost = self._lost or kind is End.LOST or now >= self.lease.valid_until
+            self.end_kind = kind
+            renewal.cancel(self.lease.claim.token)
+        return True
+
+    def end_once(self, kind: End = End.RELEASED) -> None:
+        """End this hold as `end` does. Raises ``LockNotHeld`` if it has ended before."""
+        if not self.end(kind):
+            raise self.not_held_error()
+
+    def release_later(self) -> None:
+        """Release the lock in the background."""
+        renewal.release_later(self.store, self.primitive, self.lease.claim, keep_until=self.kept_until)
+
+    def replace(self) -> None:
+        """End this hold, because its handle has acquired the lock again: the lease was lost, perhaps unnoticed."""
+        if not self.active:
+            return
+        if not self._lost:
+            self.mark_lost(FORCED_OR_FORGOTTEN if self.lease.valid_until > self.store.clock() else RAN_OUT)
+        self.end(End.LOST)
+
+    def transfer_flow(self, kind: End = End.TRANSFERRED) -> Flow[Lease]:
+        """End this hold, and return its lease for another holder.
+
+        Waits for an extension that is in flight, because only this hold can process the outcome. Raises ``LockLost``
+        when the lease is lost, and ``LockNotHeld`` after the end.
+        """
+        while True:
+            self.check()
+            with state_mutex:
+                if self._extension is None:
+                    self.end_once(kind)
+                    break
+                outcome_known = self._extension.new_wake_event()
+            yield AwaitTurn(outcome_known, self.remaining)
+        if self._lost:  # since check()
+            self.end_kind = End.LOST
+            raise LockLost(self.name)
+        return self.lease
+
+    # ── loss ─────────────────────────────────────────────────────────────────────────────────
+
+    def mark_lost(self, reason: str) -> None:
+        """Mark the lease as lost and report the loss in a background thread, unless the hold has ended.
+
+        ``reason``: a text for people.
+        """
+        with state_mutex:
+            if not self.active:
+                return
+            self._lost = True
+        self.release_later()  # because some nodes may still have the token
+        # In the background: listeners may be slow or acquire locks, and must not delay the renewal of other locks.
+        renewal.report(partial(self.report_loss, reason))
+
+    def report_loss(self, reason: str) -> None:
+        """Report the loss to the log, the event hook and ``on_lost``, once."""
+        with state_mutex:
+            reported, self._reported, self._lost = self._reported, True, True
+        if reported:
+            return
+        logger.warning("lock %r was lost: %s", self.name, reason)
+        self.emit("lost", held=self.store.clock() - self.lease.since, reason=reason)
+        callback, loop = self.options.loss_callback, self._loop
+        if callback is None:
+            return
+        try:
+            if loop is None or loop.is_closed():
+                callback(self._subject)
+            else:
+                loop.call_soon_threadsafe(callback, self._subject)
+        except Exception:
+            logger.exception("on_lost of lock %r failed", self.name)
+
+    @property
+    def is_loss_reported(self) -> bool:
+        """True if the loss was reported."""
+        return self._reported
+
+    @property
+    def _subject(self) -> LockHandle:
+        """The argument of events and ``on_lost``: the handle, or this hold if the handle can have several."""
+        handle: Any = self._handle()
+        return self if handle is None or handle.several else handle
+
+    def emit(self, kind: Any, waited: float = 0.0, held: float = 0.0, reason: str = "") -> None:
+        """Emit an event of the kind "acquired", "released" or "lost". ``waited``, ``held``: seconds."""
+        store = self.store
+        if store.hook is not None:
+            holder, primitive = self.lease.claim.owner.decode(errors="replace"), self.primitive.kind
+            event = Event(kind, self._subject, self.name, store.alias, waited, held, reason, holder, primitive)
+            report(store.hook, event)
+
+    # ── extensions, one at a time ────────────────────────────────────────────────────────────
+
+    def extend_flow(self, ttl: Seconds | None) -> Flow[float]:
+        """Extend the lease to ``ttl`` seconds from now (``None``: the ttl of the lock).
+
+        Returns the remaining seconds.
+        """
+        wanted = self.options.ttl if ttl is None else self.store.check_ttl(ttl)
+        extension = yield from self._begin_extension_flow(wanted)
+        try:
+            outcome = yield from self.store.algorithm.extend(self.primitive, extension.lease, extension.ttl)
+        except BaseException:
+            self.on_extended(extension, _UNANSWERED)
+            raise
+        self.on_extended(extension, outcome)
+        self.check()
+        return self.remaining
+
+    def _begin_extension_flow(self, ttl: float) -> Flow[Extension]:
+        """Begin an extension to ``ttl`` seconds, or as much as ``max_hold`` allows, and return it.
+
+        Waits for an extension that is in flight already. If ``ttl`` is shorter than the ttl of the lease, the lease is
+        shortened at once, and renewed with the shorter ttl: the server may run the request although its reply is lost.
+        Raises ``LockLost`` when the lease is lost, and ``LockNotHeld`` after the end.
+        """
+        while True:
+            self.check()
+            with state_mutex:
+                if not self.active:
+                    raise self.not_held_error()
+                if self._extension is None:
+                    ttl = self._within_max_hold(ttl)
+                    if ttl < self.lease.ttl:
+                        self.lease = self.lease.shortened(self.store.clock(), ttl)
+                    self._extension = Extension(self.lease, ttl)
+                    return self._extension
+                outcome_known = self._extension.new_wake_event()
+            yield AwaitTurn(outcome_known, self.remaining)
+
+    def begin_renewal(self) -> Extension | None:
+        """Begin the extension that is due, and return it. The caller sends the request.
+
+        Returns ``None`` if the lease must not be extended now.
+        """
+        lease = self.lease
+        if self._lost or not self.active:
+            return None
+        if self.store.clock() >= lease.valid_until:
+            self.mark_lost(RAN_OUT)
+            return None
+        if not self._is_renewable():
+            self.schedule_renewal()
+            return None
+        with state_mutex:
+            if not self.active or self.lease is not lease:
+                return None
+            if self._extension is None:
+                self._extension = Extension(lease, self._within_max_hold(lease.ttl))
+                return self._extension
+        self._schedule(lease.shortest_ttl / _RETRIES)  # extend() is in flight, and may fail
+        return None
+
+    def on_extended(self, extension: Extension, outcome: Lease | Fault | None) -> None:
+        """Update the lease after ``extension``.
+
+        ``outcome``: the extended lease, ``None`` when the lease is lost, or a `Fault` when the outcome is unknown.
+        """
+        with state_mutex:
+            self._extension, active = None, self.active
+            if active and isinstance(outcome, Lease):
+                self.lease = self.lease.replaced(outcome)
+            elif active and isinstance(outcome, Fault):
+                self.lease = self.lease.unsure(extension.ttl)
+        extension.finish()
+        if not active:
+            self.release_again()
+        elif isinstance(outcome, Lease):
+            self.schedule_renewal()
+        elif isinstance(outcome, Fault):
+            self._schedule(min(self.lease.valid_until - self.store.clock(), self.lease.shortest_ttl / _RETRIES))
+        else:
+            self.mark_lost(FORCED_OR_FORGOTTEN)
+
+    @property
+    def is_extending(self) -> bool:
+        """True while an extension is in flight."""
+        return self._extension is not None
+
+    def release_again(self) -> None:
+        """Release the lease once more, after an extension that was in flight during a release.
+
+        Called twice, when the extension has ended and when the release has ended, in any order. The first call does
+        nothing. The second call releases the lease again, because the extension may have restored the lock on a server
+        that had lost it.
+        """
+        with state_mutex:
+            both_ended, self._one_request_ended = self._one_request_ended, True
+        if both_ended:
+            left = max(0.0, self.kept_until - self.store.clock())
+            renewal.release_later(self.store, self.primitive, self.lease.claim, after=left)
+
+    # ── when to renew ────────────────────────────────────────────────────────────────────────
+
+    @property
+    def keys(self) -> Keys:
+        """The keys of the lock, the first if it has several."""
+        return self.lease.claim.keys
+
+    def schedule_renewal(self) -> None:
+        """Schedule the renewal for when a third of the ttl has passed, or the loss of a lease that is not renewed."""
+        delay = self.lease.valid_until - self.store.clock()
+        if self._is_renewable():
+            delay -= self.lease.shortest_ttl * 2 / 3
+        self._schedule(delay)
+
+    def _schedule(self, delay: float) -> None:
+        token = self.lease.claim.token
+        renewal.schedule(token, weakref.ref(self), max(0.0, delay))
+        if not self.active:  # ended by another thread meanwhile
+            renewal.cancel(token)
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """True if the lease is not renewed for as long as it is held."""
+        return not self.options.auto_renew or self.options.max_hold is not None
+
+    def _is_renewable(self) -> bool:
+        options, lease = self.options, self.lease
+        if options.max_hold is None or not options.auto_renew:
+            return options.auto_renew
+        end = lease.valid_until + lease.ttl * DRIFT + PRECISION
+        return end + PRECISION < lease.since + options.max_hold
+
+    def _within_max_hold(self, ttl: float) -> float:
+        if self.options.max_hold is None:
+            return ttl
+        return max(PRECISION, min(ttl, self.lease.since + self.options.max_hold - self.store.clock()))

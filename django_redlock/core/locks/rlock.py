@@ -1,0 +1,114 @@
+"""The reentrant lock: its holder may acquire it several times, and must release it once for each acquire."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import threading
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from ...errors import LockLost, LockNotHeld
+from ..flow.requests import Flow
+from ..process.caller import calling, has_ended, running_task
+from ..process.fork import on_fork
+from ..values import Claim, Refusal
+from .handle import Ask
+from .hold import End, Hold
+from .lock import Lock
+
+# Numbers of threads and tasks that are never used twice, unlike `threading.get_ident()` and `id()`.
+_numbers = itertools.count(1)
+_process = os.urandom(8).hex()
+_thread = threading.local()
+_tasks: WeakKeyDictionary[asyncio.Task[Any], int] = WeakKeyDictionary()
+
+
+@on_fork
+def _begin() -> None:
+    global _process  # noqa: PLW0603  (only between processes)
+    _process = os.urandom(8).hex()
+
+
+def current_holder() -> bytes:
+    """Return an identifier of the current thread or task that is unique among all processes."""
+    if (task := running_task()) is not None:
+        number = _tasks.get(task) or _tasks.setdefault(task, next(_numbers))
+    else:
+        number = getattr(_thread, "number", 0)
+        if not number:
+            number = _thread.number = next(_numbers)
+    return f"{_process}:{os.getpid()}:{number}".encode()
+
+
+class ReentrantHold(Hold):
+    """A hold that only its thread or task can release, so it is not renewed beyond the end of that thread or task."""
+
+    __slots__ = ()
+
+    def _is_renewable(self) -> bool:
+        return not has_ended(self.acquired_by) and super()._is_renewable()
+
+    def mark_lost(self, reason: str) -> None:
+        super().mark_lost(reason)
+        if has_ended(self.acquired_by):
+            self.end(End.LOST)
+
+
+class RLock(Lock):
+    """A lock with the interface of ``threading.RLock``: the thread or asyncio task that holds it may acquire it again.
+
+    Created by ``backend.rlock(name, …)``. A further acquire through the same handle sends no request. An acquire
+    through another handle adds a share with a separate lease. The lock is free when all shares are released. Only the
+    thread or task that holds the lock can release it: any other thread or task gets ``LockNotHeld``. If a thread or
+    task ends without a release, its lease ends with its ttl.
+    """
+
+    hold_type = ReentrantHold
+    several = True  # one hold for each thread or task
+
+    def new_claim(self) -> Claim:
+        return super().new_claim()._replace(payload=current_holder())
+
+    def acquire_flow(self, wait: float, claim: Claim | None = None, ask: Ask | None = None) -> Flow[Hold | Refusal]:
+        own = self._latest_of(calling())
+        if own is None:
+            return (yield from super().acquire_flow(wait, claim, ask))
+        own.check()
+        own.level += 1
+        return own
+
+    def release_flow(self, hold: Hold | None = None) -> Flow[None]:
+        own = hold or self._latest_of(calling()) or self.required_hold()
+        if own.active and own.acquired_by != calling():
+            raise LockNotHeld(self.name, "is held by another thread or task through this handle")
+        if own.level == 1 or not own.active:
+            yield from super().release_flow(own)
+            return
+        own.level -= 1
+        if own.lost:
+            raise LockLost(self.name)
+
+    # ── for `threading.Condition` ────────────────────────────────────────────────────────────
+
+    def _is_owned(self) -> bool:
+        return self._latest_of(calling()) is not None
+
+    def _recursion_count(self) -> int:
+        own = self._latest_of(calling())
+        return own.level if own else 0
+
+    def _release_save(self) -> int:
+        own = self._latest_of(calling())
+        level = 0 if own is None else own.level
+        if own is not None:
+            own.level = 1
+        self.release()
+        return level
+
+    def _acquire_restore(self, level: int) -> None:
+        self.acquire()
+        own = self._latest_of(calling())
+        if own is not None:
+            own.level = level

@@ -1,0 +1,143 @@
+"""The keeper of a node: connects in the background, and repeats releases for a limited time, in a limited number."""
+
+import itertools
+import threading
+from functools import partial
+
+import pytest
+
+from django_redlock.client.fanout import node_keeper
+from django_redlock.client.fanout.node_keeper import MAX_RELEASES, NodeKeeper
+from django_redlock.client.urls import node_for
+from django_redlock.core.keys import keys_for
+from django_redlock.core.primitives.base import MUTEX
+from django_redlock.core.values import Claim, new_token
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from testproject.redis_server import RedisServer
+from tests.support.interrupts import interrupted
+from tests.support.service import poll
+
+KEYS = keys_for(b"redlock", b"stock")
+
+
+def new_keeper(url, timeout=10.0):
+    return NodeKeeper(node_for(url, timeout), timeout, b"", lambda: True)
+
+
+@pytest.fixture
+def hopeless(monkeypatch):
+    """The keeper of a node that does not listen. Releases are kept for a short time."""
+    monkeypatch.setattr(node_keeper, "KEEP_SECONDS", 3)
+    monkeypatch.setattr(node_keeper, "DOWN_SECONDS", 5)  # the thread sends nothing while the test looks
+    return new_keeper(RedisServer().url, 0.1)
+
+
+def claim():
+    return Claim("stock", (KEYS,), new_token(), b"{}", 10.0)
+
+
+def kept(keeper):
+    return [run for _, run in keeper._releases]
+
+
+def test_interrupted_anywhere(redis_server):
+    """After an interrupt anywhere in connect(), other threads can connect to the node."""
+    for step in itertools.count():
+        keeper = new_keeper(redis_server.url)
+        struck = interrupted(keeper.connect, step)
+        another = threading.Thread(target=keeper.connect, daemon=True)
+        another.start()
+        another.join(TEST_TIMEOUT)
+        assert not another.is_alive()
+        pool = keeper._node.find_pool(b"")
+        poll(lambda pool=pool: pool.idle_connections, timeout=TEST_TIMEOUT, what="a connection")
+        poll(lambda keeper=keeper: not keeper.is_connecting, timeout=TEST_TIMEOUT, what="the end of it")
+        assert keeper.failure(0.0) is None
+        pool.close()
+        if not struck:
+            break
+    assert step > 3
+
+
+def test_kept_for_a_limited_time_and_number(hopeless):
+    """Of many releases the last are kept for a limited time, and the thread ends with them."""
+    runs = [MUTEX.release_request(claim()) for _ in range(MAX_RELEASES + 5)]
+    for run in runs:
+        hopeless.repeat([run])
+    assert kept(hopeless) == runs[5:]
+    poll(lambda: not hopeless._releases and hopeless._thread is None, timeout=60, what="the end of the repetition")
+
+
+def test_a_node_that_was_sent_no_request(hopeless):
+    """A node that was sent neither the acquire nor the release is sent no release later."""
+    one, other = claim(), claim()
+    hopeless.not_sent(one.acquisition_id, "acquire", [MUTEX.acquire_request(one)])
+    hopeless.not_sent(one.acquisition_id, "", [MUTEX.dequeue_request(one)])
+    hopeless.not_sent(one.acquisition_id, "release", [MUTEX.release_request(one)])
+    assert not kept(hopeless)
+    hopeless.not_sent(other.acquisition_id, "acquire", [MUTEX.acquire_request(other)])
+    hopeless.sent(other.acquisition_id)  # an extension got the vote after all
+    hopeless.not_sent(other.acquisition_id, "release", [MUTEX.release_request(other)])
+    assert len(kept(hopeless)) == 1
+    assert not hopeless._never_sent
+
+
+def test_a_refused_release_is_repeated(own_redis):
+    """A release that a node refuses with an error is repeated until it succeeds."""
+    server = own_redis()
+    held = claim()
+    with server.client() as client:
+        client.set("redlock:{stock}", held.token + b" {}", px=60_000)
+        client.execute_command("ACL SETUSER", "default", "-eval", "-evalsha")
+        new_keeper(server.url, 0.5).repeat([MUTEX.release_request(held)])
+        poll(
+            lambda: sum(row["rejected_calls"] for row in client.info("commandstats").values()),
+            timeout=20,
+            what="a release that is answered with an error",
+        )
+        assert client.exists("redlock:{stock}")
+        client.execute_command("ACL SETUSER", "default", "+eval", "+evalsha")
+        poll(lambda: not client.exists("redlock:{stock}"), timeout=20, what="the release, once more")
+
+
+def test_error_of_a_credential_provider(monkeypatch, redis_server):
+    """A connect that raises an error of another library is retried, and later releases are delivered, too."""
+    monkeypatch.setattr(node_keeper, "DOWN_SECONDS", 0.05)
+    keeper = new_keeper(redis_server.url, 5)
+    pool, errors = keeper._node.find_pool(None), [RuntimeError("no token from the provider")]
+    real_connect = pool.connect
+
+    def connect():
+        if errors:
+            raise errors.pop()
+        return real_connect()
+
+    monkeypatch.setattr(pool, "connect", connect)
+    for each in (claim(), claim()):
+        keeper.repeat([MUTEX.release_request(each)])
+        poll(partial(is_done, keeper), timeout=60, what="the releases")
+    pool.close()
+
+
+def is_done(keeper):
+    return not keeper._releases and keeper._thread is None
+
+
+def test_newest_releases_are_kept(monkeypatch, hopeless):
+    """When more releases come while some are retried, the oldest are dropped."""
+    runs = [MUTEX.release_request(claim()) for _ in range(MAX_RELEASES + 5)]
+    asked = []
+
+    def attempt(due):
+        asked.append([call for _, call in due])
+        if len(asked) == 1:
+            hopeless.repeat(runs[5:])
+        else:
+            due.clear()
+
+    monkeypatch.setattr(node_keeper, "KEEP_SECONDS", 60)
+    monkeypatch.setattr(node_keeper, "DOWN_SECONDS", 0.05)
+    monkeypatch.setattr(hopeless, "_attempt", attempt)
+    hopeless.repeat(runs[:5])
+    poll(partial(is_done, hopeless), timeout=60, what="the releases")
+    assert asked[1] == runs[5:]
