@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from celery import Celery
@@ -9,6 +10,7 @@ from celery.bootsteps import Step
 
 from ..errors import LockNotSupported
 from ..single_instance.declared_tasks import refusals
+from .old_options import warn_of_old_settings
 
 
 class CheckTasks(Step):
@@ -21,5 +23,6 @@ class CheckTasks(Step):
     def create(self, parent: Any) -> None:
         app: Celery = parent.app
         tasks = ((name, task.redlock.options) for name, task in app.tasks.items() if hasattr(task, "redlock"))
+        warn_of_old_settings(app, sys.modules)
         if refused := list(refusals(tasks)):
             raise LockNotSupported("", "\n".join(refused))

@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from celery.app.task import Context
 from kombu.utils.imports import symbol_by_name
 
 from ..core.events import logger
 from ..core.process import fork
+from ..single_instance.body_flow import message_flow
 from ..single_instance.call import TaskCall
-from ..single_instance.ending import message_flow
 from ..single_instance.transitions import requeue_dead
 from . import revoke
 from .put_off import end_delivery, send
@@ -32,11 +33,15 @@ class LockReleasingRequest:
         id: str
         task: Any
         worker_pid: int | None
+        time_start: float | None
         acknowledged: bool
-        _context: Any
-        _already_cancelled: bool
+        request_dict: dict[str, Any]
 
     _requeued = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        revoke.received.add(self)
 
     def reject(self, requeue: bool = False) -> None:
         """Reject the message, and remember whether the broker will deliver it again (``requeue``). Called by Celery."""
@@ -65,12 +70,22 @@ class LockReleasingRequest:
             if not return_ok:
                 self._process_dies()
 
-    def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:
-        super()._announce_revoked(reason, terminated, signum, expired)  # type: ignore[misc]
-        if terminated:
+    def terminate(self, pool: Any, signal: Any = None) -> None:
+        """Kill the process of a revoked call. Called by Celery, again when a call that was waiting has started."""
+        super().terminate(pool, signal)  # type: ignore[misc]
+        if self.time_start:
             self._process_dies()
-        else:
+
+    def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
+        """Kill the process of a call whose message the broker will deliver again. Called by Celery."""
+        self._requeued = True
+        super().cancel(pool, signal, emit_retry)  # type: ignore[misc]
+
+    def revoked(self) -> bool:
+        """Return whether the call is revoked or has expired, and so is discarded. Called by Celery before the start."""
+        if discarded := bool(super().revoked()):  # type: ignore[misc]
             self.cancel_record()
+        return discarded
 
     def cancel_record(self) -> None:
         """Remove the record of the queued task from the lock store, even if it belongs to another delivery.
@@ -81,7 +96,7 @@ class LockReleasingRequest:
             self.task.redlock.cancel(self._received_call(), same_delivery=False)
 
     def _received_call(self) -> TaskCall:
-        call: TaskCall = self.task.redlock.received_call(self.task, self._context)
+        call: TaskCall = self.task.redlock.received_call(self.task, Context(self.request_dict))
         return call
 
     def _process_dies(self) -> None:
@@ -129,7 +144,7 @@ class LockReleasingRequest:
             logger.warning("task %s[%s]: its lock is not released: %r", self.task.name, self.id, error)
 
     def _will_be_redelivered(self) -> bool:
-        return self._requeued or not self.acknowledged or self._already_cancelled
+        return self._requeued or not self.acknowledged
 
 
 def request_of(task: Any, base: Any) -> Any:
@@ -143,7 +158,7 @@ def request_class(base: Any) -> type:
 
     Also makes the worker's revoke commands remove the records of revoked calls.
     """
-    revoke.install(LockReleasingRequest)
+    revoke.install()
     return type("Request", (LockReleasingRequest, symbol_by_name(base)), {})
 
 

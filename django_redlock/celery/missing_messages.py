@@ -106,7 +106,7 @@ def _queued_calls(alias: str, app: Celery) -> Iterator[LostCall]:
 
 def _keeps_message(app: Celery, owner: Owner) -> bool:
     task_lock = getattr(app.tasks.get(owner.label), "redlock", None)
-    return task_lock is not None and not task_lock.options.mode.until_expiry
+    return task_lock is not None and not task_lock.options.states.until_expiry
 
 
 # ── the broker ───────────────────────────────────────────────────────────────────────────────────
@@ -146,7 +146,7 @@ def _ids_in_redis(channel: Any, app: Celery) -> Iterator[str]:
         queues |= {each.decode().split(channel.sep)[2] for each in redis.smembers(key)}
     for queue in queues:
         for priority in channel.priority_steps:
-            yield from _ids_in_list(redis, prefix + channel._q_for_pri(queue, priority))
+            yield from _ids_in_list(redis, f"{prefix}{queue}{channel.sep}{priority}" if priority else prefix + queue)
     for _, value in redis.hscan_iter(prefix + channel.unacked_key, count=_PAGE):
         yield _task_id(json.loads(value)[0])
 

@@ -1,23 +1,25 @@
 """Adds the mixins to a decorated task when Celery binds the task's class to an app.
 
 Every way to create a task calls ``Task.bind``: ``@app.task`` and ``@shared_task``, before and after the app is
-finalized, and ``app.register_task`` with a class. A task's own base class can override any hook that ``Task.bind``
-calls, so ``Task.bind`` itself is wrapped.
+finalized, and ``app.register_task`` with a class. Celery has no signal for it, and a task's own base class can override
+any hook that ``Task.bind`` calls. So the first decorated task wraps ``Task.bind`` itself. A project whose tasks have
+the base class ``SingleInstance`` needs no wrapped method.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from typing import Any
 
 from celery import Task
 
 from ..core.events import logger
-from . import execution
+from ..single_instance.options import OPTIONS, checked_options
 from .check_tasks import CheckTasks
 from .cleanup import request_of
+from .old_options import OLD_OPTIONS, refuse_old_options
 from .task import SingleInstanceMixin, SubmitMixin
 from .task_lock import CeleryTaskLock
 
@@ -42,7 +44,7 @@ def patch(task: type[Any]) -> None:
     if "redlock" in vars(task):
         return
     if options is None:
-        if isinstance(getattr(task, "redlock", None), CeleryTaskLock):
+        if isinstance(getattr(task, "redlock", None), CeleryTaskLock) and not issubclass(task, SingleInstance):
             task.redlock = property()  # hides the lock of the parent's body: a task has no such attribute
             logger.warning(
                 "task %s has no lock: its run() is not decorated, unlike run() of its parent class", task.__name__
@@ -53,14 +55,17 @@ def patch(task: type[Any]) -> None:
         last = max(place for place, base in enumerate(bases) if issubclass(base, Task))
         bases.insert(last + (bases[last] is not Task), SubmitMixin)
         task.__bases__ = (SingleInstanceMixin, *bases)
-    task.redlock = CeleryTaskLock(options, function, bound)
+    protect(task, CeleryTaskLock(options, function, bound))
+
+
+def protect(task: type[Any], lock: CeleryTaskLock) -> None:
+    """Set the lock of a task class with the mixins. Wrap what the class defines itself, and hides of the mixins."""
+    task.redlock = lock
     if any("__call__" in vars(each) for each in task.__mro__[: task.__mro__.index(SingleInstanceMixin)]):
         task.__call__ = _locked_call(task.__call__)
     own: Any = task.Request
     if not isinstance(own, property):  # the task's class defines Request, which hides the mixin's
         task.Request = property(lambda self: request_of(self, own))
-    if task.before_start is not Task.before_start:
-        task.before_start = _cancelling_before_start(task.before_start)
 
 
 def _locked_call(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,49 +82,56 @@ def _locked_call(call: Callable[..., Any]) -> Callable[..., Any]:
     return locked
 
 
-def _cancelling_before_start(before_start: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the task's ``before_start``, wrapped so that an error cancels the queued call.
+def bound_to(task: type[Any], app: Any) -> None:
+    """Let a worker of ``app`` check at its start whether the task's lock backend supports it, and take over STARTED.
 
-    After an error of ``before_start``, Celery never calls the body, so nothing else would remove the record.
+    ``track_started`` moves from the task to its lock, see `WorkerRun.before_body`. A task without a lock gets back what
+    its parent class had.
     """
-
-    @wraps(before_start)
-    def cancelling(self: SingleInstanceMixin, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return before_start(self, *args, **kwargs)
-        except BaseException as error:
-            execution.cancel_unstarted(self, error)
-            raise
-
-    return cancelling
-
-
-_bind = Task.bind.__func__  # type: ignore[attr-defined]
-
-
-def bind(cls: type[Any], app: Any) -> Any:
-    """Add the mixins to the task class ``cls``, then call Celery's ``Task.bind``.
-
-    A worker of ``app`` checks at its start whether the lock backends support these tasks (`CheckTasks`).
-    """
-    patch(cls)
-    if hasattr(cls, "redlock"):
-        app.steps["worker"].add(CheckTasks)
-    bound = _bind(cls, app)
-    _take_over_started(cls)
-    return bound
-
-
-def _take_over_started(task: type[Any]) -> None:
-    """Move ``track_started`` from the task to its lock. A task without a lock gets back what its parent class had."""
     owned = [lock for each in task.__mro__ if isinstance(lock := vars(each).get("redlock"), CeleryTaskLock)]
     tracked = bool(task.track_started) or any(lock.track_started for lock in owned)
     if isinstance(own := vars(task).get("redlock"), CeleryTaskLock):
         own.track_started, task.track_started = tracked, False
+        app.steps["worker"].add(CheckTasks)
     elif owned:
         task.track_started = tracked
 
 
+class SingleInstance(SingleInstanceMixin, SubmitMixin):
+    """A base class for tasks, whose attributes are the options of ``single_instance_task``.
+
+    The attributes stand in a subclass, or among the options of ``@app.task(base=SingleInstance, key="settle:{id}")``.
+    """
+
+    abstract = True
+
+    @classmethod
+    def on_bound(cls, app: Any) -> None:
+        """Make the lock of a task that Celery has bound to ``app``. Called by Celery.
+
+        Raises ``TypeError`` and ``ValueError`` for invalid options.
+        """
+        super().on_bound(app)
+        run = inspect.getattr_static(cls, "run", None)
+        bound = not isinstance(run, staticmethod)
+        function: Any = run if bound else run.__func__
+        if "redlock" not in vars(cls) and not hasattr(function, OPTIONS_ATTRIBUTE) and run is not vars(Task)["run"]:
+            refuse_old_options((name for name in OLD_OPTIONS if hasattr(cls, name)), f"task {cls.name}")
+            given = {name: getattr(cls, name) for name in OPTIONS if hasattr(cls, name)}
+            protect(cls, CeleryTaskLock(checked_options(given), function, bound))
+        bound_to(cls, app)
+
+
+@cache
 def install() -> None:
-    """Replace ``Task.bind`` with `bind` in this process."""
+    """Wrap ``Task.bind`` in this process."""
+    original: Any = vars(Task)["bind"]
+
+    def bind(cls: type[Any], app: Any) -> Any:
+        """Add the mixins to the task class ``cls``, then call Celery's ``Task.bind``."""
+        patch(cls)
+        result = original.__func__(cls, app)
+        bound_to(cls, app)
+        return result
+
     Task.bind = classmethod(bind)  # type: ignore[method-assign,assignment]

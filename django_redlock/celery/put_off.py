@@ -23,7 +23,6 @@ from ..single_instance.call import TaskCall
 from ..single_instance.conflicts import Conflict
 from ..single_instance.transitions import keep_message, remember_ended
 from .messages import Message
-from .protected_task import ProtectedTask
 
 MAX_RESEND_SECONDS = 60.0  # longest pause between two tries of a call
 MAX_MESSAGE_BYTES = 16384  # a larger message is not kept, so its call starts at its ETA
@@ -32,7 +31,7 @@ _LEASE_MARGIN = 0.01  # seconds after the end of a lease at which a call is trie
 _NOT_KEPT = {"serializer", "retry", "retry_policy", "declare", "timeout", "confirm_timeout"}
 
 
-def put_off(task: ProtectedTask, call: TaskCall, message: Message, conflict: Conflict) -> None:
+def put_off(task: Any, call: TaskCall, message: Message, conflict: Conflict) -> None:
     """Send the message of the running task again with an ETA, and store a copy that is sent when a body ends.
 
     The ETA is the end of a pause, and the pauses of a call grow up to a minute. If the lease that refuses the call
@@ -56,7 +55,7 @@ def put_off(task: ProtectedTask, call: TaskCall, message: Message, conflict: Con
         logger.info("task %s[%s] is tried again at its ETA only: %s", task.name, call.task_id, error)
 
 
-def end_delivery(task: ProtectedTask, call: TaskCall) -> None:
+def end_delivery(task: Any, call: TaskCall) -> None:
     """Record in the store that the delivery of ``call`` has ended, so that no second copy of its message is run.
 
     The copies are the prompt copy and the copy with the ETA. Errors of the store are logged and not raised.
@@ -102,7 +101,7 @@ def _broker_digest(app: Celery) -> str:
     return sha1(repr(address).encode(), usedforsecurity=False).hexdigest()
 
 
-def _prompt_copy(task: ProtectedTask, message: Message) -> bytes | None:
+def _prompt_copy(task: Any, message: Message) -> bytes | None:
     """Return a copy of the running task's message without an ETA, as JSON with the arguments of ``Producer.publish``.
 
     The JSON also has the digest of the broker. Returns ``None`` for a copy of more than `MAX_MESSAGE_BYTES` bytes.

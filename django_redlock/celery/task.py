@@ -1,45 +1,49 @@
-"""The mixins of a protected Celery task.
+"""The classes of a protected Celery task.
 
 `SubmitMixin` writes the record of a queued call to the lock store when the call is sent. `SingleInstanceMixin` holds
-the lock while the body of the task runs.
+the lock while the body of the task runs. `SingleInstance` is a base class with both.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from contextvars import ContextVar
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from celery import Task
 from celery.result import AsyncResult
 from kombu.utils.uuid import uuid
 
-from ..core.events import logger
-from ..core.flow.drivers import drive
-from ..core.process.clock import monotonic
-from ..core.values import Refusal
-from ..errors import LockUnavailable
-from ..single_instance.call import TaskCall
-from ..single_instance.conflicts import AT_SUBMIT, Conflict, conflict_of, decide, flag_result, notify_duplicate
+from ..single_instance.call_drivers import run
+from ..single_instance.conflicts import Conflict, flag_result
 from ..single_instance.ended_deliveries import new_delivery_id
-from ..single_instance.transitions import submit
-from . import eager, execution
+from ..single_instance.submit_flow import submit_flow
+from . import eager
 from .cleanup import request_of
 from .messages import ENTERED, HEADER, Message, delay_of, expiry_of, sent_headers
-from .protected_task import ProtectedTask
+from .old_options import refuse_old_options
 from .task_lock import CeleryTaskLock
+from .worker_run import run_body
 
 # Options of apply_async that only a canvas sets. The next step of the canvas waits for exactly this message.
 _CANVAS_OPTIONS = {"chain", "chord", "group_id", "parent_id", "root_id"}
-_POLL_SECONDS = 0.05
+
+
+class Resent(NamedTuple):
+    """The message that `SubmitMixin.resend` sends again: what ``apply_async`` of a base class must not change."""
+
+    task_id: str
+    args: Any
+    kwargs: Any
+    headers: dict[str, Any]
+    producer: Any
+
+
+_resent: ContextVar[Resent | None] = ContextVar("redlock_resent", default=None)
 
 if TYPE_CHECKING:
-    from ..core.algorithms.replicated import Replicated
-    from ..core.algorithms.single_node import SingleNode
-
-    _Task = ProtectedTask
+    _Task = Task[Any, Any]
 else:
     _Task = Task
 
@@ -69,99 +73,50 @@ class SubmitMixin(_Task):
         ``LockNotAcquired`` for a duplicate with ``on_conflict="raise"`` or ``"wait"``, ``LockUnavailable`` when the
         store is unavailable.
         """
-
-        def send(**changed: Any) -> Any:
-            result = super(SubmitMixin, self).apply_async(
-                args, kwargs, task_id, producer, link, link_error, shadow, **{**options, **changed}
-            )
-            return flag_result(result, getattr(result, "duplicate", False))
-
         if not hasattr(self, "redlock"):
             return super().apply_async(args, kwargs, task_id, producer, link, link_error, shadow, **options)
+        refuse_old_options(options, f"{self.name}.apply_async()")
+        headers = options.pop("headers", None) or {}
         if (again := _resent.get()) is not None and again.task_id == task_id:
-            headers = {**(options.pop("headers", None) or {}), **again.headers}
-            options |= {"producer": again.producer or producer, "headers": headers}
+            options |= {"producer": again.producer or producer, "headers": {**headers, **again.headers}}
             return super().apply_async(
                 again.args, again.kwargs, task_id, link=link, link_error=link_error, shadow=shadow, **options
             )
-        task_lock = self.redlock
-        queues = bool(task_lock.options.mode.at_submit)
-        if queues and eager.is_always_eager(self.app.conf):
-            return send()  # Celery calls `apply`, which acquires the lock
-        own = _is_own_retry(self, task_id, options)
-        task_id = task_id or uuid()
-        serializer = options.get("serializer")
-        name = self.lock_name(args, kwargs, serializer)
+        lock, own = self.redlock, _is_own_retry(self, task_id, options)
+        if own and self.request.id == task_id:
+            headers = {**sent_headers(self.request), **headers}  # Celery drops headers beside one named ``headers``
+        task_id, serializer = task_id or uuid(), options.get("serializer")
+        name = self.lock_name(args, kwargs, serializer, headers)
         message = Message(name, new_delivery_id(), task_id, serializer=serializer or "")
-        headers = {**(options.get("headers") or {}), HEADER: list(message)}
-        if not queues:
-            return send(headers=headers)
-        call = task_lock.new_call(self, task_id, message, delay_of(self, options), expiry_of(self, options))
-        canvas = any(options[name] is not None for name in _CANVAS_OPTIONS.intersection(options))
-        try:
-            outcome = self._submit(call, own, own or canvas)
-        except LockUnavailable as error:
-            # An error would end the task that sends a retry or the next step of a canvas, and the call would be lost.
-            # The call is sent without a record, and the worker decides when it starts the body.
-            if not (task_lock.options.run_unprotected or own or (canvas and self.app.current_worker_task is not None)):
-                if error.unconfirmed:  # its record would make every later call a duplicate of a call that was not sent
-                    task_lock.cancel(call)
-                raise
-            logger.warning("task %s[%s] is sent without a record: %s", self.name, task_id, error)
-            return send(headers=headers)
-        if isinstance(outcome, Conflict):
-            return _result_of_duplicate(self, outcome, options)
-        try:
-            return send(headers=headers)
-        except BaseException:
-            if outcome == "queued":
-                task_lock.cancel(call)
-            raise
+        headers = {**headers, HEADER: list(message)}
 
-    def lock_name(self, args: Any, kwargs: Any, serializer: str | None) -> str:
+        def send() -> Any:
+            result = super(SubmitMixin, self).apply_async(
+                args, kwargs, task_id, producer, link, link_error, shadow, headers=headers, **options
+            )
+            return flag_result(result, getattr(result, "duplicate", False))
+
+        if not lock.options.states.at_submit:
+            return send()
+        call = lock.new_call(self, task_id, message, delay_of(self, options), expiry_of(self, options))
+        # An error would end the task that sends a retry or the next step of a canvas, and the call would be lost.
+        canvas = any(options[name] is not None for name in _CANVAS_OPTIONS.intersection(options))
+        survives = own or (canvas and self.app.current_worker_task is not None)
+        flow = submit_flow(lock, call, own=own, must_send=own or canvas, must_survive=survives)
+        result = run(flow, lock.performer.perform, send)
+        return _result_of_duplicate(self, result, options) if isinstance(result, Conflict) else result
+
+    def lock_name(
+        self, args: Any, kwargs: Any, serializer: str | None = None, headers: Mapping[str, Any] | None = None
+    ) -> str:
         """Return the lock's name for a call with these arguments.
 
-        ``serializer``: the kombu serializer of the message; ``None``: the task's own. Raises Celery's ``TypeError``
-        for arguments that don't fit the task.
+        ``serializer``: the kombu serializer of the message; ``None``: the task's own. ``headers``: the headers of the
+        message, which ``key`` may use. Raises ``TypeError`` for arguments that don't fit the task.
         """
         if (dump := getattr(self, "_dump_pydantic_arguments", None)) is not None:
             args, kwargs = dump(args, kwargs)
-        try:
-            return self.redlock.name(self, args, kwargs, serializer)
-        except TypeError:
-            if self.typing and hasattr(self, "__header__"):  # a class has none
-                self.__header__(*(args or ()), **(kwargs or {}))  # raises with Celery's own message
-            raise
-
-    def _submit(self, call: TaskCall, own: bool, must_send: bool) -> Literal["queued", "refused"] | Conflict:
-        """Write the record of the queued call. Returns "queued", or a `Conflict` when the call must not be sent.
-
-        Returns "refused" for a call that must be sent anyway: a worker then decides when it starts the body. ``own``:
-        the call is a retry by the task that owns the record. ``must_send``: the call is sent even if it is refused.
-        Raises ``LockNotAcquired`` as `apply_async` does, and ``LockUnavailable``.
-        """
-        store, options = self.redlock.store, self.redlock.options
-        algorithm, on_conflict = cast("SingleNode | Replicated", store.algorithm), options.at_submit
-        deadline = monotonic() + options.wait
-        action: Any = on_conflict
-        while True:
-            refusal: Refusal | None = drive(submit(call, own, action == "replace", algorithm), store.perform)
-            if refusal is None:
-                return "queued"
-            if must_send:
-                return "refused"
-            conflict = conflict_of(self.name, call.task_id, call.name, "submit", refusal)
-            if callable(action):
-                action = decide(on_conflict, conflict, AT_SUBMIT)
-                if action == "replace":
-                    continue
-            if action != "wait" or refusal.final or monotonic() > deadline:
-                break
-            time.sleep(min(_POLL_SECONDS, options.wait))
-        notify_duplicate(conflict, action == "log")
-        if action in ("raise", "wait"):
-            raise conflict.error()
-        return conflict
+        return self.redlock.name(self, args, kwargs, serializer, headers)
 
     def resend(self, seconds: float, message: Message, producer: Any = None) -> AsyncResult[Any]:
         """Send the message of the running task again, to start in ``seconds`` seconds. Returns the ``AsyncResult``.
@@ -184,30 +139,31 @@ class SubmitMixin(_Task):
             _resent.reset(token)
 
 
-class Resent(NamedTuple):
-    """The message that `SubmitMixin.resend` sends again: what ``apply_async`` of a base class must not change."""
-
-    task_id: str
-    args: Any
-    kwargs: Any
-    headers: dict[str, Any]
-    producer: Any
-
-
-_resent: ContextVar[Resent | None] = ContextVar("redlock_resent", default=None)
-
-
 def _is_own_retry(task: Any, task_id: str | None, options: Mapping[str, Any]) -> bool:
     """Return whether ``apply_async`` with these arguments sends a retry, which has the id of the running call."""
-    running = task.request_stack.top if task_id else None
-    return (running is not None and running.id == task_id) or bool(options.get("retries"))
+    return (task_id is not None and task.request.id == task_id) or bool(options.get("retries"))
 
 
 def _result_of_duplicate(task: Any, conflict: Conflict, options: Mapping[str, Any]) -> Any:
-    """Return the result of a call that is not sent: the ``AsyncResult`` of the call in the way."""
+    """Return the result of a call that is not sent: the ``AsyncResult`` of the call in the way.
+
+    ``options``: the options of ``apply_async``. With ``task_always_eager``, no worker stores a result, and the
+    ``EagerResult`` is ready.
+    """
+    if task.app.conf.task_always_eager:
+        return eager.eager_duplicate(task, conflict)
     result = flag_result(task.AsyncResult(conflict.holder or conflict.task_id), True)
     result.ignored = options.get("ignore_result", task.ignore_result)  # as in Celery: get() doesn't wait then
+    if task.backend.as_uri() == "rpc://" and not result.ignored:
+        result.get = result.wait = _never_arrives
     return result
+
+
+def _never_arrives(*_: Any, **__: Any) -> NoReturn:
+    raise NotImplementedError(
+        "the result of a duplicate never arrives with rpc://, which sends each result to the process that sent the "
+        "first call: use another result backend, or ask is_duplicate(result) before get()"
+    )
 
 
 if TYPE_CHECKING:
@@ -229,11 +185,15 @@ class SingleInstanceMixin(_Submitting):
         if inherited != MethodType(Task.__call__, self):  # that of a base of the task
             return self.run_body(inherited, args, kwargs)
         request: Any = self.request
-        if request.called_directly or request._protected:
-            return inherited(*args, **kwargs)  # a direct call, for which Celery pushes another request
-        # Celery calls `run` unless a class defines `__call__`, so that the body sees the worker's request.
-        request._protected = 1  # Celery's mark of a request whose body has begun
-        return self.run_body(self.run, args, kwargs)
+        if request.called_directly:
+            return inherited(*args, **kwargs)
+        if ENTERED not in vars(request):  # not by `Task.__call__`, so that the body sees the worker's request
+            return self.run_body(self.run, args, kwargs)
+        self.push_request(args=args, kwargs=kwargs)  # a direct call in the body
+        try:
+            return self.run(*args, **kwargs)
+        finally:
+            self.pop_request()
 
     def run_body(self, body: Any, args: Any, kwargs: Any) -> Any:
         """Run the callable ``body`` and return its value. In a worker, the lock is held meanwhile.
@@ -241,11 +201,13 @@ class SingleInstanceMixin(_Submitting):
         No lock is acquired here for a task without a lock, a direct call, an eager call, or a call that the body makes
         itself.
         """
-        request = self.request
-        unlocked = not hasattr(self, "redlock") or request.called_directly or request.is_eager
-        if unlocked or ENTERED in vars(request):
+        request: Any = self.request
+        if request.called_directly or ENTERED in vars(request):
             return body(*args, **kwargs)
-        return execution.run(self, request, body, args, kwargs)
+        if not hasattr(self, "redlock") or request.is_eager:
+            vars(request)[ENTERED] = True
+            return body(*args, **kwargs)
+        return run_body(self, request, body, args, kwargs)
 
     def on_replace(self, sig: Any) -> Any:
         """Let the replacing task of ``replace()`` share the lock of this body in eager mode. Called by Celery.
@@ -259,4 +221,5 @@ class SingleInstanceMixin(_Submitting):
         """Acquire the lock, run the task in this process, and release the lock."""
         if not hasattr(self, "redlock"):
             return super().apply(args, kwargs, *rest, **options)
+        refuse_old_options(options, f"{self.name}.apply()")
         return eager.apply(self, super().apply, args, kwargs, *rest, **options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import sha1
 from math import inf
 from typing import Any
@@ -12,10 +12,10 @@ from celery import Task
 from ..core.keys import keys_for
 from ..errors import LockUnavailable
 from ..single_instance.call import TaskCall
-from ..single_instance.modes import TaskOptions
+from ..single_instance.options import TaskOptions
 from ..single_instance.task_lock import TaskLock
 from .argument_text import text_for
-from .messages import HEADER, Message
+from .messages import HEADER, Message, sent_headers
 
 # Default visibility timeout of kombu's Redis transport, in seconds. A copy of a message may wait this long for its ETA
 # even if a shorter timeout is set.
@@ -40,13 +40,22 @@ class CeleryTaskLock(TaskLock):
         self._done_ttl = 0.0  # these two depend on the task and its app, which exist at the first call
         self._is_retried = False
 
-    def name(self, task: Task[Any, Any], args: Any, kwargs: Any, serializer: str | None = None) -> str:
+    def name(
+        self,
+        task: Task[Any, Any],
+        args: Any,
+        kwargs: Any,
+        serializer: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> str:
         """Return the lock's name for a call of ``task`` with these arguments.
 
-        ``serializer``: ``None`` means the task's own. Raises ``TypeError`` when the arguments don't fit the task.
+        ``serializer``: ``None`` means the task's own. ``headers``: those of the message. Raises ``TypeError`` when the
+        arguments don't fit the task.
         """
         serializer = serializer or task.serializer or task.app.conf.task_serializer
-        return self.namer.name(task.name, tuple(args or ()), kwargs or {}, text_for(serializer), self._this)
+        text_of = text_for(serializer)
+        return self.namer.name(task.name, tuple(args or ()), kwargs or {}, text_of, self._this, headers or {})
 
     def message(self, task: Task[Any, Any], request: Any) -> Message:
         """Return the header that ``apply_async`` has added to the message of a call.
@@ -58,7 +67,8 @@ class CeleryTaskLock(TaskLock):
             return message
         # A redelivery has the same id and number of retries. A retry has another number.
         delivery_id = sha1(f"{request.id} {request.retries}".encode(), usedforsecurity=False).hexdigest()
-        return Message(self.name(task, request.args, request.kwargs), delivery_id, request.id)
+        name = self.name(task, request.args, request.kwargs, headers=sent_headers(request))
+        return Message(name, delivery_id, request.id)
 
     def new_call(
         self, task: Task[Any, Any], task_id: str, message: Message, delay: float = 0.0, expires: float = inf
@@ -80,12 +90,12 @@ class CeleryTaskLock(TaskLock):
             task.name,
             task_id,
             message.delivery_id,
-            options.mode,
+            options.states,
             options.limit,
-            options.queued_ttl + delay if options.mode.until_expiry else min(options.queued_ttl + delay, expires),
+            options.queued_ttl + delay if options.states.until_expiry else min(options.queued_ttl + delay, expires),
             self._done_ttl,
             # A start without an answer ends the call, unless another copy of its message, a retry or its body follows.
-            ending="requeued" if message.prompt or options.run_unprotected or self._is_retried else "removed",
+            ending="requeued" if message.prompt or options.runs_unprotected or self._is_retried else "removed",
             cluster=records.cluster,
         )
 

@@ -10,6 +10,10 @@ from ..core.owner import clean, describe_owner
 from .ended_deliveries import EndedMark, ended_mark
 from .modes import Mode
 
+# The first character of a provisional task id. A record has one until a backend of ``django.tasks`` has given the call
+# its id. No id of a task backend begins with it.
+UNNAMED = "?"
+
 # The effect of a body's end on its record. "ended": remember the delivery as ended. "requeued": queue the call again,
 # because the broker will deliver the message again. "removed": only remove the record.
 Ending = Literal["ended", "requeued", "removed"]

@@ -5,39 +5,51 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from string import Formatter
+from types import MappingProxyType
 from typing import Any
 
 from ..core.keys import check_name, shorten_name
+from ..name_templates import namer
 
-MAX_CALL_NAME_BYTES = 200  # a longer name is cut, and a hash is appended
+_HEADERS = "headers"  # the argument of ``key`` that holds the message's headers
 SCALARS = (str, int, float, bool, type(None))
 
 TextOf = Callable[[Any], str]
 
 
+class _Texts(dict[str, Any]):
+    """Headers, of which a missing one is an empty text."""
+
+    def __missing__(self, name: str) -> str:
+        return ""
+
+
 class CallNamer:
     """Derives lock names for the calls of one task.
 
-    Raises ``ValueError`` when ``key`` or ``unique_on`` refers to an argument that the task doesn't have.
+    Raises ``ValueError`` when ``unique_on`` refers to an argument that the task doesn't have.
     """
 
     def __init__(
         self, function: Callable[..., Any], key: str | Callable[..., str] | None, unique_on: tuple[str, ...] | None
     ) -> None:
         self._signature = inspect.signature(function)
+        self._function = getattr(function, "__qualname__", repr(function))
         self._key = key
+        self._sees_headers = callable(key) and "headers" in inspect.signature(key).parameters
         parameters = self._signature.parameters.values()
         simple = all(each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters)
         self._positional = [each.name for each in parameters] if simple else None
         self._unique_on = unique_on
-        option = f"unique_on={list(unique_on)!r}" if unique_on else f"key={key!r}"
-        where = f"single_instance_task({option}) of {getattr(function, '__qualname__', function)}()"
-        wanted = _arguments_in(key, where) if isinstance(key, str) else unique_on or ()
-        unknown = [name for name in wanted if name not in self._signature.parameters]
+        given = () if _HEADERS in self._signature.parameters else (_HEADERS,)
+        self._by_template = namer(key, function, *given) if isinstance(key, str) else None
+        self._given = bool(given)
+        self._template_sees_headers = bool(given) and isinstance(key, str) and "{headers" in key
+        unknown = [name for name in unique_on or () if name not in self._signature.parameters]
         if unknown:
+            where = f"single_instance_task(unique_on={list(unique_on or ())!r}) of"
             known = ", ".join(self._signature.parameters) or "it has none"
-            raise ValueError(f"{where}: there is no argument {unknown[0]!r} (arguments: {known})")
+            raise ValueError(f"{where} {self._function}(): there is no argument {unknown[0]!r} (arguments: {known})")
 
     def _bound(self, this: tuple[Any, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call by name, with defaults applied.
@@ -48,32 +60,44 @@ class CallNamer:
         names = self._positional
         if names is not None and not kwargs and len(args) + len(this) == len(names):
             return dict(zip(names[len(this) :], args, strict=True))  # the common case, many times faster than bind()
-        bound = self._signature.bind(*this, *args, **kwargs)
+        try:
+            bound = self._signature.bind(*this, *args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self._function}(): {error}") from None
         bound.apply_defaults()
         return dict(list(bound.arguments.items())[len(this) :])
 
     def name(
-        self, task: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], text_of: TextOf, this: tuple[Any, ...] = ()
+        self,
+        task: str,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        text_of: TextOf,
+        this: tuple[Any, ...] = (),
+        headers: Mapping[str, Any] = MappingProxyType({}),
     ) -> str:
         """Return the lock's name for a call of the task named ``task``.
 
         ``text_of``: a function for values that are not of a JSON type. It returns the value as text, or raises an error
         if the value can't be sent. ``this``: ``(None,)`` if the task's function has a first argument that messages
-        don't contain, such as ``self``; else ``()``.
+        don't contain, such as ``self``; else ``()``. ``headers``: the message's headers, for a ``key`` that uses them.
         Raises ``TypeError`` when the arguments don't fit the task, ``ValueError`` for a name that no lock can have.
         """
         if callable(self._key):
-            name = self._key(*args, **kwargs)
+            name = self._key(*args, **kwargs, **({_HEADERS: dict(headers)} if self._sees_headers else {}))
             if not isinstance(name, str):
                 raise TypeError(f"key of {task} returned {name!r}: a lock's name must be a text")
+        elif self._by_template is not None:
+            arguments = self._bound(this, args, kwargs)
+            if self._template_sees_headers or self._positional is None:
+                name = self._by_template(*this, *args, **kwargs, **({_HEADERS: _Texts(headers)} if self._given else {}))
+            else:
+                name = str(self._key).format_map(arguments)
         else:
             arguments = self._bound(this, args, kwargs)
-            if self._key is not None:
-                name = self._key.format_map(arguments)
-            else:
-                chosen = {name: arguments[name] for name in (arguments if self._unique_on is None else self._unique_on)}
-                name = f"{task}({','.join(self._argument_text(*each, text_of) for each in chosen.items())})"
-        name = shorten_name(name, MAX_CALL_NAME_BYTES)
+            chosen = {name: arguments[name] for name in (arguments if self._unique_on is None else self._unique_on)}
+            name = f"{task}({','.join(self._argument_text(*each, text_of) for each in chosen.items())})"
+        name = shorten_name(name)
         check_name(name)
         return name
 
@@ -84,18 +108,6 @@ class CallNamer:
             if value is not self._signature.parameters[name].default:
                 raise
             return f"{name}=..."  # the default can't be serialized, and is never sent
-
-
-def _arguments_in(key: str, where: str) -> tuple[str, ...]:
-    """Return the names of the arguments that stand in braces in ``key``.
-
-    ``where``: the beginning of the error's text. Raises ``ValueError`` for a brace that is not closed.
-    """
-    try:
-        fields = [field for _, field, _, _ in Formatter().parse(key) if field is not None]
-    except ValueError as error:
-        raise ValueError(f"{where}: {error} (write a literal brace twice)") from error
-    return tuple(field.replace("[", ".").partition(".")[0] for field in fields)
 
 
 def canonical(value: Any, text_of: TextOf) -> str:

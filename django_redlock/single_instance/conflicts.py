@@ -10,6 +10,7 @@ from ..core.owner import Owner
 from ..core.values import Refusal
 from ..errors import LockNotAcquired
 from ..signals import task_duplicate
+from .call import UNNAMED, TaskCall
 
 Where = Literal["submit", "start"]
 
@@ -43,15 +44,16 @@ class Conflict(NamedTuple):
 OnConflict = Literal["skip", "log", "raise", "wait", "retry", "replace"] | Callable[[Conflict], Any]
 
 
-def conflict_of(task: str, task_id: str, key: str, where: Where, refusal: Refusal) -> Conflict:
-    """Return the `Conflict` for ``refusal``, the store's answer to a refused call.
+def conflict_of(call: TaskCall, where: Where, refusal: Refusal) -> Conflict:
+    """Return the `Conflict` for ``refusal``, the store's answer to ``call``. A provisional task id counts as unknown.
 
-    ``task``, ``task_id`` and ``key`` (the lock's name) belong to the refused call. ``where``: "submit" or "start".
+    ``where``: "submit" or "start".
     """
-    holder = Owner.parse(refusal.holder).extra
-    return Conflict(
-        task, task_id, key, where, str(holder.get("task_id", "")), str(holder.get("state", "held")), refusal.remaining
+    extra = Owner.parse(refusal.holder).extra
+    task_id, holder = (
+        "" if each.startswith(UNNAMED) else each for each in (call.task_id, str(extra.get("task_id", "")))
     )
+    return Conflict(call.task, task_id, call.name, where, holder, str(extra.get("state", "held")), refusal.remaining)
 
 
 def decide(on_conflict: OnConflict, conflict: Conflict, known: tuple[str, ...]) -> str:

@@ -11,7 +11,7 @@ from django.utils.module_loading import autodiscover_modules
 
 from ..backend_registry import locks
 from ..core.events import logger
-from .modes import TaskOptions
+from .options import TaskOptions
 from .task_lock import unsupported
 
 # The functions with a `single_instance_task` in the modules that were imported, and its options.

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import os
 import time
-from binascii import crc_hqx
-from functools import cache
 from hashlib import sha1
 from typing import NamedTuple
 
@@ -19,7 +17,7 @@ from typing import NamedTuple
 # a second on, a delivery needs less than 40 bytes: its number, and its share of the key and of the head of its set. On
 # a Cluster, the set must be in the slot of the lock, and it lists the deliveries of an hour.
 _SECONDS, _SETS = 128, 512
-_CLUSTER_SECONDS, _SLOTS = 3600, 16384
+_CLUSTER_SECONDS = 3600
 _DIGITS = 24  # length of an id that `new_delivery_id` makes
 _SIGN = 1 << 63
 
@@ -49,24 +47,8 @@ def ended_mark(lock_key: bytes, delivery_id: str, cluster: bool) -> EndedMark:
     if len(delivery_id) != _DIGITS or not sent:
         digest = sha1(delivery_id.encode(), usedforsecurity=False).digest()
         return EndedMark(lock_key + b":ended:" + delivery_id.encode(), b"%d" % (int.from_bytes(digest[:8]) - _SIGN))
-    prefix, _, name = lock_key.partition(b":{")
     if cluster:
-        tag = _tag_of_slot(crc_hqx(name.partition(b"}")[0], 0) % _SLOTS)
-        key = b"%b:ended:{%b}:%x" % (prefix, tag, sent // _CLUSTER_SECONDS)
+        key = b"%b:ended:%x" % (lock_key, sent // _CLUSTER_SECONDS)
     else:
-        key = b"%b:ended:%x.%x" % (prefix, sent // _SECONDS, number % _SETS)
+        key = b"%b:ended:%x.%x" % (lock_key.partition(b":{")[0], sent // _SECONDS, number % _SETS)
     return EndedMark(key, b"%d" % (number - _SIGN))
-
-
-@cache
-def _tag_of_slot(slot: int) -> bytes:
-    """Return a hash tag of four letters and digits for keys in the slot ``slot`` of a Redis Cluster.
-
-    The slot is the CRC16 of the tag (Redis Cluster specification, "Key distribution model"). For any first two
-    characters, running the CRC backwards from the slot gives the last two.
-    """
-    crc = slot
-    for _ in range(16):
-        crc = (crc ^ 0x1021) >> 1 | 0x8000 if crc & 1 else crc >> 1
-    heads = (b"%02x" % number for number in range(256))
-    return next(tag for head in heads if (tag := head + (crc ^ crc_hqx(head, 0)).to_bytes(2)).isalnum())

@@ -21,7 +21,7 @@ from ..errors import LockError, LockNotSupported, LockUnavailable
 from .body import QUEUED, BodyLock
 from .call import TaskCall
 from .call_names import CallNamer
-from .modes import TaskOptions
+from .options import TaskOptions
 from .transitions import cancel, cancel_token
 
 CANCEL_RETRY_SECONDS = 3600.0  # time for which a cancellation is retried while the store is unavailable
@@ -30,7 +30,7 @@ CANCEL_RETRY_SECONDS = 3600.0  # time for which a cancellation is retried while 
 def unsupported(backend: Backend, options: TaskOptions) -> str:
     """Return the reason why ``backend`` does not support a task with these options, or an empty text."""
     has_limits = "semaphore" in backend.kinds
-    if backend.task_store() is not None or (options.name == "while_executing" and (has_limits or options.limit == 1)):
+    if backend.task_store() is not None or (options.mode == "while_executing" and (has_limits or options.limit == 1)):
         return ""
     kept = f"store {options.using!r}: {type(backend).__name__} keeps no records of queued tasks"
     return f"{kept}: it supports while_executing{'' if has_limits else ', limit=1'}"
@@ -57,7 +57,7 @@ class TaskLock:
 
     def __init__(self, options: TaskOptions, function: Callable[..., Any]) -> None:
         self.options = options
-        self.namer = CallNamer(function, options.key, options.unique_on)
+        self.namer = CallNamer(function, options.key, options.names)
         self._records: RecordStore | None = None
 
     @property
@@ -114,8 +114,14 @@ class TaskLock:
         ``same_delivery``: remove the record only if it has the delivery id of ``call``. While the store is unavailable,
         the removal is retried in the background.
         """
+        self.drive(self.cancel_flow(call, same_delivery))
+
+    def cancel_flow(self, call: TaskCall, same_delivery: bool = True) -> Flow[None]:
+        """Remove the queued record of a call, as `cancel` does. A mode without queued records has none."""
+        if not call.mode.at_submit:
+            return
         try:
-            self.drive(cancel(call, same_delivery))
+            yield from cancel(call, same_delivery)
         except LockError as error:
             self.cancel_later(call, error, same_delivery)
 

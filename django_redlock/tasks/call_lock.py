@@ -9,16 +9,12 @@ from typing import Any
 from django.utils import timezone
 
 from ..core.keys import keys_for
-from ..single_instance.call import TaskCall
+from ..single_instance.call import UNNAMED, TaskCall
 from ..single_instance.call_names import canonical
 from ..single_instance.ended_deliveries import new_delivery_id
-from ..single_instance.modes import TaskOptions
+from ..single_instance.options import TaskOptions
 from ..single_instance.task_lock import TaskLock
 from .framework import base_module
-
-# The first character of a provisional task id, which a record has until the task backend has given the call its id. No
-# id of a task backend begins with it.
-UNNAMED = "?"
 
 
 class DjangoTaskLock(TaskLock):
@@ -59,7 +55,7 @@ class DjangoTaskLock(TaskLock):
             self.path,
             task_id or UNNAMED + delivery_id,
             delivery_id,
-            options.mode,
+            options.states,
             options.limit,
             options.queued_ttl + delay,
             0.0,

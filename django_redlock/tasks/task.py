@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import fields, replace
-from functools import cache, partial
+from functools import cache
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
+from asgiref.sync import sync_to_async
 from django.utils.module_loading import import_string
 
-from ..core.flow.steps import Step
 from ..decorators.uncancelled import run_to_end
+from ..single_instance.body_flow import body_flow
+from ..single_instance.call import TaskCall
+from ..single_instance.call_drivers import arun, run
 from ..single_instance.declared_tasks import declared
-from ..single_instance.modes import TaskOptions
+from ..single_instance.options import TaskOptions
 from .call_lock import DjangoTaskLock
-from .flows import arun, body_flow, enqueue_flow, run
+from .flows import DjangoRun, cancel_after_rollback, enqueue_flow, enqueuing
 from .framework import signals_of
 
 _ATTRIBUTE = "__redlock_task__"  # attribute of the task's function that holds its `DjangoTaskLock`
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
         func: Callable[..., Any]
         takes_context: bool
         module_path: str
+        run_after: Any
 
         def enqueue(self, *args: Any, **kwargs: Any) -> Any: ...
         async def aenqueue(self, *args: Any, **kwargs: Any) -> Any: ...
@@ -60,25 +64,49 @@ class ProtectedDjangoTask(_Task):
         For the result of a duplicate, `is_duplicate` returns ``True``. Raises ``LockNotAcquired`` for a duplicate with
         ``on_conflict="raise"``, ``LockUnavailable`` when the store is unavailable.
         """
-        return run(self._enqueue_flow(args, kwargs), self.redlock)
+        lock, call, send = self.redlock, self._queued_call(args, kwargs), super().enqueue
+
+        def call_framework() -> Any:
+            with _enqueuing(call):
+                result = send(*args, **kwargs)
+            cancel_after_rollback(lock, call, result)
+            return result
+
+        return run(enqueue_flow(lock, call, self, args, kwargs), lock.performer.perform, call_framework)
 
     async def aenqueue(self, *args: Any, **kwargs: Any) -> Any:
         """Enqueue the task as `enqueue` does, under asyncio."""
-        return await arun(self._enqueue_flow(args, kwargs), self.redlock)
+        lock, call, send = self.redlock, self._queued_call(args, kwargs), super().aenqueue
 
-    def _enqueue_flow(self, args: Any, kwargs: Any) -> Any:
-        send = Step(partial(super().enqueue, *args, **kwargs), partial(super().aenqueue, *args, **kwargs))
-        return enqueue_flow(self.redlock, self, args, kwargs, send)
+        async def call_framework() -> Any:
+            with _enqueuing(call):
+                result = await send(*args, **kwargs)
+            await sync_to_async(cancel_after_rollback)(lock, call, result)
+            return result
+
+        return await arun(enqueue_flow(lock, call, self, args, kwargs), lock.performer.aperform, call_framework)
+
+    def _queued_call(self, args: Any, kwargs: Any) -> TaskCall:
+        return self.redlock.call(self.redlock.name(args, kwargs), run_after=self.run_after)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Run the body with its lock held, as a worker does. Returns its value. ``func()`` runs it without a lock."""
-        return run(self._body_flow(args, kwargs), self.redlock)
+        call, body = super().call, self._body(args, kwargs)
+        return run(body_flow(body), self.redlock.performer.perform, lambda: call(*args, **kwargs))
 
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the body as `call` does, under asyncio."""
-        return await arun(self._body_flow(args, kwargs), self.redlock)
+        """Run the body as `call` does, under asyncio.
 
-    def _body_flow(self, args: Any, kwargs: Any) -> Any:
+        If the caller is cancelled, a body that runs in a thread runs to its end and keeps its lock until then.
+        """
+        acall, body, cancellable = super().acall, self._body(args, kwargs), iscoroutinefunction(self.func)
+
+        async def call_function() -> Any:
+            return await run_to_end(acall(*args, **kwargs), cancellable=lambda: cancellable)
+
+        return await arun(body_flow(body), self.redlock.performer.aperform, call_function)
+
+    def _body(self, args: Any, kwargs: Any) -> DjangoRun:
         announced = _announced.get()
         _announced.set(None)
         task_id = announced[1] if announced is not None and announced[0] is self.func else ""
@@ -86,17 +114,7 @@ class ProtectedDjangoTask(_Task):
         if self.takes_context:
             context, *sent = args
             task_id = getattr(getattr(context, "task_result", None), "id", task_id)
-        body = Step(partial(super().call, *args, **kwargs), partial(self._acall, super().acall, args, kwargs))
-        return body_flow(self.redlock, self.redlock.name(sent, kwargs), task_id, body)
-
-    async def _acall(self, acall: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Call the task's function under asyncio, and return its value.
-
-        ``acall``: the method of this name of the framework's ``Task`` class.
-        If the caller is cancelled, a body that runs in a thread runs to its end and keeps its lock until then.
-        """
-        cancellable = iscoroutinefunction(self.func)
-        return await run_to_end(acall(*args, **kwargs), cancellable=lambda: cancellable)
+        return DjangoRun(self.redlock, self.redlock.name(sent, kwargs), task_id)
 
     def __deepcopy__(self, memo: Any) -> Any:
         return self
@@ -104,6 +122,15 @@ class ProtectedDjangoTask(_Task):
     def __reduce__(self) -> Any:
         changes = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "func"}  # type: ignore[arg-type]
         return _restored, (self.module_path, changes)
+
+
+@contextmanager
+def _enqueuing(call: TaskCall) -> Iterator[None]:
+    token = enqueuing.set((call.name, call.task_id))
+    try:
+        yield
+    finally:
+        enqueuing.reset(token)
 
 
 def _restored(path: str, changes: dict[str, Any]) -> Any:

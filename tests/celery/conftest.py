@@ -84,7 +84,8 @@ def start_worker(records):
             command,
             output=log,
             env={"PYTHONPATH": path, "TESTPROJECT_REDIS": os.environ["CELERY_LOCKS"], **environment},
-            start=subprocess.Popen if pool == "gevent" else Forked,  # gevent patches modules before their import
+            # gevent and tracing patch modules before Celery's worker imports them
+            start=subprocess.Popen if pool == "gevent" or app.endswith("traced_app") else Forked,
         )
         try:
             wait_until(lambda: " ready." in child.log(100_000), child=child, timeout=60, what="the worker")

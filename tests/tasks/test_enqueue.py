@@ -7,11 +7,14 @@ import pickle
 from datetime import timedelta
 
 import pytest
+from celery import Celery
 from django.test import override_settings
 from django.utils import timezone
 
-from django_redlock import locks
+from django_redlock import celery, locks
 from django_redlock.errors import LockNotAcquired, LockUnavailable
+from django_redlock.signals import lock_refused
+from django_redlock.single_instance.transitions import submit
 from django_redlock.tasks import is_duplicate, task_duplicate
 
 
@@ -77,6 +80,30 @@ def test_immediate(immediate, app, unique, held, events):
     assert (result.return_value, len(events("end"))) == (unique, 1)
     assert held(f"until:{unique}") is None
     assert not is_duplicate(app.until.enqueue(unique))
+
+
+def test_immediate_emits_no_refusal(immediate, app, unique):
+    """The record that ``enqueue()`` has written does not refuse its own body."""
+    refused = []
+    lock_refused.connect(receiver := lambda event, **_: refused.append(event.name), weak=False)
+    app.until.enqueue(unique)
+    lock_refused.disconnect(receiver)
+    assert refused == []
+
+
+def test_celery_task_that_meets_a_call_without_an_id(immediate, app, unique):
+    """A Celery task with the same key gets no provisional id of a call that is being enqueued."""
+
+    @Celery(unique, broker="memory://", set_as_current=False).task
+    @celery.single_instance_task(key="until:{name}")
+    def other(name): ...
+
+    lock = app.until.redlock
+    call = lock.call(lock.name((unique,), {}))
+    lock.drive(submit(call, False, False, lock.store.algorithm))
+    result = other.apply_async((unique,), task_id="own")
+    lock.cancel(call)
+    assert (result.duplicate, result.id) == (True, "own")
 
 
 def test_context(immediate, app, unique):

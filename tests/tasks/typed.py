@@ -31,6 +31,5 @@ assert_type(bare, Task[[int, bool], str])  # type: ignore[assert-type]  # the na
 assert_type(bare.enqueue(1, force=True).return_value, str | None)
 assert_type(bare.using(priority=3).enqueue(1).return_value, str | None)
 bare.enqueue("1")  # type: ignore[arg-type]
-single_instance_task(mode="until_expired")  # type: ignore[call-overload]
-single_instance_task(on_conflict="replace")  # type: ignore[call-overload]
+single_instance_task(mode="sometimes")  # type: ignore[call-overload]
 single_instance_task(time=3)  # type: ignore[call-overload]

@@ -12,7 +12,7 @@ import time
 from collections.abc import Container, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple, Self
-from uuid import uuid4
+from uuid import UUID, uuid4, uuid5
 
 from ...backends.base import Backend
 from ...core.algorithms.retries import run_idempotent
@@ -41,6 +41,13 @@ class Run(NamedTuple):
     at: str
     task_id: str = ""
     sent: bool = True
+
+    def message_id(self, place: int) -> str:
+        """Return the task id of a message of the run, the same each time. ``place``: 0 for the first message.
+
+        A scheduler may send several messages for one run of an entry, for example one for each tenant.
+        """
+        return self.task_id if not place else str(uuid5(UUID(self.task_id), str(place)))
 
     @classmethod
     def parse(cls, text: bytes) -> Self:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any, NamedTuple
 
+from celery.beat import Scheduler
 from celery.utils.imports import load_extension_class_names, symbol_by_name
 from django.core.exceptions import ImproperlyConfigured
 
@@ -45,6 +46,12 @@ class LeaderScheduler:
         get = app.conf.get
         aliases = dict(load_extension_class_names("celery.beat_schedulers"))  # type: ignore[var-annotated, arg-type]
         self._wrapped = symbol_by_name(get("redlock_beat_scheduler") or WRAPPED, aliases=aliases)
+        if getattr(self._wrapped, "tick", None) is not Scheduler.tick:
+            raise ImproperlyConfigured(
+                f"redlock_beat_scheduler={self._wrapped.__module__}.{self._wrapped.__name__} has a tick() of its own, "
+                "so its runs can't be recorded. RedBeat has a lock and a record of its own: run it without "
+                "LeaderScheduler"
+            )
         using = get("redlock_beat_using") or DEFAULT_ALIAS
         backend = locks[using]
         if not isinstance(backend, RedisBackend):
@@ -137,12 +144,8 @@ class LeaderScheduler:
             self._sending.release()
 
     def should_sync(self) -> bool:
-        """Return whether the wrapped scheduler wants to write its schedule."""
-        return self._term is not None and bool(self._term.scheduler.should_sync())
-
-    def _do_sync(self) -> None:
-        if self._term is not None:
-            self._term.scheduler._do_sync()
+        """Return ``False``: the wrapped scheduler writes its schedule itself, when it sends and when it is closed."""
+        return False
 
     def close(self) -> None:
         """Release the lead, so that another process can lead at once.

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from celery import Celery
+from celery.beat import Scheduler
 from celery.schedules import crontab, schedule
 from celery.signals import before_task_publish
 from django.core.exceptions import ImproperlyConfigured
@@ -259,6 +260,44 @@ def test_other_store(settings):
     settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend"}}
     with pytest.raises(ImproperlyConfigured, match="is a LocMemBackend: celery beat needs a RedisBackend"):
         LeaderScheduler(app=Celery(set_as_current=False))
+
+
+class OwnTick(Scheduler):
+    """A scheduler that sends in its own way, as RedBeat does."""
+
+    def tick(self, *args, **kwargs):
+        return 1.0
+
+
+def test_scheduler_with_its_own_tick(beat):
+    """A scheduler that sends past ``Scheduler.tick`` is refused when beat starts, because no run would be recorded."""
+    with pytest.raises(ImproperlyConfigured, match=r"OwnTick has a tick\(\) of its own"):
+        beat(redlock_beat_scheduler=f"{__name__}:OwnTick")
+
+
+class ForTenants(Scheduler):
+    """A scheduler that sends each entry for two tenants, as that of tenant-schemas-celery does."""
+
+    def apply_entry(self, entry, producer=None):
+        for _ in range(2):
+            self.apply_async(entry, producer=producer, advance=False)
+
+
+def test_one_entry_for_many_tenants(beat, broker, messages, monkeypatch, unique):
+    """Each message of a run has its own id. The next leader sends only those that the dead leader has not sent."""
+    conf = {"redlock_beat_scheduler": f"{__name__}:ForTenants"}
+    with monkeypatch.context() as patch:
+        patch.setattr(Runs, "mark_sent", lambda *_: None)
+        first = beat(**conf)
+        tick_until(first, messages)
+        first.close()
+    sent = [each["id"] for each in messages()]
+    with broker.client() as client:
+        client.lpop(unique)  # the last message was not sent
+    second = beat(3600, **conf)
+    tick_until(second, lambda: second.schedule and not list(second._term.runs.unsent()))
+    assert len({*sent}) == 2
+    assert [each["id"] for each in messages()] == sent
 
 
 def test_settings(broker):

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from kombu.exceptions import EncodeError
 
 from django_redlock.celery.argument_text import text_for
+from django_redlock.core.keys import MAX_NAME_BYTES
 from django_redlock.single_instance import call_names
-from django_redlock.single_instance.call_names import MAX_CALL_NAME_BYTES, CallNamer
+from django_redlock.single_instance.call_names import CallNamer
 
 
 def function(a, b=2, *rest, c=None, **more): ...
@@ -184,8 +185,14 @@ def test_long_names_are_hashed():
     """A long name is cut and ends in a hash, so that names with different ends differ."""
     one, other = name(None, None, "x" * 5000), name(None, None, "x" * 4999 + "y")
     assert one.startswith("task(a=")
-    assert len(one.encode()) <= MAX_CALL_NAME_BYTES
+    assert len(one.encode()) <= MAX_NAME_BYTES
     assert one != other
+
+
+def test_a_name_that_a_lock_can_have_is_not_cut():
+    """The name of a task's lock is that of ``lock(NAME)`` up to the longest name, so that commands find it."""
+    longest = "x" * MAX_NAME_BYTES
+    assert name("{a}", None, longest) == longest
 
 
 def test_key_is_a_text_with_arguments_in_braces():

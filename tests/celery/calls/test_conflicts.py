@@ -206,8 +206,7 @@ def test_wait_at_submit_ends(tasks, seen):
         ({"ttl": 0}, "ttl must be a positive"),
         ({"queue_ttl": -1}, "queue_ttl must be a positive"),
         ({"on_store_error": "skip"}, "on_store_error"),
-        ({"key": "{nothing}"}, "no argument 'nothing'"),
-        ({"key": "a:{x"}, r"single_instance_task\(key='a:\{x'\) of .*function\(\): expected '}' before end of string"),
+        ({"key": "a:{x"}, r"the lock name 'a:\{x' of .*function\(\): expected '}' before end of string"),
         ({"unique_on": ["nothing"]}, "no argument 'nothing'"),
         ({"key": "{a}", "unique_on": "a"}, "not both"),
         ({"conflict_retries": 0}, "conflict_retries"),
@@ -227,6 +226,11 @@ def test_invalid_options_are_refused_at_declaration(options, what):
 def test_unique_on_takes_names(given):
     with pytest.raises(TypeError, match=r"unique_on must be the name of an argument, or a list of names, not .*"):
         single_instance_task(unique_on=given)
+
+
+def test_key_names_arguments():
+    with pytest.raises(TypeError, match=r"the lock name '\{nothing\}' of .* has no argument 'nothing'"):
+        single_instance_task(key="{nothing}")(lambda a: a)
 
 
 def test_unknown_option():

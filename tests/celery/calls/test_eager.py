@@ -6,12 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 import pytest
-from celery import Celery, chain, chord, group
+from celery import chain, chord, group
 from celery.result import allow_join_result
 
 from django_redlock import locks
 from django_redlock.celery import is_duplicate, single_instance_task
-from django_redlock.celery.eager import is_always_eager
 from django_redlock.errors import LockNotAcquired
 
 REDIS, LOCMEM = "redis", "locmem"
@@ -49,56 +48,6 @@ def test_short_leases_only(store, settings, tasks, unique, options):
         return locks["default"].describe(unique).owner.ttl
 
     assert work.apply().get() == 5
-
-
-def plainly(app):
-    app.conf.task_always_eager = True
-
-
-def by_its_old_name(app):
-    app.config_from_object({"CELERY_ALWAYS_EAGER": True})
-
-
-def by_a_namespace(app):
-    app.config_from_object(type("Settings", (), {"CELERY_TASK_ALWAYS_EAGER": True}), namespace="CELERY")
-
-
-def by_a_default(app):
-    app.add_defaults({"task_always_eager": True})
-
-
-@pytest.mark.parametrize(
-    ("declare", "read"),
-    [
-        (plainly, False),
-        (plainly, True),
-        (by_a_default, False),
-        (by_a_default, True),
-        (by_its_old_name, False),
-        (by_a_namespace, False),
-    ],
-)
-def test_eager_mode_is_recognised_however_it_is_set(declare, read):
-    """Eager mode is recognised however it was set, before and after Celery has read its settings."""
-    app = Celery("settings", set_as_current=False)
-    if read:
-        assert app.conf.task_serializer
-        assert not is_always_eager(app.conf)
-    declare(app)
-    assert is_always_eager(app.conf)
-    assert app.conf.task_always_eager
-    assert is_always_eager(app.conf)
-
-
-def test_eager_mode_is_read_from_the_settings_object():
-    """Eager mode is read from the settings object each time, as Celery does."""
-    settings = type("Settings", (), {"CELERY_TASK_SERIALIZER": "json"})
-    app = Celery("settings", set_as_current=False)
-    app.config_from_object(settings, namespace="CELERY")
-    told = []
-    for settings.CELERY_TASK_ALWAYS_EAGER in (False, True, False):
-        told.append((is_always_eager(app.conf), app.conf.task_always_eager))
-    assert told == [(False, False), (True, True), (False, False)]
 
 
 def test_direct_call_takes_no_lock(tasks, seen, store):

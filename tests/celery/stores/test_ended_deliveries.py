@@ -65,13 +65,6 @@ def test_on_a_cluster_the_set_is_in_the_slot_of_the_lock(name):
     assert len({ended_mark(key, f"{hour * 3600:08x}{5:016x}", cluster=True).key for hour in range(1, 5)}) == 4
 
 
-def test_every_slot_of_a_cluster_has_a_tag():
-    """Every slot of a Cluster has a hash tag."""
-    from django_redlock.single_instance.ended_deliveries import _tag_of_slot
-
-    assert all(key_slot(b"{%b}" % _tag_of_slot(slot)) == slot for slot in range(0, 16384, 7))
-
-
 def test_ids_that_differ_have_numbers_that_differ():
     """Different deliveries have different 64-bit numbers."""
     marks = {ended_mark(b"redlock:{a}", new_delivery_id(), cluster=False) for _ in range(1000)}

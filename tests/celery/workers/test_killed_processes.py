@@ -17,8 +17,8 @@ from billiard.exceptions import WorkerLostError
 from django_redlock.celery.cleanup import _gone, _wait_for_exit
 from django_redlock.celery.messages import Message
 from django_redlock.core.flow.drivers import drive
+from django_redlock.single_instance.body_flow import end_flow
 from django_redlock.single_instance.ended_deliveries import new_delivery_id
-from django_redlock.single_instance.ending import end_flow
 from testproject.redis_server import RedisServer
 from tests.support.service import poll
 
@@ -128,20 +128,6 @@ def test_redelivered_while_it_runs_for_long(tasks, start_worker, seen, go):
         poll(lambda: len(pauses()) > 1, timeout=30, what="two pauses")
     assert int(pauses()[0]) == 1
     assert int(pauses()[1]) > 10
-
-
-def test_terminated_after_it_was_redelivered(tasks, start_worker, seen, free, go):
-    """revoke(terminate=True) kills the running body, even if Celery's table has a copy of its message by then."""
-    queue = f"q-{seen.name}"
-    with start_worker("prefork", queue) as worker:
-        result = tasks.long_late.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
-        seen.wait("start")
-        deliver_again(tasks.app)
-        # The last of these waits for the end of the lease, so no copy takes the lock when the body is killed.
-        poll(lambda: worker.log(100_000).count("] received") == 4, timeout=60, what="a copy that waits")
-        result.revoke(terminate=True, signal="SIGKILL")
-        free(f"long_late:{seen.name}")
-    assert (seen.count("start"), seen.count("end"), result.state) == (1, 0, "REVOKED")
 
 
 def test_a_redelivered_copy_of_a_killed_body_runs_once(tasks, start_worker, seen, free, go):

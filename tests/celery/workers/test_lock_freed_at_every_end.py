@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 
 import pytest
 from celery.app.trace import build_tracer
-from celery.canvas import StampingVisitor
 from celery.concurrency.base import BasePool
 from celery.exceptions import SoftTimeLimitExceeded
 from kombu.exceptions import OperationalError
@@ -134,27 +133,6 @@ def test_revoked_before_its_eta(tasks, start_worker, seen, free, pool):
         free(f"retries:{seen.name}")
         assert tasks.long.apply_async((seen.name,), queue=queue).get(timeout=60) == seen.name
     assert seen.count("start") == 2
-
-
-@pytest.mark.parametrize("command", ["terminate", "revoke_by_stamped_headers"])
-def test_revoked_before_its_eta_by_another_command(tasks, workers, seen, free, held, command):
-    """Each of Celery's three revoking commands frees the locks of the tasks that it names, and no others."""
-
-    class Stamps(StampingVisitor):
-        def on_signature(self, sig, **headers):
-            return {"mark": seen.name}
-
-    queue, other = workers("prefork"), f"{seen.name}-other"
-    call = tasks.long.si(seen.name).set(queue=queue)
-    call.stamp(Stamps())
-    result = call.apply_async(countdown=300)
-    last = tasks.long.apply_async((other,), queue=queue, countdown=300)
-    options = {"task_id": result.id, "signal": "TERM"} if command == "terminate" else {"headers": {"mark": [seen.name]}}
-    log = workers.running["prefork"].log
-    poll(lambda: f"{last.id}] received" in log(100_000), timeout=30, what="both")
-    tasks.app.control.broadcast(command, arguments=options)
-    free(f"long:{seen.name}")
-    assert held(f"long:{other}")
 
 
 def test_revoked_before_the_eta_of_a_retry_that_came_early(tasks, start_worker, seen, free, go):

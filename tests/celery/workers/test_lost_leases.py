@@ -14,8 +14,8 @@ from django_redlock.core.keys import keys_for
 from django_redlock.core.options import LockOptions
 from django_redlock.core.renewal.registry import renewal
 from django_redlock.single_instance.body import BodyLock
+from django_redlock.single_instance.body_flow import end_flow
 from django_redlock.single_instance.call import TaskCall
-from django_redlock.single_instance.ending import end_flow
 from django_redlock.single_instance.modes import MODES
 from django_redlock.single_instance.transitions import submit
 from tests.support.service import poll

@@ -1,0 +1,253 @@
+"""Runs a task's body in a worker: what Celery does with a refused call, and what follows a body's end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NoReturn
+
+from celery import states
+from celery.exceptions import Ignore, Reject, Retry
+from celery.signals import task_failure, task_postrun, task_success
+from celery.utils.time import get_exponential_backoff_interval
+
+from ..core.events import logger
+from ..core.flow.requests import Flow
+from ..core.locks.hold import Hold
+from ..core.locks.lock import Lock
+from ..core.values import Refusal
+from ..errors import LockNotAcquired, LockUnavailable
+from ..single_instance.body_flow import BodyRun, body_flow
+from ..single_instance.call import Ending
+from ..single_instance.call_drivers import run
+from ..single_instance.conflicts import AT_START, Conflict, conflict_of, duplicate_result
+from .messages import ENDS, ENTERED
+from .put_off import MAX_RESEND_SECONDS, end_delivery, put_off, send
+
+RETRY_OVERLAP_SECONDS = 0.5  # longest wait of a retry or redelivery for the end of the previous run
+
+
+def run_body(task: Any, request: Any, body: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Run ``body`` with the lock held and return its value. A refused call gets the action of ``on_conflict``.
+
+    A duplicate that is skipped returns `duplicate_result`. Raises Celery's ``Ignore`` for a call that is sent again or
+    has run before, ``LockNotAcquired`` for a duplicate that must fail, ``LockUnavailable`` when the store is
+    unavailable. With ``on_store_error="run"``, the body runs without a lock instead.
+    """
+    vars(request)[ENTERED] = True
+    this = WorkerRun(task, request)
+
+    def call() -> Any:
+        this.before_body()
+        return body(*args, **kwargs)
+
+    try:
+        return run(body_flow(this), this.lock.performer.perform, call)
+    except (Ignore, Retry, LockNotAcquired, LockUnavailable):
+        raise
+    except BaseException:
+        if not this.begun:  # for example a soft time limit while the call waited
+            this.cancel()
+        raise
+
+
+class WorkerRun(BodyRun):
+    """One run of a body in a worker. ``message``: the header of the call's message."""
+
+    known = AT_START
+
+    def __init__(self, task: Any, request: Any) -> None:
+        self.task, self.request = task, request
+        self.message = task.redlock.message(task, request)
+        super().__init__(task.redlock, task.redlock.new_call(task, request.id, self.message))
+
+    def acquire_flow(self, handle: Lock, wait: float) -> Flow[Hold | Refusal]:
+        """Acquire the lock. A message that arrived just before the end of the body that sent it waits for that end."""
+        outcome = yield from handle.acquire_flow(wait)
+        if isinstance(outcome, Hold) or wait >= RETRY_OVERLAP_SECONDS:
+            return outcome
+        if self._is_ending(conflict_of(self.call, "start", outcome)):
+            outcome = yield from handle.acquire_flow(RETRY_OVERLAP_SECONDS)
+        return outcome
+
+    def _is_ending(self, conflict: Conflict) -> bool:
+        """Return whether the body that holds the lock is expected to end at once.
+
+        True for an earlier run with the same task id, and for the task that this task has replaced (``replace()``). In
+        both cases the state of the conflict is "running", or "held" in a store that keeps no records of tasks.
+        """
+        request = self.request
+        replaced = request.parent_id if request.get("replaced_task_nesting") else None
+        return conflict.state in ("running", "held") and conflict.holder in (request.id, replaced)
+
+    def conflict(self, refusal: Refusal) -> Conflict:
+        """Return the `Conflict` of a call that is a duplicate. Raises ``Ignore`` if it is tried again, or has ended."""
+        conflict, task, request, message = super().conflict(refusal), self.task, self.request, self.message
+        if conflict.state == "ended":
+            logger.info("task %s[%s] was delivered again after it had ended: not run again", task.name, request.id)
+            raise Ignore(f"{task.name}[{request.id}] has run")
+        if self._is_ending(conflict):
+            # Most bodies that are about to end have ended by then. Later tries of a redelivered message wait for the
+            # end of the lease.
+            pause = min(max(refusal.remaining, 1.0), MAX_RESEND_SECONDS) if message.until else 1.0
+            if message.until or (request.delivery_info or {}).get("redelivered"):
+                message = message._replace(until=time.time() + pause)
+            logger.info("task %s[%s] still runs: tried again in %.0f s", task.name, conflict.holder, pause)
+            self._ignore_after(partial(task.resend, pause, message))
+        if message.prompt:
+            self._ignore_after(partial(put_off, task, self.call, message, conflict))
+        return conflict
+
+    def refused_flow(self, conflict: Conflict, action: str, failure: Exception) -> Flow[Any]:
+        """Put the call off, fail it, or return the value of a duplicate."""
+        message, retries = self.message, self.lock.options.retries
+        if conflict.state == "replaced":
+            return duplicate_result(conflict)
+        left = retries is None or message.tries < retries or time.time() < message.until
+        if action == "retry" and left:
+            self._ignore_after(partial(put_off, self.task, self.call, message, conflict))
+        if message.tries:
+            end_delivery(self.task, self.call)
+        if action in ("raise", "wait", "retry"):
+            self._fail(failure)
+        return (yield from super().refused_flow(conflict, "skip", failure))  # a value: a chord would wait forever
+
+    def unavailable_flow(self, error: LockUnavailable) -> Flow[None]:
+        """Fail the task, unless its body runs unprotected or another copy of its message follows."""
+        if self.message.prompt:
+            logger.info("task %s[%s] is tried again at its ETA only: %s", self.call.task, self.call.task_id, error)
+            raise Ignore("sent again") from error
+        if not self.lock.options.runs_unprotected:
+            self._fail(error)
+        yield from super().unavailable_flow(error)
+
+    def before_body(self) -> None:
+        """Keep other copies of the message from running, if this one will not be redelivered. Store STARTED.
+
+        Celery would store the state STARTED before the lock is acquired. A call that is put off, or was delivered again
+        after its end, would then stay STARTED.
+        """
+        task, request = self.task, self.request
+        if self.message.tries and not task.acks_late:
+            end_delivery(task, self.call)
+        if self.lock.track_started and not vars(request).get("ignore_result", task.ignore_result):
+            meta = {"pid": os.getpid(), "hostname": request.hostname}
+            task.backend.store_result(request.id, meta, states.STARTED, request=request)
+
+    def ending(self, error: BaseException | None) -> Ending:
+        """Return the effect of the body's end on the record.
+
+        With ``acks_late``, a delivery ends when what follows from it has been sent. If the worker is killed before, the
+        redelivered message runs again, and the rest of the chain is not lost.
+        """
+        if error is not None and will_be_redelivered(self.task, error):
+            return "requeued"
+        if error is not None and not isinstance(error, Exception):
+            return "removed"
+        request: Any = self.request
+        follows = request.chain or request.callbacks or request.errbacks or request.chord
+        if not (follows and self.task.acks_late) or isinstance(error, Ignore | Reject | Retry):
+            return "ended"
+        vars(request)[ENDS] = self.call
+        return "removed"
+
+    def unprotected_end_flow(self, ending: Ending) -> Flow[None]:
+        """Cancel the queued call, unless its message will be delivered again."""
+        if ending == "ended":
+            self._cancel_unanswered()
+        elif ending == "removed":
+            self.cancel()
+        yield from ()
+
+    def send(self, message: bytes | None) -> None:
+        """Send the message of a call that was put off until this body ended."""
+        send(self.task.app, message)
+
+    def cancel(self) -> None:
+        """Cancel the queued call."""
+        self.lock.cancel(self.call)
+
+    def _cancel_unanswered(self) -> None:
+        """Cancel the queued call, which is over, although its start may have got no answer.
+
+        If the network delays the start beyond the cancellation, the compensation of the start would queue the call
+        again. The store refuses the start of a delivery that has ended.
+        """
+        if self.call.requeue_ttl and self.call.ending == "requeued":
+            end_delivery(self.task, self.call)
+        self.cancel()
+
+    def _fail(self, error: Exception) -> NoReturn:
+        """Raise ``error``, or Celery's ``Retry`` if the task is retried. Unless it is, the call is cancelled."""
+        try:
+            _raise_or_retry(self.task, error)
+        except Retry:
+            raise
+        except BaseException:
+            self._cancel_unanswered()
+            raise
+
+    def _ignore_after(self, resend: Callable[[], Any]) -> NoReturn:
+        """Call ``resend``, which sends the call again, and end this run of the task without a result.
+
+        Raises Celery's ``Ignore``. If ``resend`` raises, the queued call is cancelled.
+        """
+        try:
+            resend()
+        except Exception:
+            self.cancel()
+            raise
+        raise Ignore("sent again")
+
+
+def _raise_or_retry(task: Any, error: Exception) -> NoReturn:
+    """Raise ``error``, or retry the task if its ``autoretry_for`` names the class.
+
+    Celery retries errors of a body only. Reads the options as ``celery.app.autoretry`` does.
+    """
+    retried, excluded = tuple(getattr(task, "autoretry_for", ())), tuple(getattr(task, "dont_autoretry_for", ()))
+    if not isinstance(error, retried) or isinstance(error, excluded):
+        raise error
+    options = dict(getattr(task, "retry_kwargs", {}))
+    if backoff := float(getattr(task, "retry_backoff", False)):
+        options["countdown"] = get_exponential_backoff_interval(
+            factor=int(max(1.0, backoff)),
+            retries=task.request.retries,
+            maximum=int(getattr(task, "retry_backoff_max", 600)),
+            full_jitter=getattr(task, "retry_jitter", True),
+        )
+    raise task.retry(exc=error, **options)
+
+
+def will_be_redelivered(task: Any, error: BaseException) -> bool:
+    """Return whether the broker will deliver the message again after ``error``.
+
+    True if the task has ``acks_late`` and the error ends the process or asks for a requeue, as Celery's ``Reject`` can.
+    If Celery acknowledges the message nevertheless, the worker's main process removes the record.
+    """
+    requeued = isinstance(error, SystemExit | KeyboardInterrupt) or getattr(error, "requeue", False)
+    return bool(requeued and task.acks_late)
+
+
+@task_success.connect
+@task_failure.connect
+def _end_delivery_at_last(sender: Any, **_: Any) -> None:
+    """End the delivery of a call whose following messages have been sent. A receiver of signals."""
+    if hasattr(sender, "redlock") and (call := vars(sender.request).pop(ENDS, None)) is not None:
+        end_delivery(sender, call)
+
+
+@task_postrun.connect
+def _cancel_unstarted(sender: Any, **_: Any) -> None:
+    """Cancel the queued call of a task whose ``before_start`` has raised an error. A receiver of a signal.
+
+    After such an error, Celery never calls the body, so nothing else would remove the record.
+    """
+    if not hasattr(sender, "redlock") or ENTERED in vars(request := sender.request) or request.is_eager:
+        return
+    this = WorkerRun(sender, request)
+    if this.message.tries:
+        end_delivery(sender, this.call)
+    this.cancel()
