@@ -228,6 +228,7 @@ _EVENT_TEXTS = {
     "released": gettext_lazy("%(who)s after %(time)s"),
     "refused": gettext_lazy("after %(time)s, %(reason)s %(who)s"),
     "lost": gettext_lazy("%(who)s after %(time)s: %(reason)s"),
+    "abandoned": gettext_lazy("%(who)s, which has ended"),
     "forced": gettext_lazy("released %(who)s"),
 }
 

@@ -2,9 +2,9 @@
 
 Each signal is sent with ``event``, an immutable `django_redlock.core.events.Event`: kind, lock, name, alias, waited,
 held, reason, holder, primitive. A receiver runs inside the call that causes the event, such as ``acquire()``, so it has
-to be fast. If the renewal notices a loss, ``lock_lost`` is sent from a background thread. If asyncio code uses the
-lock, a receiver must be a plain function; otherwise a coroutine function is allowed, too. Django logs the exception of
-a receiver (logger ``django.dispatch``); the lock is not affected.
+to be fast. If the renewal notices a loss, ``lock_lost`` is sent from a background thread; ``lock_abandoned`` always is.
+If asyncio code uses the lock, a receiver must be a plain function; otherwise a coroutine function is allowed, too.
+Django logs the exception of a receiver (logger ``django.dispatch``); the lock is not affected.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ lock_acquired = Signal()
 lock_released = Signal()
 lock_refused = Signal()
 lock_lost = Signal()
+lock_abandoned = Signal()
 lock_forced = Signal()
 
 # Sent with ``conflict``, a `django_redlock.single_instance.conflicts.Conflict`; the sender is the task's name.
@@ -31,6 +32,7 @@ _BY_KIND = {
     "released": lock_released,
     "refused": lock_refused,
     "lost": lock_lost,
+    "abandoned": lock_abandoned,
     "forced": lock_forced,
 }
 

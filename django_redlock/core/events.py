@@ -38,7 +38,8 @@ class LockHandle(Protocol):
 class Event(NamedTuple):
     """One event of a lock.
 
-    - ``kind``: ``"acquired"``, ``"released"``, ``"refused"``, ``"lost"`` or ``"forced"`` (released by force).
+    - ``kind``: ``"acquired"``, ``"released"``, ``"refused"``, ``"lost"``, ``"abandoned"`` (still renewed, although the
+      holder's thread or event loop has ended) or ``"forced"`` (released by force).
     - ``lock``: the handle; ``None`` for ``"forced"``.
     - ``waited``, ``held``: seconds. ``primitive``: the kind of lock.
     - ``holder``: an owner as JSON. For ``"acquired"`` the holder, for ``"released"`` and ``"lost"`` the previous
@@ -49,7 +50,7 @@ class Event(NamedTuple):
       empty. Of the kind ``"lost"``: a sentence.
     """
 
-    kind: Literal["acquired", "released", "refused", "lost", "forced"]
+    kind: Literal["acquired", "released", "refused", "lost", "abandoned", "forced"]
     lock: LockHandle | None
     name: str
     alias: str

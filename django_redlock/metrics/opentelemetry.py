@@ -78,7 +78,8 @@ class MetricsListener:
     def observe(self, records: Sequence[EventRecord]) -> None:
         """Count ``records``, a batch of events. This method is the listener for `EventQueue.subscribe`."""
         for record in records:
-            self._handlers[record.kind](record)
+            if handler := self._handlers.get(record.kind):
+                handler(record)
 
 
 def _held(_options: CallbackOptions) -> Iterable[Observation]:

@@ -97,7 +97,8 @@ class PrometheusListener:
         gauge ``redlock_held``.
         """
         for record in records:
-            self._handlers[record.kind](record)
+            if handler := self._handlers.get(record.kind):
+                handler(record)
         for by, now in {"queue": event_queue.dropped, "history": recorder.dropped}.items():
             self.dropped.labels(by).inc(max(0, now - self._dropped[by]))
             self._dropped[by] = now

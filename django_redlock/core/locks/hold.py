@@ -16,7 +16,7 @@ from ..options import LockOptions
 from ..owner import Owner
 from ..primitives.base import Primitive
 from ..process import fork
-from ..process.caller import calling, running_loop
+from ..process.caller import calling, has_ended, running_loop
 from ..process.mutex import state_mutex
 from ..renewal.registry import renewal
 from ..values import DRIFT, PRECISION, Lease, Seconds
@@ -57,6 +57,7 @@ class Hold:
 
     __slots__ = (
         "__weakref__",
+        "_abandoned",
         "_extension",
         "_generation",
         "_handle",
@@ -86,7 +87,7 @@ class Hold:
         self._loop = running_loop()  # the loop that calls `on_lost`; None: a background thread
         self._generation = fork.generation
         self.end_kind: End | None = None
-        self._lost = self._reported = self._one_request_ended = False
+        self._lost = self._reported = self._abandoned = self._one_request_ended = False
         self._extension: Extension | None = None  # the extension in flight
 
     # ── what event receivers and `on_lost` read ──────────────────────────────────────────────
@@ -240,12 +241,31 @@ class Hold:
         return self if handle is None or handle.several else handle
 
     def emit(self, kind: Any, waited: float = 0.0, held: float = 0.0, reason: str = "") -> None:
-        """Emit an event of the kind "acquired", "released" or "lost". ``waited``, ``held``: seconds."""
+        """Emit an event of the kind "acquired", "released", "lost" or "abandoned". ``waited``, ``held``: seconds."""
         store = self.store
         if store.hook is not None:
             holder, primitive = self.lease.claim.owner.decode(errors="replace"), self.primitive.kind
             event = Event(kind, self._subject, self.name, store.alias, waited, held, reason, holder, primitive)
             report(store.hook, event)
+
+    # ── a holder that has ended ──────────────────────────────────────────────────────────────
+
+    def _has_holder_ended(self) -> bool:
+        """Return whether the thread that acquired the lock has ended, or the event loop of the task.
+
+        Not the task: on Python 3.11 ``asyncio.wait_for(lock.aacquire(), 5)`` runs in a task of its own.
+        """
+        return self._loop.is_closed() if self._loop is not None else has_ended(self.acquired_by)
+
+    def _report_abandoned(self) -> None:
+        owner = Owner.parse(self.lease.claim.owner)
+        logger.warning(
+            "lock %r is still held and renewed, but %s, which acquired it, has ended; use `with`, release it "
+            "in another thread, or limit it with max_hold",
+            self.name,
+            owner.task or owner.thread,
+        )
+        self.emit("abandoned", held=self.store.clock() - self.lease.since)
 
     # ── extensions, one at a time ────────────────────────────────────────────────────────────
 
@@ -300,6 +320,9 @@ class Hold:
         if not self._is_renewable():
             self.schedule_renewal()
             return None
+        if not self._abandoned and not self.ends_by_itself and self._has_holder_ended():
+            self._abandoned = True
+            renewal.report(self._report_abandoned)
         with state_mutex:
             if not self.active or self.lease is not lease:
                 return None

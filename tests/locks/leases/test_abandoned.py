@@ -1,0 +1,89 @@
+"""A lock whose holder has ended, while the handle lives."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from django_redlock.backends.locmem import LocMemBackend
+from tests.support.locks import renew_now
+from tests.support.service import poll
+
+
+@pytest.fixture
+def events():
+    return []
+
+
+@pytest.fixture
+def backend(unique, events):
+    backend = LocMemBackend(unique)
+    backend.hook = events.append
+    return backend
+
+
+def kinds(events):
+    return [event.kind for event in events]
+
+
+def acquired_in_a_thread(lock):
+    thread = threading.Thread(target=lock.acquire, name="import-7")
+    thread.start()
+    thread.join()
+
+
+def acquired_in_a_loop(lock):
+    asyncio.run(lock.aacquire())
+
+
+def renewed(lock):
+    lease = lock.hold.lease
+    renew_now(lock)
+    poll(lambda: lock.hold.lease is not lease, timeout=20, what="a renewal")
+
+
+@pytest.mark.parametrize(
+    ("acquire", "holder"), [(acquired_in_a_thread, "import-7"), (acquired_in_a_loop, "Task-")], ids=["thread", "loop"]
+)
+def test_reported_once(backend, events, caplog, acquire, holder):
+    """The first renewal after the end of the holder warns once, with its name and the way out. The lock stays held."""
+    lock = backend.lock("stock")
+    acquire(lock)
+    renewed(lock)
+    poll(lambda: "abandoned" in kinds(events), timeout=20, what="the event")
+    renewed(lock)
+    assert lock.owned()
+    lock.release()
+    assert kinds(events) == ["acquired", "abandoned", "released"]
+    [warning] = caplog.messages
+    assert "'stock'" in warning
+    assert holder in warning
+    assert "max_hold" in warning
+
+
+def test_holder_that_lives(backend, events):
+    """A holder that has not ended is not reported, nor is a lock with a time limit."""
+    with ThreadPoolExecutor(1) as pool:
+        held = backend.lock("held")
+        pool.submit(held.acquire).result()
+        renewed(held)
+        limited = backend.lock("limited", max_hold=60)
+        acquired_in_a_thread(limited)
+        renewed(limited)
+        for lock in (held, limited):
+            lock.release()
+    assert "abandoned" not in kinds(events)
+
+
+def test_acquire_in_a_task_of_its_own(backend, events):
+    """A task that only acquires the lock for another task, as ``wait_for`` may make it, is no holder that has ended."""
+
+    async def work():
+        lock = backend.lock("stock")
+        await asyncio.create_task(lock.aacquire())
+        await asyncio.to_thread(renewed, lock)
+        await lock.arelease()
+
+    asyncio.run(work())
+    assert "abandoned" not in kinds(events)
