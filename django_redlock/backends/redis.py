@@ -24,7 +24,9 @@ class RedisBackend(RedisBaseBackend):
     """Locks in one Redis: a single server, a master behind Sentinels, or a Redis Cluster.
 
     ``location``: ``redis://``, ``unix://``, ``redis+sentinel://h:p,h:p/SERVICE/DB``, ``redis+cluster://h:p,h:p`` or
-    ``cache:ALIAS``. With TLS: ``rediss://``, ``rediss+sentinel://``, ``rediss+cluster://``.
+    ``cache:ALIAS``. With TLS: ``rediss://``, ``rediss+sentinel://``, ``rediss+cluster://``. Also a ``redis.Redis`` or
+    ``valkey.Valkey`` client, or the dotted path of a function that returns one: the client's server, settings and limit
+    are taken over, not its connections.
 
     ``quarantine`` (off by default): a server that has restarted grants nothing for ``max_ttl`` seconds, so it can't
     grant a lock that is still held. Other options as for `RedisBaseBackend`. Source of the algorithm: Redis
@@ -33,8 +35,8 @@ class RedisBackend(RedisBaseBackend):
 
     fair: Primitive | None = FAIR
 
-    def __init__(self, location: str, **options: Any) -> None:
-        if not isinstance(location, str):
+    def __init__(self, location: Any, **options: Any) -> None:
+        if isinstance(location, list | tuple | dict | bytes | int | None):
             hint = "; for several nodes use RedlockBackend" if isinstance(location, list | tuple) else ""
             raise ValueError(f"LOCATION of {type(self).__name__} must be one URL, not {redact(location)!r}{hint}")
         super().__init__([location], **options)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ..client.clients import credential_settings
 from ..client.executor import Executor
 from ..client.nodes.cluster import ClusterNode
 from ..client.nodes.remap import remap_from
@@ -53,6 +54,9 @@ class RedisBaseBackend(Backend):
     ``password``, ``ssl`` (whether to use TLS), ``ssl_ca_certs`` and redis-py's other ``ssl_…`` settings.
     ``address_remap``: for servers behind NAT, a dict, a function or its dotted path, which maps the addresses that the
     Cluster or the Sentinels report to those that this process can reach, as ``"host:port"`` or pairs.
+    ``credential_provider``: an object with ``get_credentials()``, as redis-py's ``CredentialProvider``, or the dotted
+    path of its class or of a function that returns it. Connections are replaced after ten minutes at most, so that
+    credentials are renewed before they end.
     """
 
     kinds = KINDS
@@ -63,7 +67,7 @@ class RedisBaseBackend(Backend):
 
     def __init__(
         self,
-        locations: Sequence[str],
+        locations: Sequence[Any],
         *,
         node_timeout: Seconds | None = None,
         quarantine: bool | None = None,
@@ -71,6 +75,7 @@ class RedisBaseBackend(Backend):
         cohort: int = 64,
         sentinel_kwargs: Mapping[str, Any] | None = None,
         address_remap: Any = None,
+        credential_provider: Any = None,
         **options: Any,
     ) -> None:
         self.quarantine = self.default_quarantine if quarantine is None else bool(quarantine)
@@ -79,7 +84,7 @@ class RedisBaseBackend(Backend):
         super().__init__(locations, max_ttl=max_ttl, **options)
         default = default_node_timeout(self.ttl)
         self.node_timeout = default if node_timeout is None else seconds(node_timeout, "node_timeout")
-        more = NodeOptions(sentinel_kwargs or {}, remap_from(address_remap))
+        more = NodeOptions(sentinel_kwargs or {}, remap_from(address_remap), credential_settings(credential_provider))
         self.nodes = [node_for(location, self.node_timeout, more) for location in locations]
         if self.quarantine and any(isinstance(node, ClusterNode) for node in self.nodes):
             raise ValueError("quarantine=True is not possible on a Redis Cluster: it would need a marker in every slot")

@@ -21,6 +21,7 @@ import redis.exceptions
 from redis.backoff import NoBackoff
 from redis.connection import AbstractConnection, SSLConnection, UnixDomainSocketConnection
 from redis.connection import Connection as TCPConnection
+from redis.credentials import CredentialProvider
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.retry import Retry
@@ -66,12 +67,25 @@ class _Handshake:
         return reply
 
 
+class _AsyncOnly(CredentialProvider):
+    """A provider that has ``get_credentials_async()`` only. Runs it in the thread that connects, which has no loop."""
+
+    def __init__(self, provider: CredentialProvider) -> None:
+        self._provider = provider
+
+    def get_credentials(self) -> Any:
+        return asyncio.run(self._provider.get_credentials_async())
+
+
 def open_connection(kind: type[Any], settings: Mapping[str, Any], timeout: float) -> Connection:
     """Connect, log in and select the database, with a connection of redis-py's class ``kind``.
 
     Connecting and the handshake may take ``timeout`` seconds each. Raises redis-py's errors and ``OSError``.
     """
     handshake = _Handshake(timeout)
+    provider: Any = settings.get("credential_provider")
+    if getattr(type(provider), "get_credentials", None) is CredentialProvider.get_credentials:
+        settings = {**settings, "credential_provider": _AsyncOnly(provider)}
     fixed = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": Retry(NoBackoff(), 0)}
     source = kind(**{**settings, **fixed}, parser_class=lambda **_: handshake)
     source.connect()

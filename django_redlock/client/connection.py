@@ -46,10 +46,14 @@ class Connection:
     takes no bytes, in seconds.
     """
 
-    __slots__ = "_arrived", "_poll", "_reader", "_sock", "_source", "_timeout", "_unread", "era", "idle_since", "loaded"
+    __slots__ = (
+        *("_arrived", "_poll", "_reader", "_sock", "_source", "_timeout", "_unread"),
+        *("era", "idle_since", "loaded", "opened_at"),
+    )
 
     def __init__(self, source: Any, sock: socket.socket, timeout: float) -> None:
         self.era = 0  # how often the pool had been closed when the connection was opened
+        self.opened_at = time.monotonic()
         self.idle_since = 0.0  # monotonic seconds of the last reply before the last checkin; 0: a new connection
         self.loaded: set[bytes] = set()  # SHA-1 of the scripts whose source was sent
         self._source = source

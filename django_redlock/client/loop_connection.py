@@ -60,7 +60,7 @@ class LoopConnection:
 
     def __init__(self, connection: Connection, timeout: float, discard: Discard) -> None:
         self.retired = False
-        self._connection = connection
+        self.connection = connection
         self._discard = discard
         self._loop = asyncio.get_running_loop()
         self._fileno = connection.fileno()
@@ -117,12 +117,12 @@ class LoopConnection:
 
         No reply may be outstanding.
         """
-        return self._connection if self._leave() else None
+        return self.connection if self._leave() else None
 
     def abort(self, compensation: bytes | None = None) -> None:
         """Close the connection. First sends ``compensation``, if the socket takes it at once."""
         if self._leave():
-            self._discard(self._connection, compensation)
+            self._discard(self.connection, compensation)
 
     # ── writing ──────────────────────────────────────────────────────────────────────────────
 
@@ -144,7 +144,7 @@ class LoopConnection:
             self._unsent += data
             return
         try:
-            sent = self._connection.write(data)
+            sent = self.connection.write(data)
         except RedisError as error:
             self._fail_soon(error)
             return
@@ -176,9 +176,9 @@ class LoopConnection:
         Data that is no reply, and a reply to no request, close the connection.
         """
         try:
-            if not self._connection.fill():
+            if not self.connection.fill():
                 return
-            in_flight, connection = self._in_flight, self._connection
+            in_flight, connection = self._in_flight, self.connection
             while in_flight and connection.read_available(in_flight[0].count):
                 request = in_flight.popleft()
                 replies = connection.receive(request.count, 0.0)

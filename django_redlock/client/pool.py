@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import encodings.idna  # noqa: F401  (otherwise `socket` imports this module in the thread of the first look-up)
+import math
 import threading
 import time
 import weakref
@@ -36,6 +37,7 @@ __all__ = ["AllInUse", "ServerPool", "portable_settings"]
 
 MAX_IDLE = 64  # idle connections that a pool keeps open
 MAX_IDLE_SECONDS = 60.0  # seconds after which an idle connection is replaced: a firewall may have dropped it
+MAX_AGE_SECONDS = 600.0  # seconds after which a connection whose credentials a provider gave is replaced
 FULL_CHECK_SECONDS = 0.005  # seconds between two checks whether a task may open a connection
 NO_LIMIT = 2**31  # redis-py's default for ``max_connections``
 
@@ -83,6 +85,8 @@ class ServerPool:
         self._settings = connection_settings(kind, settings)
         checked = self._settings.pop("health_check_interval", 0)  # seconds; 0: never
         self._max_idle_seconds = min(checked or MAX_IDLE_SECONDS, MAX_IDLE_SECONDS)
+        # Credentials may end, and the server would then close the connection in the middle of a request.
+        self._max_age = MAX_AGE_SECONDS if self._settings.get("credential_provider") is not None else math.inf
         self._connections = None if limit is None or limit >= NO_LIMIT else limit
         self._era = 0  # calls of `close` and `aclear`; each connection stores the number at its start
         self.blocks_closed = 0  # blocking commands in a row for which the connection was closed at once
@@ -189,9 +193,12 @@ class ServerPool:
                 connection = self.idle_connections.pop()
             except IndexError:
                 return None
-            if time.monotonic() - connection.idle_since < self._max_idle_seconds:
+            if time.monotonic() - connection.idle_since < self._max_idle_seconds and not self._is_old(connection):
                 return connection
             connection.close()
+
+    def _is_old(self, connection: Connection) -> bool:
+        return time.monotonic() - connection.opened_at > self._max_age
 
     def _open(self) -> Connection:
         if not self._unbounded:
@@ -236,7 +243,12 @@ class ServerPool:
         """Return the connection that the tasks of the running loop share; ``None`` if none accepts requests."""
         connections = self._event_loops.current()
         shared = None if connections is None else connections.shared
-        return None if shared is None or shared.retired else shared
+        if shared is None or shared.retired:
+            return None
+        if self._is_old(shared.connection):
+            shared.retire()
+            return None
+        return shared
 
     async def ashared(self) -> LoopConnection:
         """Return the connection that the tasks of the running loop share. Opens one if none accepts requests."""

@@ -12,12 +12,13 @@ from redis.connection import Connection, SSLConnection, parse_url
 from redis.exceptions import RedisError
 
 from ..core.flow.replies import unavailable_error
+from .clients import called, client_node, pool_node
 from .nodes.cluster import ClusterNode
 from .nodes.fixed import DirectNode
 from .nodes.protocol import Node
 from .nodes.remap import Remap, as_reported
 from .nodes.sentinel import SentinelNode
-from .pool import ServerPool, portable_settings
+from .pool import ServerPool
 from .redact import redact
 
 
@@ -72,6 +73,7 @@ def split_url(url: str) -> tuple[str, str, str]:
 
 
 _VALKEY = re.compile(r"valkeys?(\+sentinel|\+cluster)?://")
+_REFUSED = {"retry_on_timeout", "retry_on_error", "retry"}
 _SENTINEL_LOGIN = {"sentinel_username": "username", "sentinel_password": "password"}
 
 
@@ -80,18 +82,29 @@ class NodeOptions(NamedTuple):
 
     ``sentinel_kwargs``: settings of the connections to Sentinels, as redis-py's ``Sentinel`` takes them. ``remap``:
     returns the address at which the client reaches a server, from the address that Sentinels or the Cluster report.
+    ``credentials``: the connection setting ``credential_provider``, if there is one.
     """
 
     sentinel_kwargs: Mapping[str, Any] = MappingProxyType({})
     remap: Remap = as_reported
+    credentials: Mapping[str, Any] = MappingProxyType({})
 
 
 _NO_OPTIONS = NodeOptions()
 
 
+def _check(options: Mapping[str, Any]) -> None:
+    if refused := _REFUSED & options.keys():
+        raise ValueError(
+            f"{', '.join(sorted(refused))} is not for locks: what timed out on an idle connection is repeated "
+            "once, and node_timeout says how long a server may take"
+        )
+
+
 def _settings(tls: bool, options: Mapping[str, Any]) -> tuple[type[Connection], dict[str, Any]]:
     """Return the class and the settings of connections with ``options``. Raises ``ValueError`` for a wrong option."""
     kind = SSLConnection if tls else Connection
+    _check(options)
     if not tls and (needless := [name for name in options if name.startswith("ssl_")]):
         raise ValueError(f"{', '.join(needless)}: without TLS; the scheme with TLS is rediss")
     try:
@@ -118,7 +131,7 @@ def _sentinel(url: str, timeout: float, more: NodeOptions) -> Node:
     hosts, login = _hosts(netloc, 26379)
     options, tls = _query(query), scheme.startswith("rediss")
     sentinel_login = {_SENTINEL_LOGIN[name]: options.pop(name) for name in _SENTINEL_LOGIN if name in options}
-    kind, settings = _settings(tls, {**options, **login, "db": int(db or 0)})
+    kind, settings = _settings(tls, {**options, **login, "db": int(db or 0), **more.credentials})
     try:
         shared = {name: value for name, value in options.items() if name.startswith("ssl_")}
         sentinel = {**sentinel_login, **more.sentinel_kwargs}
@@ -136,16 +149,16 @@ def _cluster(url: str, timeout: float, more: NodeOptions) -> Node:
         raise ValueError("the database after the hosts must be a number, and only Valkey 9 has others than 0")
     hosts, login = _hosts(netloc, 7000)
     database = int(path.strip("/") or 0)
-    options = {**_query(query), **login, **({"db": database} if database else {})}
+    options = {**_query(query), **login, **({"db": database} if database else {}), **more.credentials}
     return ClusterNode(hosts, *_settings(scheme.startswith("rediss"), options), timeout, more.remap)
 
 
 def _direct(url: str, timeout: float, more: NodeOptions) -> Node:
-    del more
     scheme, _, path = split_url(url.partition("?")[0])
     if scheme != "unix" and not re.fullmatch(r"\d*/?", path, re.ASCII):  # redis-py would use database 0
         raise ValueError("the database after host:port/ must be a number")
-    settings = parse_url(url)
+    settings = {**parse_url(url), **more.credentials}
+    _check(settings)
     _host(settings.get("host", ""))
     limit = settings.pop("max_connections", None)
     kind = settings.pop("connection_class", Connection)
@@ -188,17 +201,12 @@ def cache_pool(alias: str) -> Any:
     return pool
 
 
-def _cache(url: str, timeout: float, _: NodeOptions) -> Node:
-    pool = cache_pool(url.removeprefix("cache:"))
-    kind, settings = portable_settings(pool)
-    manager = getattr(pool, "sentinel_manager", None)
-    if manager is not None:  # the pool connects to the server that the Sentinels name
-        places = [client.connection_pool.connection_kwargs for client in manager.sentinels]
-        hosts = [(place["host"], place["port"]) for place in places]
-        sentinel_kind, login = portable_settings(manager.sentinels[0].connection_pool)
-        sentinels = sentinel_kind, {name: login[name] for name in login if name not in ("host", "port")}
-        return SentinelNode(hosts, pool.service_name, (kind, settings), sentinels, timeout)
-    return DirectNode(ServerPool(kind, settings, timeout, pool.max_connections), label=url)
+def _cache(url: str, timeout: float, more: NodeOptions) -> Node:
+    return pool_node(cache_pool(url.removeprefix("cache:")), timeout, more.credentials, more.remap, url)
+
+
+def _client(client: Any, timeout: float, more: NodeOptions) -> Node:
+    return client_node(client, timeout, more.credentials, more.remap)
 
 
 _SCHEMES: dict[str, Callable[[str, float, NodeOptions], Node]] = {
@@ -213,20 +221,23 @@ _SCHEMES: dict[str, Callable[[str, float, NodeOptions], Node]] = {
 }
 
 
-def node_for(location: str, timeout: float, options: NodeOptions = _NO_OPTIONS) -> Node:
+def node_for(location: Any, timeout: float, options: NodeOptions = _NO_OPTIONS) -> Node:
     """Return the node for ``location``, an entry of the setting LOCATION. Opens no connection.
 
-    ``timeout`` limits each request to the node, in seconds. ``options``: see `NodeOptions`. Raises ``ValueError`` for
-    an unknown or invalid location, and ``LockUnavailable`` when the process may open no more files.
+    ``location``: a URL, ``cache:ALIAS``, a client of redis-py or valkey-py, or the dotted path of a function that
+    returns a client. ``timeout`` limits each request to the node, in seconds. ``options``: see `NodeOptions`. Raises
+    ``ValueError`` for an unknown or invalid location, and ``LockUnavailable`` when the process may open no more files.
     """
     location = canonical_url(location)
-    scheme = location.partition(":")[0] if isinstance(location, str) else ""
-    if scheme not in _SCHEMES:
+    scheme, colon, _ = location.partition(":") if isinstance(location, str) else ("", "", "")
+    dotted = not colon and "." in scheme and all(map(str.isidentifier, scheme.split(".")))
+    if isinstance(location, str) and not dotted and scheme not in _SCHEMES:
         known = ", ".join(f"{name}:" if name == "cache" else f"{name}://" for name in _SCHEMES)
         raise ValueError(f"LOCATION must begin with one of {known} (or valkey://), not {redact(location)!r}")
+    make: Callable[[Any, float, NodeOptions], Node] = _SCHEMES.get(scheme, _client)
     try:
-        return _SCHEMES[scheme](location, timeout, options)
+        return make(called(location) if dotted else location, timeout, options)
     except ValueError as error:
-        raise ValueError(f"LOCATION {redact(location)!r}: {error}") from error
+        raise ValueError(f"LOCATION {redact(location)!r:.200}: {error}") from error
     except OSError as error:  # redis-py reads its own version from a file
         raise unavailable_error("", "the store is unavailable", {redact(location): error}) from error

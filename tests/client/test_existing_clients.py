@@ -1,0 +1,174 @@
+"""Clients and credential providers that an application has: their server, settings and limit are taken over."""
+
+import asyncio
+import contextlib
+
+import pytest
+import redis
+import valkey
+from redis.connection import Connection
+from redis.credentials import CredentialProvider
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.client import pool
+from tests.support.sentinel import SERVICE
+
+
+class CountedConnection(Connection):
+    """A connection class of an application, with an option of its own."""
+
+    opened = 0
+
+    def __init__(self, *, tenant, **options):
+        super().__init__(**options)
+        assert tenant == "a"
+
+    def connect(self):
+        type(self).opened += 1
+        super().connect()
+
+
+class Credentials(CredentialProvider):
+    """A provider that counts how often it is asked."""
+
+    asked = 0
+
+    def get_credentials(self):
+        type(self).asked += 1
+        return "default", "any"
+
+
+class AsyncCredentials(CredentialProvider):
+    """A provider for asyncio only."""
+
+    async def get_credentials_async(self):
+        await asyncio.sleep(0)
+        return "default", "any"
+
+
+def pair(backend, name):
+    with backend.lock(name):
+        pass
+
+
+async def apair(backend, name):
+    async with backend.lock(name):
+        pass
+    await backend.aclose()
+
+
+@pytest.mark.parametrize("library", [redis.Redis, valkey.Valkey, redis.asyncio.Redis])
+def test_client(redis_server, unique, library):
+    """A client's server and database are used, blocking and with asyncio."""
+    client = library.from_url(redis_server.url.removesuffix("/0") + "/3", client_name=unique)
+    with contextlib.closing(RedisBackend(client)) as backend, redis_server.client() as onlooker:
+        with backend.lock(unique):
+            assert {each["db"] for each in onlooker.client_list() if each["name"] == unique} == {"3"}
+        asyncio.run(apair(backend, unique))
+
+
+def test_class_settings_and_limit_of_a_client(redis_server, unique):
+    """The connection class, its own settings and the limit of a client's pool are kept."""
+    connections = redis.ConnectionPool(
+        connection_class=CountedConnection, port=redis_server.port, tenant="a", max_connections=3
+    )
+    with contextlib.closing(RedisBackend(redis.Redis(connection_pool=connections))) as backend:
+        before = CountedConnection.opened
+        pair(backend, unique)
+        assert CountedConnection.opened == before + 1
+        assert backend.nodes[0].find_pool(None)._limit.limit == 3
+
+
+def test_closed_client(redis_server, unique):
+    """A client may be closed: its connections are not used."""
+    client = redis.Redis(port=redis_server.port)
+    client.close()
+    with contextlib.closing(RedisBackend(client)) as backend:
+        pair(backend, unique)
+
+
+CLIENT = None
+
+
+def make_client():
+    return CLIENT
+
+
+def test_function(redis_server, unique, monkeypatch):
+    """LOCATION may be the dotted path of a function that returns a client."""
+    monkeypatch.setattr(f"{__name__}.CLIENT", redis.Redis(port=redis_server.port))
+    with contextlib.closing(RedisBackend(f"{__name__}.make_client")) as backend:
+        pair(backend, unique)
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        (f"{__name__}.make_client", "LOCATION '.*make_client': expected a redis.Redis or valkey.Valkey client"),
+        (f"{__name__}.missing", "can't be called: AttributeError"),
+        ("no_such_module.function", "can't be called: ModuleNotFoundError"),
+        (redis.Redis, "expected a redis.Redis"),
+        (object(), "expected a redis.Redis"),
+    ],
+)
+def test_wrong_location(location, message):
+    """What is no client, and a function that fails or returns something else, are clear errors."""
+    with pytest.raises(ValueError, match=message):
+        RedisBackend(location)
+
+
+def test_client_of_a_cluster(cluster, unique):
+    """A client of a Redis Cluster provides the addresses of its servers."""
+    client = redis.RedisCluster("127.0.0.1", cluster.nodes[0].port)
+    with contextlib.closing(client), contextlib.closing(RedisBackend(client)) as backend:
+        pair(backend, unique)
+
+
+def test_client_of_sentinels(sentinel, unique):
+    """A client that Sentinels manage provides the Sentinels and the name of the service."""
+    manager = redis.Sentinel([("127.0.0.1", each.port) for each in sentinel.sentinels])
+    with contextlib.closing(RedisBackend(manager.master_for(SERVICE))) as backend:
+        pair(backend, unique)
+
+
+@pytest.mark.parametrize("provider", [Credentials(), f"{__name__}.Credentials", f"{__name__}.AsyncCredentials"])
+def test_credential_provider(redis_server, unique, provider):
+    """The option ``credential_provider`` is an object, or the dotted path of a class."""
+    with contextlib.closing(RedisBackend(redis_server.url, credential_provider=provider)) as backend:
+        pair(backend, unique)
+        asyncio.run(apair(backend, unique))
+
+
+def test_renewed_credentials(redis_server, unique, monkeypatch):
+    """A connection is replaced, with new credentials, before the old ones can end."""
+    with contextlib.closing(RedisBackend(redis_server.url, credential_provider=Credentials())) as backend:
+        pair(backend, unique)
+        asked = Credentials.asked
+        pair(backend, unique)
+        assert Credentials.asked == asked
+        (connection,) = backend.nodes[0].find_pool(None).idle_connections
+        monkeypatch.setattr(connection, "opened_at", connection.opened_at - pool.MAX_AGE_SECONDS)
+        pair(backend, unique)
+        assert Credentials.asked == asked + 1
+
+
+@pytest.mark.parametrize("provider", [object(), Credentials, "no.such.provider"])
+def test_wrong_credential_provider(redis_server, provider):
+    """What is no provider is a clear error."""
+    with pytest.raises(ValueError, match=r"get_credentials|can't be called"):
+        RedisBackend(redis_server.url, credential_provider=provider)
+
+
+@pytest.mark.parametrize("option", ["retry_on_timeout=true", "retry_on_error=x"])
+def test_refused_options(redis_server, option):
+    """Options of redis-py that would change nothing are refused."""
+    with pytest.raises(ValueError, match="is not for locks"):
+        RedisBackend(f"{redis_server.url}?{option}")
+
+
+@pytest.mark.parametrize("options", ["health_check_interval=20", "socket_keepalive=false"])
+def test_options_that_work(redis_server, unique, options):
+    """The options of redis-py for idle connections are respected."""
+    with contextlib.closing(RedisBackend(f"{redis_server.url}?{options}")) as backend:
+        pair(backend, unique)
+        assert backend.nodes[0].find_pool(None)._max_idle_seconds == (20 if "health" in options else 60)
