@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -37,6 +38,7 @@ BACKENDS = (
     "…timestamp.TimestampBackend, …zookeeper.ZooKeeperBackend, …locmem.LocMemBackend, …dummy.DummyBackend"
 )
 _KEYS = ("BACKEND", "LOCATION", "KEY_PREFIX", "OPTIONS")
+_DOTTED_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _REDIS_CACHES = ("django_redis.", "django_valkey.", "django.core.cache.backends.redis.")
 
 
@@ -90,8 +92,8 @@ def build(alias: str, entry: Any) -> Backend:
     options = entry.get("OPTIONS") or {}
     if not isinstance(options, Mapping):
         raise ImproperlyConfigured(f"{where}: OPTIONS must be a dict, not {options!r}")
-    prefix = {"key_prefix": entry["KEY_PREFIX"]} if "KEY_PREFIX" in entry else {}
     try:
+        prefix = {"key_prefix": key_prefix_of(entry["KEY_PREFIX"])} if "KEY_PREFIX" in entry else {}
         backend = make(entry.get("LOCATION", ""), **{**options, **prefix})
     except LockUnavailable:  # not an error of the settings
         raise
@@ -100,6 +102,25 @@ def build(alias: str, entry: Any) -> Backend:
     backend.alias = alias
     backend.hook = partial(_dispatch, backend)
     return backend
+
+
+def key_prefix_of(value: Any) -> Any:
+    """Return the key prefix in the setting ``value``, or the function that returns it, of which the path may be given.
+
+    Raises ``ValueError`` for a dotted path that names no function.
+    """
+    if not (isinstance(value, str) and _DOTTED_PATH.fullmatch(value)):
+        return value
+    try:
+        found = import_string(value)
+    except ImportError as error:
+        found = error
+    if not callable(found):
+        raise ValueError(
+            f"KEY_PREFIX {value!r} is the dotted path of no function ({found!r:.200}). A prefix that is a text has no "
+            "dots between words: use '-' or ':', or lambda: 'the.prefix'"
+        )
+    return found
 
 
 def _unknown_options(make: Any, options: Mapping[str, Any]) -> TypeError | None:

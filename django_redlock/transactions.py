@@ -169,7 +169,7 @@ class TransactionLocks:
         Raises ``LockLost`` if this transaction has lost the lock.
         """
         for lock in self.locks:
-            if (lock.name, lock.store, lock.primitive) == (handle.name, handle.store, handle.primitive):
+            if (lock.keys, lock.store, lock.primitive) == (handle.keys, handle.store, handle.primitive):
                 if lock.lost:  # the lock stays in the list, so that `_check` refuses the commit
                     raise LockLost(lock.name)
                 if isinstance(lock, DeferredRelease):

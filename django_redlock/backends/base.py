@@ -5,6 +5,7 @@ For a store of your own, subclass `django_redlock.backends.storage.StorageBacken
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple, Never, TypeVar
@@ -22,7 +23,7 @@ from ..core.primitives.base import MUTEX, Primitive
 from ..core.process.clock import monotonic
 from ..core.values import Seconds, check_lease, seconds
 from ..core.waiting.local_queue import LocalQueue
-from ..errors import LockNotSupported
+from ..errors import LockError, LockNotSupported
 from ..history.minute_stats import MAX_NAMES, check_history_option
 from ..history.store import HistoryStore
 from .lock_factories import LockFactories
@@ -30,6 +31,8 @@ from .lock_factories import LockFactories
 T = TypeVar("T")
 
 DEFAULT_TTL = 30.0  # seconds
+MAX_PREFIX = 128  # characters of a prefix that a function returns
+_PREFIX = re.compile(r"[!-z|~]+")
 
 
 class Listing(NamedTuple):
@@ -55,7 +58,8 @@ class Listing(NamedTuple):
 class Backend(LockFactories):
     """A store of locks.
 
-    ``location``: where the store is; each backend has its own format. ``key_prefix``: the beginning of all keys.
+    ``location``: where the store is; each backend has its own format. ``key_prefix``: the beginning of all keys, or,
+    on Redis, a function that returns it and is called for each lock, for example for tenants; there is no history then.
     ``ttl``: the length of a lease in seconds (default: 30, or ``max_ttl`` if that is less). ``max_ttl``: the longest
     ttl that a lock may have, in seconds. ``auto_renew``: whether a held lock is renewed when a third of its ttl has
     passed. ``blocking_timeout``: seconds that ``with`` waits (``None``: no limit). ``history``: how many lock names
@@ -65,6 +69,7 @@ class Backend(LockFactories):
     """
 
     alias = ""
+    for_tenants = False  # key_prefix may be a function
     hook: Hook | None = None
     history_store: HistoryStore | None = None  # where the last hour is kept
     algorithm: Algorithm
@@ -77,7 +82,7 @@ class Backend(LockFactories):
         self,
         location: Any = "",
         *,
-        key_prefix: str = "redlock",
+        key_prefix: str | Callable[[], str] = "redlock",
         ttl: Seconds | None = None,
         max_ttl: Seconds = 300,
         auto_renew: bool = True,
@@ -86,14 +91,36 @@ class Backend(LockFactories):
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.location = location
-        self.key_prefix = check_prefix(key_prefix)
+        self._prefix_of = key_prefix if callable(key_prefix) else None
+        if self._prefix_of and not self.for_tenants:
+            raise ValueError(f"key_prefix of {type(self).__name__} must be a text: a function works on Redis only")
+        # The prefix of the keys that all locks share: the marker of the quarantine and the history.
+        self.fixed_prefix = "redlock" if callable(key_prefix) else check_prefix(key_prefix)
+        self._encoded_prefix = self.fixed_prefix.encode()
         self.max_ttl = seconds(max_ttl, "max_ttl")
         self.ttl = min(DEFAULT_TTL, self.max_ttl) if ttl is None else self.check_ttl(ttl)
         self.auto_renew = bool(auto_renew)
         self.blocking_timeout = None if blocking_timeout is None else _wait(blocking_timeout)
-        self.history = check_history_option(history)
+        self.history = 0 if self._prefix_of else check_history_option(history)  # it would show each tenant all names
         self.clock: Callable[[], float] = clock or monotonic
-        self.encoded_prefix = self.key_prefix.encode()
+
+    @property
+    def key_prefix(self) -> str:
+        """The beginning of the keys of a lock, now: of the current tenant if the option is a function.
+
+        Raises ``LockError`` if the function fails or returns no valid prefix.
+        """
+        return _called_prefix(self._prefix_of) if self._prefix_of else self.fixed_prefix
+
+    @property
+    def encoded_prefix(self) -> bytes:
+        """`key_prefix` in UTF-8."""
+        return self.key_prefix.encode() if self._prefix_of else self._encoded_prefix
+
+    @property
+    def tenant_prefix(self) -> str:
+        """`key_prefix` if the option is a function, else ``""``."""
+        return self.key_prefix if self._prefix_of else ""
 
     # ── locks ────────────────────────────────────────────────────────────────────────────────
 
@@ -329,3 +356,19 @@ def _wait(value: Seconds) -> float:
     if value in (0, timedelta()) and not isinstance(value, bool):
         return 0.0
     return seconds(value, "blocking_timeout, if not 0,")
+
+
+def _called_prefix(function: Callable[[], str]) -> str:
+    """Return the key prefix that ``function`` returns, for example the current tenant's.
+
+    Raises ``LockError`` if the function fails, or does not return 1 to 128 printable ASCII characters without braces.
+    """
+    where = f"the key prefix of {getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}()"
+    try:
+        prefix = function()
+    except Exception as error:
+        raise LockError("", f"{where} is not known: {error!r}") from error
+    if not isinstance(prefix, str) or not 0 < len(prefix) <= MAX_PREFIX or not _PREFIX.fullmatch(prefix):
+        allowed = f"1 to {MAX_PREFIX} printable ASCII characters without braces and spaces"
+        raise LockError("", f"{where} must be {allowed}, not {prefix!r:.150}")
+    return prefix

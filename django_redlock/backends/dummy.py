@@ -33,6 +33,7 @@ class DummyBackend(StorageBackend):
     adopting: Primitive | None = ADOPT
     periodic = PERIODIC
     does_io = False
+    for_tenants = True
 
     def task_store(self) -> Store:
         return DummyStore(self)

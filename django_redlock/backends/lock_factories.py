@@ -40,8 +40,14 @@ class LockFactories:
 
     lock: Callable[..., Lock]
     keys_of: Callable[[str], Keys]
-    key_prefix: str
-    encoded_prefix: bytes
+
+    @property
+    def key_prefix(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def encoded_prefix(self) -> bytes:
+        raise NotImplementedError
 
     def rlock(self, name: str, **options: Unpack[CommonOptions]) -> RLock:
         """Return a reentrant lock: the thread or asyncio task that holds the lock may acquire it again.

@@ -59,6 +59,7 @@ class RedisBaseBackend(Backend):
     credentials are renewed before they end.
     """
 
+    for_tenants = True
     kinds = KINDS
     adopting: Primitive | None = ADOPT
     periodic: Primitive | None = PERIODIC
@@ -89,7 +90,7 @@ class RedisBaseBackend(Backend):
         if self.quarantine and any(isinstance(node, ClusterNode) for node in self.nodes):
             raise ValueError("quarantine=True is not possible on a Redis Cluster: it would need a marker in every slot")
         self._local_queue = LocalQueue(self, cohort) if _count(cohort, "cohort") else None
-        self.history_store = RedisHistory(self.key_prefix, len(self.nodes))
+        self.history_store = RedisHistory(self.fixed_prefix, len(self.nodes))
         guard = self._new_quarantine()
         greeting = encode_eval(guard.noop_request()) if guard else b""
         self._executor = Executor(self.nodes, self.node_timeout, greeting)
@@ -117,7 +118,7 @@ class RedisBaseBackend(Backend):
 
     @property
     def _marker(self) -> bytes:
-        return f"{self.key_prefix}:marker".encode()
+        return f"{self.fixed_prefix}:marker".encode()
 
     def _node_health(self, node: int = 0) -> Flow[list[dict[str, Any]]]:
         rows = yield from health(self.nodes[node].label, node, partial(probe, self))
@@ -129,7 +130,7 @@ class RedisBaseBackend(Backend):
         return rows
 
     def _new_quarantine(self) -> Quarantine | None:
-        return standalone_quarantine(self.key_prefix, self.max_ttl) if self.quarantine else None
+        return standalone_quarantine(self.fixed_prefix, self.max_ttl) if self.quarantine else None
 
     def _touch(self, node: int) -> Flow[bool]:
         """Start the quarantine of the node with index ``node`` if one is due. Returns whether the node grants locks."""

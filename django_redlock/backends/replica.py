@@ -46,7 +46,7 @@ class ReplicaBackend(RedisBackend):
         self.wait_timeout = self.node_timeout if wait_timeout is None else seconds(wait_timeout, "wait_timeout")
         self.algorithm = Replicated(
             self.clock,
-            key_prefix=self.key_prefix,
+            key_prefix=self.fixed_prefix,
             max_ttl=self.max_ttl,
             replicas=min_replicas,
             wait=self.wait_timeout,

@@ -98,6 +98,7 @@ class TimestampBackend(RedisBackend):
     This backend decides in one script by the server's clock, which avoids the races of that pattern on its side.
     """
 
+    for_tenants = False
     kinds = ("mutex",)  # older code has no other kinds
     fair = None
     unfair = "older code does not queue"

@@ -26,7 +26,8 @@ class Message(NamedTuple):
     the message may be sent several times. ``until``: end of the present pause, in seconds since the epoch. ``prompt``:
     whether the message is the copy without an ETA that `put_off` stores, and that is sent when a body has ended.
     ``serializer``: the serializer named in ``apply_async``, which Celery does not tell a worker; ``""``: none was
-    named.
+    named. ``prefix``: the key prefix of the sender's tenant, if the backend's is a function: the main process of a
+    worker has no tenant.
     """
 
     name: str
@@ -36,6 +37,12 @@ class Message(NamedTuple):
     until: float = 0.0
     prompt: bool = False
     serializer: str = ""
+    prefix: str = ""
+
+    @property
+    def header(self) -> list[Any]:
+        """The value of the header. Workers of earlier versions read one without a prefix only."""
+        return list(self if self.prefix else self[:-1])
 
     @classmethod
     def read(cls, header: Any, task_id: str) -> Message | None:
@@ -44,7 +51,9 @@ class Message(NamedTuple):
         Returns ``None`` if the header is missing, malformed, or belongs to another task id.
         """
         match header:
-            case [str(), str(), str(own), int(), int() | float(), bool(), str()] if own == task_id:
+            case [str(), str(), str(own), int(), int() | float(), bool(), str(), *more] if own == task_id and (
+                not more or (len(more) == 1 and isinstance(more[0], str))
+            ):
                 return cls(*header)
         return None
 

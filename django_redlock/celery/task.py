@@ -87,8 +87,9 @@ class SubmitMixin(_Task):
             headers = {**sent_headers(self.request), **headers}  # Celery drops headers beside one named ``headers``
         task_id, serializer = task_id or uuid(), options.get("serializer")
         name = self.lock_name(args, kwargs, serializer, headers)
-        message = Message(name, new_delivery_id(), task_id, serializer=serializer or "")
-        headers = {**headers, HEADER: list(message)}
+        prefix = lock.records.backend.tenant_prefix
+        message = Message(name, new_delivery_id(), task_id, serializer=serializer or "", prefix=prefix)
+        headers = {**headers, HEADER: message.header}
 
         def send() -> Any:
             result = super(SubmitMixin, self).apply_async(
@@ -130,7 +131,7 @@ class SubmitMixin(_Task):
         options = {**signature.options, "argsrepr": request.get("argsrepr"), "kwargsrepr": request.get("kwargsrepr")}
         if message.serializer:
             options["serializer"] = message.serializer
-        options["headers"] = headers = {**sent_headers(request), HEADER: list(message)}
+        options["headers"] = headers = {**sent_headers(request), HEADER: message.header}
         token = _resent.set(Resent(request.id, signature.args, signature.kwargs, headers, producer))
         try:
             result: AsyncResult[Any] = self.apply_async(signature.args, signature.kwargs, **options)

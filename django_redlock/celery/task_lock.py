@@ -86,7 +86,7 @@ class CeleryTaskLock(TaskLock):
             self._done_ttl = visible + REDELIVERY_SECONDS
         return TaskCall(
             message.name,
-            keys_for(records.backend.encoded_prefix, message.name.encode()),
+            keys_for(message.prefix.encode() or records.backend.encoded_prefix, message.name.encode()),
             task.name,
             task_id,
             message.delivery_id,

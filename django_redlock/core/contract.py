@@ -100,9 +100,11 @@ class Store(Protocol):
     max_ttl: float
     clock: Callable[[], float]
     hook: Hook | None
-    key_prefix: str
     adopting: Primitive | None  # acquires a lock that another process has handed off; None: the store can't do it
     not_adopting: str  # why the store can't adopt locks
+
+    @property
+    def key_prefix(self) -> str: ...
 
     @property
     def algorithm(self) -> Algorithm: ...

@@ -10,7 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.test.utils import TestContextDecorator
 
-from ..backend_registry import DEFAULT_ALIAS, build, configuration, locks
+from ..backend_registry import DEFAULT_ALIAS, build, configuration, key_prefix_of, locks
 from ..backends.base import Backend
 from ..backends.locmem import LocMemBackend
 from .fake_locks import FakeDummy, FakeLocMem, Rehearsal
@@ -108,7 +108,8 @@ def _become_fake(backend: Backend) -> tuple[Backend, type[Backend], dict[str, An
 
 
 def _key_prefix(entry: Any) -> dict[str, Any]:
-    return {"KEY_PREFIX": entry["KEY_PREFIX"]} if isinstance(entry, Mapping) and "KEY_PREFIX" in entry else {}
+    prefix = key_prefix_of(entry["KEY_PREFIX"]) if isinstance(entry, Mapping) and "KEY_PREFIX" in entry else None
+    return {"KEY_PREFIX": prefix} if isinstance(prefix, str) else {}
 
 
 def _times(alias: str, entry: Any) -> dict[str, Any]:

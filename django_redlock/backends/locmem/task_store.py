@@ -27,12 +27,16 @@ class MemoryStore:
 
     def __init__(self, backend: Store) -> None:
         self.alias = backend.alias
-        self.key_prefix = backend.key_prefix
         self.hook = backend.hook
         self.clock = backend.clock
         self.max_ttl = backend.max_ttl
         self.algorithm: Algorithm = SingleNode(backend.clock)
         self._backend: Any = backend
+
+    @property
+    def key_prefix(self) -> str:
+        prefix: str = self._backend.key_prefix
+        return prefix
 
     def local_queue_for(self, primitive: Primitive) -> None:
         """Return ``None``, because waiters need no local queue. Every change of a record wakes all of them."""

@@ -120,7 +120,7 @@ class Striped(Semaphore):
         """Return the claim for any of the stripes ``wanted`` (none: for any stripe)."""
         stripes = self._keys_of(wanted)
         first = next(_first_stripes) % len(stripes)
-        payload = self.name, len(self._stripes), *wanted
+        payload = self._stripes[0].lock, len(self._stripes), *wanted
         return super().new_claim()._replace(all_keys=stripes[first:] + stripes[:first], payload=payload)
 
     def names_of(self, lease: Lease) -> tuple[str, ...]:

@@ -188,5 +188,5 @@ def _unconfirmed_lease(claim: Claim) -> Lease:
 
 
 def _queue_key(claim: Claim) -> Any:
-    loop, key = running_loop(), claim.payload or claim.name
+    loop, key = running_loop(), claim.payload or claim.all_keys
     return key if loop is None else (key, loop)
