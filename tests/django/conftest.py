@@ -102,21 +102,21 @@ def own_listeners(stores, monkeypatch):
 @pytest.fixture
 def lost(stores):
     """`lost.wait(20)`: wait until a loss in `stores` was signalled and recorded."""
-    told = SimpleNamespace(event=threading.Event())
+    loss = SimpleNamespace(event=threading.Event())
 
     def receiver(event, **_kwargs):
         if event.lock.store is stores[event.alias]:  # not a lock of a test before
-            told.thread = threading.current_thread()
-            told.event.set()
+            loss.thread = threading.current_thread()
+            loss.event.set()
 
     def wait(seconds):
-        if (signalled := told.event.wait(seconds)) and told.thread is not threading.current_thread():
-            told.thread.join(seconds)  # it records the loss after the signal
+        if (signalled := loss.event.wait(seconds)) and loss.thread is not threading.current_thread():
+            loss.thread.join(seconds)  # it records the loss after the signal
         return signalled
 
-    told.wait = wait
+    loss.wait = wait
     lock_lost.connect(receiver)
-    yield told
+    yield loss
     lock_lost.disconnect(receiver)
 
 

@@ -37,11 +37,11 @@ def sell_out(channel: Channel, stripes: int, buyers: int) -> Counter[int]:
     view, post = buy_from(stripes), RequestFactory().post
 
     def buy() -> Counter[int]:
-        told: Counter[int] = Counter()
-        while not told[410]:
-            told[view(post("/"), sku=SKU).status_code] += 1
+        statuses: Counter[int] = Counter()
+        while not statuses[410]:
+            statuses[view(post("/"), sku=SKU).status_code] += 1
         connections.close_all()
-        return told
+        return statuses
 
     channel.say("ready")
     channel.hear("go", 120)

@@ -229,9 +229,9 @@ def test_cache_on_the_same_database(settings, location, warned):
     settings.CACHES = {"redis": django_redis(DOWN), "other": django_redis("redis://127.0.0.1:2/0")}
     for quarantine in False, True:
         backend = build("a", {"BACKEND": REDIS, "LOCATION": location, "OPTIONS": {"quarantine": quarantine}})
-        told = [each for each in cautions(backend, []) if each.id == "redlock.W011"]
-        assert bool(told) == (warned and not quarantine)
-        assert all("of CACHES['redis']: clear()" in each.sentence for each in told)
+        warnings = [each for each in cautions(backend, []) if each.id == "redlock.W011"]
+        assert bool(warnings) == (warned and not quarantine)
+        assert all("of CACHES['redis']: clear()" in each.sentence for each in warnings)
 
 
 def test_server_that_is_down(found):

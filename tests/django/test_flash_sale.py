@@ -26,9 +26,9 @@ def test_exactly_the_stock_is_sold(redis_url, tmp_path, quantities):
             shop.expect("ready", 120)
         for shop in shops:
             shop.tell("go")
-        told = [shop.result(100) for shop in shops]
+        statuses = [shop.result(100) for shop in shops]
         orders, left = start(close_shop).result(120)
-    assert sum(each[201] for each in told) == orders == sum(quantities)
+    assert sum(each[201] for each in statuses) == orders == sum(quantities)
     assert left == [0] * len(quantities)
-    assert sum(each[410] for each in told) == PROCESSES * BUYERS
-    assert set().union(*told) <= {201, 409, 410}
+    assert sum(each[410] for each in statuses) == PROCESSES * BUYERS
+    assert set().union(*statuses) <= {201, 409, 410}

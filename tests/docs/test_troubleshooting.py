@@ -168,5 +168,5 @@ def test_message(words, servers):
 def test_every_word_of_the_table():
     """The first column of the table has the words that are tested here, and no others."""
     section = PAGE.read_text().partition("``LockUnavailable``\n---")[2].partition("\n\nViews under")[0]
-    told = re.findall(r"^   \* - (.*(?:\n       .*)*)", section, re.MULTILINE)[1:]
-    assert sorted(re.findall(r"``(.+?)``", " ".join(told))) == sorted(CASES)
+    rows = re.findall(r"^   \* - (.*(?:\n       .*)*)", section, re.MULTILINE)[1:]
+    assert sorted(re.findall(r"``(.+?)``", " ".join(rows))) == sorted(CASES)

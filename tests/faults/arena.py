@@ -43,8 +43,8 @@ class Outcome(NamedTuple):
     @property
     def availability(self) -> float:
         """The share of attempts that the store granted or refused."""
-        told = self.counts["granted"] + self.counts["refused"]
-        return told / (told + self.counts["unavailable"] or 1)
+        answered = self.counts["granted"] + self.counts["refused"]
+        return answered / (answered + self.counts["unavailable"] or 1)
 
 
 class Arena:
@@ -143,11 +143,11 @@ class Arena:
             time.sleep(rng.uniform(0, 0.2))
         except TimeoutError as error:
             raise TimeoutError(f"{error}; meanwhile {self.clients.end()}") from error
-        told = self.clients.end()
+        reported = self.clients.end()
         beliefs = read(file)
         tokens = [int(belief.worker.partition("#")[2]) for belief in beliefs]
         stale = sum(after <= before for before, after in itertools.pairwise(tokens))
-        return Outcome(overlaps(beliefs), told.counts + Counter(beliefs=len(beliefs)), stale, told.failures)
+        return Outcome(overlaps(beliefs), reported.counts + Counter(beliefs=len(beliefs)), stale, reported.failures)
 
     def wait_for_grants(self, file: Path, more: int) -> None:
         """Wait until the lock was granted `more` more times."""

@@ -61,7 +61,7 @@ def _live(connection: Connection) -> None:
     work(Channel(connection), contend)
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     """The reports of the clients about a fight."""
 
     counts: Counter[str]
@@ -81,14 +81,14 @@ class Clients:
         for client, job in zip(self.members, jobs, strict=True):
             client.channel.say("fight", **job._asdict())
 
-    def end(self) -> Told:
+    def end(self) -> Reported:
         """Stop the fight. Returns the reports of the clients."""
         for client in self.members:
             with contextlib.suppress(BrokenPipeError):  # it has failed: hear() raises its error
                 client.channel.say("stop")
-        told = [client.channel.hear("stopped", 120) for client in self.members]
-        counts = sum((each["counts"] for each in told), Counter[str]())
-        return Told(counts, [failure for each in told for failure in each["failures"]])
+        reports = [client.channel.hear("stopped", 120) for client in self.members]
+        counts = sum((each["counts"] for each in reports), Counter[str]())
+        return Reported(counts, [failure for each in reports for failure in each["failures"]])
 
     def kill(self, client: Client) -> None:
         """Kill a client with `kill -9`."""

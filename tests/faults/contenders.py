@@ -65,7 +65,7 @@ class Lane:
         """Returns a handle of the contested lock. Without a fencing token the lock may be handed over locally."""
         return backend.lock("stock", fencing=self.rng.random() < 0.5)
 
-    def told(self, granted: bool) -> bool:
+    def note(self, granted: bool) -> bool:
         """Count an answer of the store. Returns `granted`."""
         self._in_a_row = 0
         self.counts["granted" if granted else "refused"] += 1
@@ -122,7 +122,7 @@ def _fight(backend: Any, job: Job, lane: Lane, over: threading.Event) -> None:
     while not over.is_set():
         lock, start = lane.lock(backend), time.monotonic()
         try:
-            if not lane.told(lock.acquire(timeout=rng.choice(PATIENCE))):
+            if not lane.note(lock.acquire(timeout=rng.choice(PATIENCE))):
                 continue
         except LockUnavailable as error:
             over.wait(lane.failed(start, error))
@@ -154,7 +154,7 @@ async def _afight(backend: Any, job: Job, lane: Lane, over: asyncio.Event) -> No
     while not over.is_set():
         lock, start = lane.lock(backend), time.monotonic()
         try:
-            if not lane.told(await lock.aacquire(timeout=rng.choice(PATIENCE))):
+            if not lane.note(await lock.aacquire(timeout=rng.choice(PATIENCE))):
                 continue
         except LockUnavailable as error:
             await asyncio.sleep(lane.failed(start, error))

@@ -42,14 +42,14 @@ def remarkable(scenario: Scenario, outcome: Outcome | str) -> str:
     """Returns the violations of an outcome as a text. Empty: no violation."""
     if isinstance(outcome, str):
         return f"broken off: {outcome}"
-    told = []
+    problems = []
     if outcome.overlaps:
-        told.append(f"{len(outcome.overlaps)} overlaps: {outcome.overlaps[0]}")
+        problems.append(f"{len(outcome.overlaps)} overlaps: {outcome.overlaps[0]}")
     if outcome.stale_tokens:
-        told.append(f"{outcome.stale_tokens} fencing tokens did not grow")
+        problems.append(f"{outcome.stale_tokens} fencing tokens did not grow")
     if scenario.available and outcome.availability < ENOUGH:
-        told.append(f"{outcome.availability:.1%} available: {'; '.join(each.error for each in outcome.failures)}")
-    return "; ".join(told)
+        problems.append(f"{outcome.availability:.1%} available: {'; '.join(each.error for each in outcome.failures)}")
+    return "; ".join(problems)
 
 
 def fought(fights: Sequence[Fight]) -> list[Outcome]:

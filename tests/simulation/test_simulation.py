@@ -216,9 +216,9 @@ def test_a_play_depends_on_its_seed_only() -> None:
 def test_it_finds_a_hand_over_that_is_taken_for_granted(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a hand-over with an unknown result, the next waiter holds nothing."""
 
-    def give(self: LocalQueue, primitive: Any, ticket: Any, outcome: Any) -> None:
+    def give(self: LocalQueue, primitive: Any, waiter: Any, outcome: Any) -> None:
         is_known = outcome is not None and outcome.valid_until > 0
-        ticket.grant(outcome if is_known else Lease.granted(ticket.claim, self._store.clock()))
+        waiter.grant(outcome if is_known else Lease.granted(waiter.claim, self._store.clock()))
 
     monkeypatch.setattr(LocalQueue, "_deliver", give)
     said = found(HANDLES, 400)

@@ -35,20 +35,20 @@ def believing(
     The start is written at once, so that the belief of a killed worker counts: up to `until`, or for an instant if
     `until` is unknown. Yields a function that changes `until`, after a renewal or when the lease is lost.
     """
-    ticket = os.urandom(8).hex()
-    _append(file, ticket=ticket, start=time.monotonic(), end=until, worker=worker, name=name)
+    entry = os.urandom(8).hex()
+    _append(file, entry=entry, start=time.monotonic(), end=until, worker=worker, name=name)
 
     def believe(other: float) -> None:
         nonlocal until
         if other != until:
             until = other
-            _append(file, ticket=ticket, end=until)
+            _append(file, entry=entry, end=until)
 
     try:
         yield believe
     finally:
         now = time.monotonic()
-        _append(file, ticket=ticket, end=now if until is None else min(now, until))
+        _append(file, entry=entry, end=now if until is None else min(now, until))
 
 
 def read(*files: Path | str) -> list[Belief]:
@@ -57,7 +57,7 @@ def read(*files: Path | str) -> list[Belief]:
     for file in files:
         for line in Path(file).read_text().splitlines():
             fact = json.loads(line)
-            known[fact.pop("ticket")] |= fact
+            known[fact.pop("entry")] |= fact
     for fact in known.values():
         fact["end"] = fact["start"] if fact["end"] is None else fact["end"]
     return sorted(Belief(**fact) for fact in known.values() if fact["start"] <= fact["end"])

@@ -119,11 +119,11 @@ class Sentinel(Group):
         """The master according to most of the Sentinels that answer."""
         names = Counter[int]()
 
-        def told() -> bool:
+        def answers() -> bool:
             names.update(filter(None, (sentinel.named() for sentinel in self.sentinels)))
             return bool(names)
 
-        poll(told, timeout=60, what="a Sentinel that answers")
+        poll(answers, timeout=60, what="a Sentinel that answers")
         port, _ = names.most_common(1)[0]
         return next(server for server in self.servers if server.port == port)
 

@@ -94,11 +94,11 @@ def test_renewed_lock_outlasts_small_steps(clock, backend):
 
 def test_step_beyond_the_lease(clock, backend, caplog):
     """A step beyond the lease ends it, as for a process that was stopped, and the holder learns of it at once."""
-    told = threading.Event()
-    held = take(backend, on_lost=lambda _lock: told.set())
+    notified = threading.Event()
+    held = take(backend, on_lost=lambda _lock: notified.set())
     with caplog.at_level(logging.WARNING, "django_redlock"):
         clock.advance(11)
-        assert told.wait(20)
+        assert notified.wait(20)
     assert held.lost
 
 

@@ -216,20 +216,20 @@ class TestPlannedFailures:
 
     def test_lost(self, rehearsal):
         """lose_next() grants the next acquire and loses the lease: handle, store and listeners know."""
-        told, signalled = threading.Event(), threading.Event()
+        notified, signalled = threading.Event(), threading.Event()
 
         def hear(**_kwargs):
             signalled.set()
 
         lock_lost.connect(hear)
         rehearsal.lose_next()
-        with lock("x", on_lost=lambda _lock: told.set()) as held:
+        with lock("x", on_lost=lambda _lock: notified.set()) as held:
             assert held.lost
             assert not held.owned()
             with pytest.raises(LockLost):
                 held.check()
             assert lock("x").acquire(blocking=False)
-        assert told.wait(20)
+        assert notified.wait(20)
         assert signalled.wait(20)
         lock_lost.disconnect(hear)
 

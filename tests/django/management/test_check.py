@@ -138,10 +138,10 @@ def test_check_deploy(stores, settings):
     assert Done("redlock_check").code == 0
     done = Done("redlock_check", "--deploy", format="json")
     assert done.code == 1
-    told = {alias: rows[-1] for alias, rows in done.json.items()}
-    assert {row["node"] for row in told.values()} == {"settings"}
-    assert "no persistence" in told["default"]["warnings"][0]
-    assert "(redlock.W002)" in told["memory"]["warnings"][0]
+    added = {alias: rows[-1] for alias, rows in done.json.items()}
+    assert {row["node"] for row in added.values()} == {"settings"}
+    assert "no persistence" in added["default"]["warnings"][0]
+    assert "(redlock.W002)" in added["memory"]["warnings"][0]
     printed = Done("redlock_check", "--deploy").out
     assert "other processes don't see them" in printed
     assert "warning  memory  settings" in printed

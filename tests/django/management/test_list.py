@@ -163,9 +163,9 @@ def test_list_csv_has_all_fields(stores):
     with stores["default"].lock("a"), stores["default"].lock("b", owner={"user": "ada"}):
         done = Done("redlock_list", format="csv")
     assert done.out.startswith(head)
-    plain, told = csv.DictReader(io.StringIO(done.out))
-    assert [json.loads(row["extra"]) for row in (plain, told)] == [{}, {"user": "ada"}]
-    assert len(json.loads(told["holders"])) == 1
+    plain, labelled = csv.DictReader(io.StringIO(done.out))
+    assert [json.loads(row["extra"]) for row in (plain, labelled)] == [{}, {"user": "ada"}]
+    assert len(json.loads(labelled["holders"])) == 1
 
 
 @pytest.mark.parametrize(

@@ -95,11 +95,11 @@ def test_interrupted(stores):
 
 def test_signals_that_others_handle(stores):
     """An existing signal handler stays in place."""
-    told = []
-    before = signal.signal(signal.SIGTERM, lambda *_: told.append("theirs"))
+    signals = []
+    before = signal.signal(signal.SIGTERM, lambda *_: signals.append("theirs"))
     try:
         call_command(Nightly(lambda _: os.kill(os.getpid(), signal.SIGTERM)))
-        assert told == ["theirs"]
+        assert signals == ["theirs"]
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -46,10 +46,10 @@ def test_a_store_with_wrong_settings(settings, caplog, command):
     with caplog.at_level(logging.WARNING):
         done = Done(command, *COMMANDS[command])
     assert done.code == (2 if command == "redlock_check" else 1)
-    told = done.out + done.err
-    assert "LOCATION must begin with one of redis://" in told
-    assert "ImproperlyConfigured" not in told
-    assert "Nothing to release" not in told
+    output = done.out + done.err
+    assert "LOCATION must begin with one of redis://" in output
+    assert "ImproperlyConfigured" not in output
+    assert "Nothing to release" not in output
     assert [record for record in caplog.records if record.thread == threading.get_ident()] == []
 
 

@@ -165,14 +165,14 @@ def test_fork(held_now):
         assert held_now() == 1
         read, write = os.pipe()
         if (child := os.fork()) == 0:  # pragma: no cover
-            told = "failed"
+            numbers = "failed"
             try:
                 held_now.left.clear()
                 before = held_now()
                 with lock("child"):
-                    told = json.dumps([before, held_now()])
+                    numbers = json.dumps([before, held_now()])
             finally:
-                os.write(write, told.encode())
+                os.write(write, numbers.encode())
                 os._exit(0)
         os.close(write)
         with os.fdopen(read) as pipe:
@@ -220,8 +220,8 @@ def test_several_processes(tmp_path, redis_url):
     run = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", SHARED]
     for _ in range(2):
         subprocess.run(run, env=environment, check=True, timeout=120)
-    told = subprocess.run([*run, "read"], env=environment, check=True, timeout=120, capture_output=True, text=True)
-    assert told.stdout.split() == ["8.0", "4.0", "4.0"]
+    numbers = subprocess.run([*run, "read"], env=environment, check=True, timeout=120, capture_output=True, text=True)
+    assert numbers.stdout.split() == ["8.0", "4.0", "4.0"]
 
 
 # ── switching on ─────────────────────────────────────────────────────────────────────────────
