@@ -24,6 +24,7 @@ from ..checks.deploy import deployment
 from ..core.owner import Owner
 from ..errors import LockError
 from ..formatting import age, owners, printable, state_of
+from ..history.minute_stats import MAX_TEXT
 from ..inspection import explain, find_lock, health, last_hour, lost_names, node_views
 from ..models import HeldLock, make_pk, parse_pk
 from . import release
@@ -202,6 +203,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         except (LockError, ImproperlyConfigured) as failure:
             error = explain(failure)
         minutes = [] if error else last_hour(alias, name)
+        abandoned = {each.holder for minute in minutes for each in minute.events if each.kind == "abandoned"}
         people = owners(row.held) if row else ()
         counted = [each for each in people if state_of(each) != "queued" and locks[alias].history]
         history = LogEntry.objects.filter(content_type=ContentType.objects.get_for_model(HeldLock), object_id=pk)
@@ -210,7 +212,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             "alias": alias,
             "row": row,
             "error": error,
-            "facts": row and self.facts(row),
+            "facts": row and self.facts(row, str(row.held.owner)[:MAX_TEXT] in abandoned),
             "queued": row and state_of(row.held.owner) == "queued",
             "holders": _ages(people),
             "queue": sorted(_ages(row.held.queue), key=lambda pair: -(pair[1] or 0.0)) if row else [],

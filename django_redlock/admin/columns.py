@@ -186,8 +186,11 @@ class Columns:
         since = row.held.since
         return moment(since) if since else _unknown()
 
-    def facts(self, row: HeldLock) -> Iterator[tuple[str, Any]]:
-        """Return the label and the value of each line about the holder on the detail page. Empty values are omitted."""
+    def facts(self, row: HeldLock, abandoned: bool = False) -> Iterator[tuple[str, Any]]:
+        """Return the label and the value of each line about the holder on the detail page. Empty values are omitted.
+
+        ``abandoned``: the thread or event loop that acquired the lock has ended.
+        """
         held, owner = row.held, row.held.owner
         queued = state_of(owner) == "queued"
         known = [
@@ -198,6 +201,7 @@ class Columns:
             (gettext("Process"), owner.pid),
             (gettext("Thread"), owner.thread),
             (gettext("Task"), owner.task),
+            (gettext("Warning"), abandoned and gettext("the thread or task has ended, and the lock is still renewed")),
             (gettext("Label"), owner.label),
             *(
                 (str(_LABELS.get(key, key)), self.detail(str(key), value))

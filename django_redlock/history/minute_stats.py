@@ -25,7 +25,7 @@ MAX_NAMES = 200  # lock names that have counts of their own in one minute, by de
 MAX_EVENTS = 5  # events kept for a name in a minute
 ALL_LOCKS = ""  # the counts of all names of a store; no lock has this name
 OTHER_LOCKS = "}"  # the counts of names beyond `MAX_NAMES`; no lock has this name
-_TEXT = 160  # longest text in an event, in characters
+MAX_TEXT = 160  # longest text in an event, in characters
 _UNIT = 0.0001  # seconds: upper bound of a histogram's first bucket
 _LAST = 56  # the last bucket: more than 5 hours
 
@@ -225,13 +225,13 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 @lru_cache(maxsize=256)  # acquire and release have the same holder
 def _owner_text(holder: str) -> str:
-    return str(Owner.parse(holder))[:_TEXT] if holder else ""
+    return str(Owner.parse(holder))[:MAX_TEXT] if holder else ""
 
 
 def _event_line(record: EventRecord) -> str:
     seconds = record.held if record.kind in _ENDS else record.waited
     return _encode(
-        [round(record.at * 1e6), record.kind, round(seconds, 3), record.reason[:_TEXT], _owner_text(record.holder)]
+        [round(record.at * 1e6), record.kind, round(seconds, 3), record.reason[:MAX_TEXT], _owner_text(record.holder)]
     )
 
 

@@ -15,6 +15,7 @@ from django_redlock.core.event_queue import event_queue
 from django_redlock.history.minute_stats import MinuteStats, bucket_of
 from django_redlock.history.store import add
 from django_redlock.models import make_pk
+from tests.support.service import poll
 
 LIST = "/admin/django_redlock/heldlock/"
 EVIL = "<script>alert(1)</script>\"'&"
@@ -72,6 +73,16 @@ def test_forced(client, detail, operator, stores):
     holding = re.search(r'name="holding" value="([^"]+)"', page)[1]
     client.post(f"{LIST}release/", {"holding": holding})
     assert re.search(r'<b class="redlock-forced">forced</b> released by \S+ .* operator<', detail("stock"))
+
+
+def test_thread_that_has_ended(detail, operator, stores, own_thread):
+    """The page of a lock whose holder's thread has ended says so, until another holds the lock."""
+    held = stores["default"].lock("stock", ttl=1.5)
+    own_thread(held.acquire).join(60)
+    poll(lambda: "the thread or task has ended" in detail("stock"), timeout=60, what="the first renewal")
+    held.release()
+    with stores["default"].lock("stock"):
+        assert "the thread or task has ended" not in detail("stock")
 
 
 def test_health(client, operator, stores):
