@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 
@@ -21,10 +22,57 @@ def rules() -> list[str]:
     return block.split()[3:]
 
 
-def backend_of_user(server, words, **options) -> RedisBackend:
+def backend_of_user(server, words, database=0, **options) -> RedisBackend:
     with server.client() as client:
         client.execute_command("ACL", "SETUSER", "locks", *words)
-    return RedisBackend(server.url.replace("redis://", "redis://locks:secret@"), node_timeout=5, **options)
+    url = server.url.replace("redis://", "redis://locks:secret@")
+    return RedisBackend(f"{url[:-1]}{database}", node_timeout=5, **options)
+
+
+def added(place: str) -> list[str]:
+    """Return the words that the page adds for `place`, a word of the paragraph that explains them."""
+    return re.search(rf"^``(\+.*)``\n.*{place}", PAGE.read_text(), re.MULTILINE)[1].split()
+
+
+def test_another_database(own_redis):
+    """A database other than 0 needs the right that the page names, and without it the error names the page."""
+    server = own_redis()
+    words = rules() + added("database other than 0")
+    assert backend_of_user(server, words, database=1).lock("x").acquire()
+    backend = backend_of_user(server, [*rules(), "-select"], database=1)
+    with pytest.raises(LockError, match=r"select.*A Redis user for locks"):
+        backend.lock("x").acquire()
+
+
+def test_cluster(cluster, unique, start):
+    """On a Cluster, the rights of the page suffice, also while a slot moves."""
+    for node in cluster.nodes:
+        with node.client() as client:
+            client.execute_command("ACL", "SETUSER", "locks", *rules(), *added("Redis Cluster"))
+    url = cluster.url.replace("://", "://locks:secret@")
+    backend = start(contextlib.closing(RedisBackend(url, node_timeout=5)))
+    with backend.lock(f"{unique}:other") as held:
+        held.extend()
+        assert not backend.lock(f"{unique}:other").acquire(timeout=0.05)
+    assert [row["ok"] for row in backend.health()] == [True] * 3
+    key = f"redlock:{{{unique}}}"
+    target = next(node for node in cluster.nodes if node is not cluster.owner(key))
+    moved = backend.lock(unique, auto_renew=False)
+    assert moved.acquire()
+    with cluster.migrating(key, target):
+        cluster.move_keys(key, target)
+        moved.extend()  # the old server no longer has the key, and so redirects
+        assert cluster_stat(target, "asking")
+    for node in cluster.nodes:
+        with node.client() as client:
+            assert {row["object"] for row in client.acl_log()} <= {"cluster|info"}  # optional
+            client.execute_command("ACL", "DELUSER", "locks")
+
+
+def cluster_stat(node, command):
+    """Return how often the node has run the command."""
+    with node.client() as client:
+        return client.info("commandstats").get(f"cmdstat_{command}", {}).get("calls", 0)
 
 
 @pytest.mark.parametrize("quarantine", [False, True])

@@ -170,4 +170,5 @@ def _hint(error: Exception) -> str:
     return ACL_HINT if any(words in str(error) for words in _DENIED) else ""
 
 
-_DENIED = "executing the script can't run this command", "ACL failure in script"  # up to Redis 7.0, and since
+# In a script up to Redis 7.0, in a script since then, and outside of scripts.
+_DENIED = "executing the script can't run this command", "ACL failure in script", "has no permissions to"

@@ -78,7 +78,7 @@ def test_adopted_lock(proxied, client, near, unique):
     text = held.hand_off()
     first = near.lock("first", ttl=LEASE)
     assert first.acquire()
-    client.adopt_text(first.hand_off()).release()  # the connection is open now, and the server knows the scripts
+    client.adopt_text(first.hand_off())  # the connection is open now, and the server knows the scripts
     lose_grant(proxied, unique, lambda: client.adopt_text(text))
     assert near.describe(unique)
     proxied.restore()
