@@ -108,7 +108,7 @@ def others(held: LockInfo) -> str:
 
 
 # Fields of `Owner.extra` that are shown in a place of their own.
-_OWN_PLACES = ("state", "mode", "limit", "max_hold", "task_id")
+_OWN_PLACES = ("state", "mode", "limit", "max_hold", "every", "task_id")
 
 
 def added_fields(owner: Owner) -> list[str]:

@@ -20,6 +20,9 @@ _SHARE = re.compile(rb"([a-z]{1,16})@\d{1,16} (?:([rw]) )?.*", re.DOTALL)
 _ACCESS = {"r": "read", "w": "write"}
 
 
+DONE = b"done"  # in place of the token of a mutex that has been released, and is kept for its period or `min_hold`
+
+
 class _Holder(NamedTuple):
     """One holder in the value of a lock."""
 
@@ -106,15 +109,18 @@ def split_value(value: bytes) -> tuple[bytes, bytes]:
 
 def visible_token_prefix(token: bytes) -> str:
     """Return the first quarter of the token, at most eight characters, so that the token stays secret."""
-    return token[: min(8, len(token) // 4)].decode(errors="replace")
+    return "" if token == DONE else token[: min(8, len(token) // 4)].decode(errors="replace")
 
 
 def owner_of(token: bytes, text: bytes) -> Owner:
     """Parse ``text``, the JSON of a holder's owner. ``since`` of the result is the time of the granted attempt.
 
-    In the JSON, ``since`` is the time of ``acquire()``. The time from there to the granted attempt is in ``token``.
+    In the JSON, ``since`` is the time of ``acquire()``. The time from there to the granted attempt is in ``token``. The
+    field ``state`` is ``done`` for a lock that is kept after its release, and ``running`` for another with a period.
     """
     owner = Owner.parse(text)
+    if token == DONE or "every" in owner.extra:
+        owner = replace(owner, extra={"state": "done" if token == DONE else "running", **owner.extra})
     waited = waited_before(token) if owner.since else 0.0
     return replace(owner, since=owner.since + waited) if waited else owner
 

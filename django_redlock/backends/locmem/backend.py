@@ -13,7 +13,7 @@ from ...core.owner import Owner
 from ...core.primitives.base import KINDS, MUTEX, Primitive
 from ...core.primitives.fair import FAIR
 from ...core.primitives.multi import ADOPT
-from ...core.primitives.periodic import DONE, PERIODIC, RUNNING, Period
+from ...core.primitives.periodic import PERIODIC, Period
 from ...core.process.fork import on_fork
 from ...core.values import Claim, Lease, Refusal
 from ..storage import StorageBackend
@@ -106,7 +106,7 @@ class LocMemBackend(StorageBackend):
     def release(self, claim: Claim, keep: float = 0.0) -> bool:
         table, now = self.table, self.clock()
         ends, parts = now + max(keep, 0.0), self._split(claim)
-        owner = claim.owner.removesuffix(RUNNING) + DONE if claim.owner.endswith(RUNNING) else claim.owner
+        owner = b'{"state":"done",' + claim.owner[1:] if keep > 0 else claim.owner
         nobody_s = [part._replace(payload=b"", owner=owner) for part in parts]
         freed = [part for part in nobody_s if self._change(part, now, expires=ends, claim=part)]
         with table.mutex:

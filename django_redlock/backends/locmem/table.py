@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ...core.flow.replies import upgrade_error
-from ...core.lock_info import claim_digest, rwlock_owner
+from ...core.lock_info import claim_digest, owner_of, rwlock_owner
 from ...core.owner import Owner
 from ...core.primitives.base import MUTEX, Primitive
 from ...core.primitives.periodic import Period
@@ -40,7 +40,7 @@ class Holder(NamedTuple):
 
     @property
     def owner(self) -> Owner:
-        owner = Owner.parse(self.claim.owner)
+        owner = owner_of(b"", self.claim.owner)
         owner = replace(owner, since=self.since) if owner.since else owner
         return rwlock_owner(owner, self.primitive.access) if self.primitive.kind == "rwlock" else owner
 

@@ -16,7 +16,7 @@ from ..lock_info import LockInfo
 from ..options import LockOptions
 from ..owner import Owner, describe_owner
 from ..primitives.base import Primitive
-from ..primitives.periodic import periodic_claim
+from ..primitives.periodic import Period
 from ..process.caller import Caller, calling
 from ..process.mutex import state_mutex
 from ..renewal.registry import renewal
@@ -115,9 +115,11 @@ class Handle:
         facts = self.primitive.facts
         if options.max_hold is not None:
             facts += (("max_hold", options.max_hold),)
+        if options.every:
+            facts += (("every", options.every),)
         owner, asked = describe_owner(options.owner, options.ttl, facts), self.store.clock()
         claim = Claim(self.name, (self.keys,), new_token(), owner, options.ttl, options.fencing, asked=asked)
-        return periodic_claim(claim, options.every) if options.every else claim
+        return claim._replace(payload=Period(self.name, options.every)) if options.every else claim
 
     def acquire_flow(self, wait: float, claim: Claim | None = None, ask: Ask | None = None) -> Flow[Hold | Refusal]:
         """Ask for the lock for ``wait`` seconds at most. Returns the new hold of this handle, or a refusal.

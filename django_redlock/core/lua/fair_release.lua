@@ -10,6 +10,7 @@ if not held or held == 'reserved' then return 0 end
 if string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then return -1 end
 if tonumber(ARGV[2] or 0) > 0 then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  redis.call('SET', KEYS[1], 'done' .. (string.match(held, ' .*$') or ''), 'PX', ARGV[2])
   return 1
 end
 local reply = first_waiters(true)

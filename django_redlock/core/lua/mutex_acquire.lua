@@ -39,6 +39,7 @@ if which then
   end
   local space = string.find(held[which], ' ', 1, true) -- the text before it is the holder's secret token
   local owner = space and string.sub(held[which], space + 1) or ''
+  if space == 5 and string.sub(held[which], 1, 4) == 'done' then owner = '{"state":"done",' .. string.sub(owner, 2) end
   return {0, redis.call('PTTL', KEYS[which]), micros, owner, (which - 1) / step + 1}
 end
 

@@ -1,6 +1,6 @@
 -- Release each of one or several mutexes that the token holds, and wake one waiter of each.
 -- KEYS 1 lock  2 waiters  3 wake, and so on of each other lock
--- ARGV 1 token  2 keep in ms (>0: keep it that much longer without a holder)  3 how many of the locks it must have held
+-- ARGV 1 token  2 keep in ms (>0: keep it that much longer without a holder, with "done" in place of the token)  3 how many of the locks it must have held
 --   Absent: 0 for keep, 1 for the number.
 -- Returns 1 released, 0 not held, -1 held by another token.
 local freed, reply, keep = 0, 0, tonumber(ARGV[2] or 0)
@@ -11,8 +11,7 @@ for i = 1, #KEYS, 3 do
     freed = freed + 1
     if keep > 0 then
       redis.call('PEXPIRE', lock, keep) -- first: a full server refuses a script whose first write needs memory
-      local done, found = string.gsub(held, '"state":"running"}$', '"state":"done"}') -- see core/primitives/periodic.py
-      if found == 1 then redis.call('SET', lock, done, 'PX', keep) end
+      redis.call('SET', lock, 'done' .. (string.match(held, ' .*$') or ''), 'PX', keep)
     elseif redis.call('EXISTS', KEYS[i + 1]) == 0 then
       redis.call('DEL', lock)
     else

@@ -16,15 +16,6 @@ class Period(NamedTuple):
     seconds: float
 
 
-RUNNING, DONE = b'"state":"running"}', b'"state":"done"}'  # the end of the owner; mutex_release.lua has both, too
-
-
-def periodic_claim(claim: Claim, period: float) -> Claim:
-    """Return ``claim``, changed so that its grant excludes other grants for ``period`` seconds."""
-    owner = claim.owner[:-1] + b"," + RUNNING
-    return claim._replace(owner=owner, payload=Period(claim.name, period))
-
-
 class PeriodicPrimitive(Primitive):
     """A mutex whose key stays in the store for at least one period, so that there is no other grant in that time.
 

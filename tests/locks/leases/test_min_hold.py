@@ -36,3 +36,12 @@ def test_several_releases_in_the_background(redis_url, client_of, unique, option
             lock.hold.mark_lost("by the test")
     poll(lambda: not tokens & set(renewal.entries), timeout=60, what="the releases")
     assert [lock.locked() for lock in held] == [True, True]
+
+
+def test_own_field_named_state(redis_url, client_of, unique):
+    """A field `state` of the user's own owner stays as it is when the lock is released and kept."""
+    backend = RedisBackend(redis_url, ttl=20, node_timeout=5)
+    lock = client_of(backend).lock(unique, owner={"state": "running"}, min_hold=250)
+    assert lock.acquire()
+    lock.release()
+    assert backend.describe(unique).owner.extra == {"state": "running"}
