@@ -105,6 +105,11 @@ class SingleInstance(SingleInstanceMixin, SubmitMixin):
 
     abstract = True
 
+    @property
+    def redlock(self) -> CeleryTaskLock:  # type: ignore[override]
+        """The lock of the task. Raises ``TypeError`` if the task was bound without one."""
+        raise TypeError(f"task {self.name} has no lock: its on_bound() must call super().on_bound(app)")
+
     @classmethod
     def on_bound(cls, app: Any) -> None:
         """Make the lock of a task that Celery has bound to ``app``. Called by Celery.

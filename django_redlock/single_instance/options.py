@@ -84,7 +84,7 @@ class TaskOptions:
                 object.__setattr__(self, name, seconds(given, name))
         _ = self.actions
 
-    @property
+    @cached_property
     def states(self) -> Mode:
         """The mode as the states in which one call refuses another."""
         return MODES[self.mode]
@@ -119,18 +119,18 @@ class TaskOptions:
             )
         return at_submit, at_start
 
-    @property
+    @cached_property
     def retries(self) -> int | None:
         """The largest number of pauses between tries after conflicts; ``None``: no limit."""
         waits = self.mode == "until_and_while_executing"  # retried without limit, so that it is not lost
         return self.conflict_retries or (None if waits else 20)
 
-    @property
+    @cached_property
     def runs_unprotected(self) -> bool:
         """Whether a call runs without a lock while the store is down."""
         return self.on_store_error == "run"
 
-    @property
+    @cached_property
     def queued_ttl(self) -> float:
         """The time to live of a queued record in seconds, from the ETA on."""
         return cast("float", (self.ttl or DEFAULT_BODY_TTL) if self.states.until_expiry else self.queue_ttl)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.locmem.task_store import MemoryStore
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.core.owner import describe_owner
 from django_redlock.errors import LockError
-from django_redlock.single_instance.transitions import owner_part
 from tests.single_instance.player import Player
 
 
@@ -55,9 +51,3 @@ def test_another_task_is_another_holding(backend):
     player.play("submit", "b", "1")
     assert not backend.force_release(player.name, seen)
     assert backend.describe(player.name).owner.extra["task_id"] == "b"
-
-
-def test_owner_part_names_this_process():
-    """owner_part() is contained in the owner of this process, and in no other's."""
-    assert owner_part(os.getpid()) in describe_owner({"task_id": "x"})
-    assert owner_part(os.getpid() + 1) not in describe_owner({"task_id": "x"})

@@ -62,6 +62,17 @@ def test_class_based_task(app):
     assert (first.duplicate, second.duplicate, second.id) == (False, True, first.id)
 
 
+def test_on_bound_without_super(app):
+    """A task that Celery has bound without a lock raises an error when it is sent. It never runs unprotected."""
+
+    class Wrong(SingleInstance):
+        @classmethod
+        def on_bound(cls, app): ...
+
+    with pytest.raises(TypeError, match=r"task wrong has no lock: its on_bound\(\) must call super"):
+        app.task(name="wrong", base=Wrong)(unprotected).delay()
+
+
 def test_importing_changes_nothing_in_celery():
     """Only the decorator wraps a method of Celery. A project with base classes alone has Celery as it is."""
     import subprocess

@@ -12,17 +12,15 @@ import pytest
 import redis
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery import Celery
-from celery.app.trace import build_tracer
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.locmem.task_store import MemoryStore
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.celery import is_duplicate, single_instance_task
-from django_redlock.celery.messages import HEADER, Message
+from django_redlock.celery import is_duplicate
+from django_redlock.celery.messages import Message
 from django_redlock.celery.put_off import _broker_digest, send
 from django_redlock.core.flow.drivers import drive
 from django_redlock.errors import LockNotAcquired
-from django_redlock.single_instance.ended_deliveries import new_delivery_id
 from django_redlock.single_instance.transitions import keep_message
 from tests.single_instance.player import Player
 from tests.support.service import poll
@@ -74,22 +72,6 @@ def test_each_end_sends_one(tasks, workers, seen, kept, go, long_eta):
     assert (seen.count("start"), seen.overlap()) == (5, [])
 
 
-def test_a_postponed_call_with_any_names_of_arguments(tasks, seen):
-    """The body of a call that was put off gets arguments named task, call and body."""
-
-    @tasks.app.task(name=f"mail-{seen.name}")
-    @single_instance_task
-    def mail(task, call, body):
-        return [task, call, body]
-
-    kwargs = {"task": "a", "call": "b", "body": "c"}
-    message = Message(mail.lock_name((), kwargs, None), new_delivery_id(), seen.name, tries=1)
-    request = {"id": seen.name, "retries": 0, "is_eager": False, "called_directly": False, "delivery_info": {}}
-    request |= {"args": (), "kwargs": kwargs, HEADER: list(message)}
-    build_tracer(mail.name, mail, app=tasks.app)(seen.name, (), kwargs, request)
-    assert mail.AsyncResult(seen.name).result == ["a", "b", "c"]
-
-
 @pytest.mark.parametrize("seconds", [0, 1.5], ids=["ended", "running"])
 @pytest.mark.parametrize("kind", NEXT)
 def test_the_copy_with_the_eta_is_the_same_delivery(tasks, start_worker, seen, kept, go, kind, seconds):
@@ -120,24 +102,6 @@ def test_a_prompt_copy_that_is_killed_is_lost_as_any_message_that_was_acknowledg
         assert start["id"] == second.id
         os.kill(start["pid"], signal.SIGKILL)
         poll(lambda: ENDED in worker.log(100_000), timeout=LATER, what="the copy with the ETA")
-    assert seen.count("start") == 2
-
-
-def test_a_copy_with_an_eta_that_is_killed_is_lost_too(tasks, start_worker, seen, kept, go):
-    """If a copy with an ETA that was acknowledged early is killed, the prompt copy does not run it again."""
-    queue, messages = f"q-{seen.name}", f"redlock:{{next_one:{seen.name}}}:put_off"
-    with start_worker("prefork", queue) as worker, redis.Redis.from_url(os.environ["CELERY_LOCKS"]) as client:
-        tasks.next_one.apply_async((seen.name,), queue=queue)
-        seen.wait("start")
-        second = tasks.next_one.apply_async((seen.name, 60), queue=queue)
-        poll(lambda: kept(f"next_one:{seen.name}") == 1, timeout=20, what="a kept message")
-        (copy,) = client.hvals(messages)
-        client.delete(messages)
-        go()
-        os.kill(seen.wait("start", 2)[1]["pid"], signal.SIGKILL)
-        assert isinstance(second.get(timeout=60, propagate=False), WorkerLostError)
-        send(tasks.app, copy)
-        poll(lambda: ENDED in worker.log(100_000) or seen.count("start") > 2, timeout=20, what="the prompt copy")
     assert seen.count("start") == 2
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
-import resource
 import signal
-import subprocess
 
 import celery
 import pytest
 from billiard.exceptions import WorkerLostError
 
-from django_redlock.celery.cleanup import _gone, _wait_for_exit
 from django_redlock.celery.messages import Message
 from django_redlock.core.flow.drivers import drive
 from django_redlock.single_instance.body_flow import end_flow
@@ -227,46 +223,6 @@ def test_requeued_records_are_kept_only_where_tasks_are_queued(tasks, seen, held
     drive(lock.acquire_flow(0.0), lock.store.perform)
     drive(end_flow(lock, "requeued"), lock.store.perform)
     assert (held(name) is not None) == (kind == "late")
-
-
-@pytest.mark.parametrize("ended", [_wait_for_exit, _gone])
-def test_whether_a_process_has_ended(ended):
-    """`ended` returns whether a process has died, and is false for the number of a greenlet."""
-    with subprocess.Popen(["sleep", "60"]) as child:
-        assert not ended(child.pid, 0.2)
-        child.kill()
-        if ended is _gone:
-            child.wait()
-        assert ended(child.pid, 10)
-    assert not _wait_for_exit(id(child), 0.2)
-
-
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
-def test_process_has_ended_with_many_open_files(monkeypatch):
-    """The end of a process is noticed also by a process with more than 1,024 open files."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < 2048:
-        pytest.skip("this process may not open so many files")
-    pidfd_open = os.pidfd_open
-
-    def high_pidfd_open(pid):
-        handle = pidfd_open(pid)
-        try:
-            return fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, 1024)
-        finally:
-            os.close(handle)
-
-    monkeypatch.setattr(os, "pidfd_open", high_pidfd_open)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
-    try:
-        with subprocess.Popen(["sleep", "60"]) as child:
-            try:
-                assert not _wait_for_exit(child.pid, 0)
-            finally:
-                child.kill()
-            assert _wait_for_exit(child.pid, 60)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.skipif(celery.VERSION < (5, 7), reason="older Celery does not deliver such a message again")
