@@ -3,7 +3,7 @@
 Each row has a virtual environment in ``.matrix``. A row is not run where this machine lacks the Python, or neither the
 package index nor the system has the server: the terminal says so, the page leaves the row out.
 ``--rows oldest,newest`` runs a few rows, the others keep their last result. Arguments after ``--`` go to pytest (by
-default ``--tier test``).
+default ``--tier test``). ``--ways`` runs the second table only: ways to reach a server, on each server.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
@@ -34,6 +35,17 @@ SERVERS = {
 LIBRARIES = ("Django", "celery", "redis")
 # Celery 5.4 accepts the newest kombu, which refuses redis-py 5.2.
 OLDEST = {"Django": "==5.2.*", "celery": "==5.4.*", "kombu": "==5.4.*", "redis": "==5.2.*"}
+
+# Ways to reach a server, and their tests. A row is left out where its tests can't run.
+_TRANSPORTS = "tests/conformance/test_transports.py"
+WAYS = {
+    "Unix socket": f"{_TRANSPORTS}::TestUnixSocket",
+    "RESP3": f"{_TRANSPORTS}::TestResp3",
+    "TLS": f"{_TRANSPORTS}::TestTls",
+    "Sentinel": f"{_TRANSPORTS}::TestSentinel",
+    "Cluster": f"{_TRANSPORTS}::TestCluster",
+    "TLS of Sentinels and Clusters": "tests/client/nodes/test_tls.py",
+}
 
 
 class Row(NamedTuple):
@@ -157,6 +169,25 @@ def run(row: Row, arguments: list[str]) -> Result:
     return Result(row, versions, sum(case.find("skipped") is None for case in suite.iter("testcase")), failed)
 
 
+def run_way(server: str, tests: str) -> str:
+    """Run the tests of one way on one server. Returns the cell of the table."""
+    if (folder := find_server(server)) is None:
+        return "not run"
+    path = os.pathsep.join([str(folder), os.environ["PATH"]])
+    command = [sys.executable, "-m", "pytest", "-n", "4", "--dist", "loadscope", "-q", tests]
+    ended = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+    )
+    counts = re.findall(r"(\d+) (passed|failed|error)", ended.stdout)
+    return ", ".join(f"{count} {what}" for count, what in counts) or "not run"
+
+
+def last_ways() -> dict[str, dict[str, str]]:
+    """The results of the last run of each way on each server, on this machine."""
+    kept = PLACE / "ways.json"
+    return json.loads(kept.read_text()) if kept.exists() else {}
+
+
 HEADINGS = ("", "Python", "Django", "Celery", "redis-py", "Server", "Tests")
 
 
@@ -176,18 +207,27 @@ def cells(result: Result) -> tuple[str, ...]:
     return (result.row.name, *(versions[name].removeprefix("==") for name in names), result.outcome)
 
 
-def page(table: list[Result]) -> str:
+def rst_table(lines: Iterable[Sequence[str]]) -> str:
+    """A table of the page, its headings first."""
+    text = ".. list-table::\n   :header-rows: 1\n\n"
+    for line in lines:
+        text += "".join(f"   {'* -' if not place else '  -'} {cell}".rstrip() + "\n" for place, cell in enumerate(line))
+    return text
+
+
+def page(table: list[Result], ways: dict[str, dict[str, str]]) -> str:
     """docs/compatibility.rst."""
     lines = [cells(result) for result in table]
     text = ".. Written by make matrix.\n\nCompatibility\n=============\n\n"
     text += "The versions that the tests were last run with. Whatever lies between is expected to work.\n"
     text += "``make matrix`` runs the tests again and writes this page.\n\n"
-    text += ".. list-table::\n   :header-rows: 1\n\n"
-    for line in [HEADINGS, *lines]:
-        text += "".join(f"   {'* -' if not place else '  -'} {cell}".rstrip() + "\n" for place, cell in enumerate(line))
+    text += rst_table([HEADINGS, *lines])
     for result in table:
         if result.failed:
             text += f"\nFailed in *{result.row.name}*:\n\n" + "".join(f"- ``{name}``\n" for name in result.failed)
+    if ways:
+        text += "\nWays to reach a server\n----------------------\n\nTests that passed, by way and server.\n\n"
+        text += rst_table([("", *SERVERS), *((way, *(cells[name] for name in SERVERS)) for way, cells in ways.items())])
     return text
 
 
@@ -195,17 +235,21 @@ def main() -> int:
     """Exit code 1 when a test failed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", default="", help="names of rows, separated by commas; default: all")
+    parser.add_argument("--ways", action="store_true", help="only the ways to reach a server")
     parser.add_argument("pytest", nargs="*", default=["--tier", "test"], help="after --: what pytest is told")
     options = parser.parse_args()
     PLACE.mkdir(exist_ok=True)
-    wanted = options.rows.split(",") if options.rows else [row.name for row in ROWS]
+    wanted = options.rows.split(",") if options.rows else [] if options.ways else [row.name for row in ROWS]
     for row in ROWS:
         if row.name in wanted:
             (PLACE / f"{row.name}.json").write_text(json.dumps(run(row, options.pytest)[1:]))
+    if not options.rows:
+        ways = {way: {server: run_way(server, tests) for server in SERVERS} for way, tests in WAYS.items()}
+        (PLACE / "ways.json").write_text(json.dumps(ways))
     table = [last_result(row) for row in ROWS]
     print(*("  ".join(f"{cell:<14}" for cell in line) for line in [HEADINGS, *map(cells, table)]), sep="\n")
     tested = [result for result in table if not result.missing]
-    PAGE.write_text(page(tested))
+    PAGE.write_text(page(tested, last_ways()))
     return any(result.failed for result in table)
 
 
