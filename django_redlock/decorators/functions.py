@@ -29,14 +29,20 @@ def locked(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Hold a lock during each call of a function, method or coroutine function.
 
-    ``name`` may contain arguments of the call, by name: ``"report:{report_id}"``, ``"stock:{self.pk}"``,
-    ``"order:{order.pk}"``. ``using`` and ``release_on_commit`` are the options of ``django_redlock.lock()``. All other
-    options are passed to the backend's ``lock()``; times are seconds. With ``every=timedelta(hours=23)``, the function
-    starts at most once in 23 hours, wherever it is called; a further call raises ``LockNotAcquired``.
+    ::
+
+        @locked("report:{report_id}", blocking_timeout=5)
+        def rebuild(report_id): ...
+
+    - ``name``: may contain arguments of the call: ``"report:{report_id}"``, ``"stock:{self.pk}"``.
+    - ``using`` ("default"): alias of the lock backend.
+    - ``release_on_commit`` (``False``): ``True`` or the alias of a database: hold the lock until its transaction ends.
+    - other options: those of the backend's ``lock()``; times are seconds or a ``timedelta``. With
+      ``every=timedelta(hours=23)`` the function starts at most once in that time.
 
     A call raises ``LockNotAcquired`` when the lock is not acquired in time, ``LockLost`` when the lock was lost before
-    the function returned, ``LockUnavailable`` when the store does not reply. The decorator raises ``TypeError`` for a
-    class, a generator function or another object that it can't protect, and for an unknown argument or option.
+    the function returned, ``LockUnavailable`` when the store does not reply. The decorator raises ``TypeError`` for an
+    object that it can't protect, such as a class or a generator function, and for an unknown argument or option.
     """
     if not isinstance(name, str):
         raise TypeError('the first argument of locked() is the name of the lock: @locked("report:{report_id}")')

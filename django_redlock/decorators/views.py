@@ -55,26 +55,28 @@ def locked_view(
 ) -> Callable[[V], V]:
     """Hold a lock, ``request.lock``, while a view runs. Decorates sync and async functions and class-based views.
 
-    ``name`` may contain arguments of the view: ``"stock:{sku}"``, ``"cart:{request.user.pk}"``. ``using`` is the lock
-    backend's alias. All other options are passed to the backend's ``lock()``; by default ``blocking_timeout`` is 0, so
-    that a request does not wait for the lock.
+    ::
 
-    The lock is acquired before the transactions of ``ATOMIC_REQUESTS`` begin, and released after their commit. If the
-    lock is lost before the commit, the transactions are rolled back and ``LockLost`` is raised. An async view that
-    holds the lock runs to its end, even if the client disconnects.
+        @locked_view("stock:{sku}")
+        def buy(request, sku): ...
 
-    If another request holds the lock, the response has the status ``on_conflict``, or is the result of
-    ``on_conflict(request, error)``. If the store does not reply, the status is 503. Responses with these statuses have
-    a ``Retry-After`` header in seconds. If the lock's name is invalid, or depends on a value that the request lacks,
-    the status is 400.
+    - ``name``: may contain arguments of the view and ``request``: ``"stock:{sku}"``.
+    - ``using`` ("default"): alias of the lock backend.
+    - ``on_conflict`` (409): what a request without the lock gets: a status, or a function of request and error that
+      returns a response.
+    - ``stripes`` (``None``): number of locks of which any free one is acquired. ``request.lock.stripe`` is its index,
+      from 0; ``request.lock.switch()`` exchanges it for another free one, and leads to ``on_conflict`` if none is free.
+    - ``blocking_timeout`` (0): seconds to wait for the lock.
+    - other options: those of the backend's ``lock()``; times are seconds or a ``timedelta``.
 
-    ``stripes=N`` acquires any free lock of N. ``request.lock.stripe`` is the index of that lock, counted from 0, and
-    ``request.lock.switch()`` exchanges it for another free lock. If ``switch()`` raises ``LockNotAcquired`` and the
-    view does not catch it, the response is the response of a conflict. A backend without stripes raises
-    ``LockNotSupported``.
+    The lock is acquired before the transactions of ``ATOMIC_REQUESTS`` begin, and released after their commit. If it is
+    lost before the commit, they are rolled back and ``LockLost`` is raised. An async view that holds the lock runs to
+    its end, even if the client disconnects.
 
-    The decorator raises ``TypeError`` for an object that is not a view, for a field of ``name`` that is not an
-    argument, and for an unknown option; ``ValueError`` for fewer than 1 or more than 256 stripes.
+    Responses: ``on_conflict`` if another request holds the lock, 503 if the store does not reply, both with
+    ``Retry-After``; 400 for an invalid name. A backend without stripes raises ``LockNotSupported``. The decorator
+    raises ``TypeError`` for an object that is not a view, a field of ``name`` that is no argument and an unknown
+    option; ``ValueError`` for fewer than 1 or more than 256 stripes.
     """
     if not isinstance(name, str):
         raise TypeError('the first argument of locked_view() is the name of the lock: @locked_view("stock:{sku}")')
