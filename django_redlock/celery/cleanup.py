@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from kombu.utils.imports import symbol_by_name
 
 from ..core.events import logger
 from ..core.process import fork
+from ..core.process.threads import Kind, start
 from ..single_instance.body_flow import message_flow
 from ..single_instance.call import TaskCall
 from ..single_instance.transitions import requeue_dead
@@ -113,7 +113,7 @@ class LockReleasingRequest:
             call = self._received_call()
             if not self._will_be_redelivered():
                 end_delivery(self.task, call)
-            threading.Thread(target=self._requeue_dead, args=(call,), name="redlock-requeue", daemon=True).start()
+            start(Kind.CALL, self._requeue_dead, call, postpones_forks=False)
 
     def _requeue_dead(self, call: TaskCall) -> None:
         """Wait for the body's process to exit, and then release the call's lock.

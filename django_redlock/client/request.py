@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 from redis.exceptions import RedisError
 
 from ..core.flow.requests import EvalScript, Fault
+from ..core.process.threads import Kind, start
 from .connection import Connection, ConnectionSilent, ReplyIncomplete
 from .errors import fault_of, without_context
 from .loop_connection import LoopConnection, PendingRequest
@@ -171,11 +171,9 @@ def send_all(requests: Sequence[AnyRequest]) -> list[list[Any] | Fault]:
 
     threads = []
     for index in range(1, len(requests)):
-        thread = threading.Thread(target=send_one, args=(index,), name="redlock-send", daemon=True)
-        try:
-            thread.start()
+        if thread := start(Kind.CALL, send_one, index, postpones_forks=False):
             threads.append(thread)
-        except RuntimeError:  # no more threads may be started, or the interpreter is shutting down
+        else:
             send_one(index)
     if requests:
         send_one(0)

@@ -6,6 +6,7 @@ The background work of `Lock` runs as events of the simulation, interleaved with
 from __future__ import annotations
 
 import itertools
+import random
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -361,7 +362,7 @@ def virtual(world: World) -> Iterator[None]:
         ends.enter_context(mock.patch.object(hold, "logger", SimpleNamespace(warning=_nothing)))
         ends.enter_context(mock.patch.object(local_queue, "Waiter", VirtualTicket))
         ends.enter_context(mock.patch.object(contract, "WakeEvent", Virtual))
-        ends.enter_context(mock.patch.object(striped, "_first_stripes", itertools.count()))
+        ends.enter_context(mock.patch.object(striped, "random", random.Random(0)))
         for module, name, function in (
             (local_queue, "caller", lambda: id(world.running)),
             (handle, "describe_owner", lambda *_: b'{"label":"sim"}'),

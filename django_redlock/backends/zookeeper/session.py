@@ -14,7 +14,6 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from ...core.process.fork import on_fork
 from ...core.process.mutex import new_mutex
 from ...core.process.threads import Kind, start
 
@@ -263,8 +262,10 @@ _stopper: threading.Thread | None = None
 
 def _stopped_with(owner: object, session: Session) -> weakref.finalize[..., object]:
     """Have ``session`` ended when ``owner`` has been garbage-collected. Returns the finalizer."""
-    global _stopper  # noqa: PLW0603  (one thread for all sessions of the process)
-    if _stopper is None or not _stopper.is_alive():  # not alive: its start has failed
+    global _collected, _stopper  # noqa: PLW0603  (one thread for all sessions of the process)
+    if _stopper is not None and not _stopper.is_alive():  # in a child of a fork: these sessions belong to the parent
+        _collected, _stopper = SimpleQueue(), None
+    if _stopper is None:
         _stopper = start(Kind.ZOOKEEPER, _stop_collected, postpones_forks=False)  # None: the next session tries again
     finalizer = weakref.finalize(owner, _collected.put, session)
     finalizer.atexit = False
@@ -274,9 +275,3 @@ def _stopped_with(owner: object, session: Session) -> weakref.finalize[..., obje
 def _stop_collected() -> None:
     while True:
         _collected.get().stop(0)
-
-
-@on_fork
-def _begin() -> None:
-    global _collected, _stopper
-    _collected, _stopper = SimpleQueue(), None

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -20,8 +19,8 @@ from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ...core.process import fork
 from ...core.process.mutex import new_mutex
+from ...core.process.threads import Kind, start
 from ..errors import caused_by, hint_of, timed_out
 from ..loop_connection import LoopDeadline
 from ..pool import ServerPool
@@ -158,10 +157,7 @@ class FirstAnswer(Generic[T]):
                 self._pending.update(unasked)
                 question = self._question = Question(servers, self._seconds, self._use)
             while unasked:
-                work = partial(fork.run_postponing, self._ask_server, unasked[0], caller=threading.get_ident())
-                try:
-                    threading.Thread(target=work, name="redlock-discover", daemon=True).start()
-                except RuntimeError:  # no more threads may be started, or the interpreter is shutting down
+                if start(Kind.CALL, self._ask_server, unasked[0], caller=threading.get_ident()) is None:
                     self._ask_server(unasked[0])
                 del unasked[0]
         except BaseException:  # interrupted: the next question is put to these servers, too

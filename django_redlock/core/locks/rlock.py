@@ -12,7 +12,6 @@ from weakref import WeakKeyDictionary
 from ...errors import LockLost, LockNotHeld
 from ..flow.requests import Flow
 from ..process.caller import calling, has_ended, running_task
-from ..process.fork import on_fork
 from ..values import Claim, Refusal
 from .handle import Ask
 from .hold import End, Hold
@@ -20,15 +19,9 @@ from .lock import Lock
 
 # Numbers of threads and tasks that are never used twice, unlike `threading.get_ident()` and `id()`.
 _numbers = itertools.count(1)
-_process = os.urandom(8).hex()
+_origin = os.urandom(8).hex()  # of this process and its forks, which have other process ids
 _thread = threading.local()
 _tasks: WeakKeyDictionary[asyncio.Task[Any], int] = WeakKeyDictionary()
-
-
-@on_fork
-def _begin() -> None:
-    global _process  # noqa: PLW0603  (only between processes)
-    _process = os.urandom(8).hex()
 
 
 def current_holder() -> bytes:
@@ -39,7 +32,7 @@ def current_holder() -> bytes:
         number = getattr(_thread, "number", 0)
         if not number:
             number = _thread.number = next(_numbers)
-    return f"{_process}:{os.getpid()}:{number}".encode()
+    return f"{_origin}:{os.getpid()}:{number}".encode()
 
 
 class ReentrantHold(Hold):

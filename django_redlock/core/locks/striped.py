@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Collection
 from typing import Any
@@ -12,20 +11,10 @@ from ..flow.requests import Flow
 from ..keys import Keys, stripe_name
 from ..lock_info import LockInfo
 from ..primitives.multi import MAX_LOCKS
-from ..process.fork import on_fork
 from ..values import Claim, Lease, Refusal
 from .handle import refusal_error
 from .hold import End, Hold
 from .semaphore import Semaphore
-
-# Each call tries the next stripe first, and each process begins with a random stripe, so that few callers compete.
-_first_stripes = itertools.count(random.randrange(MAX_LOCKS))
-
-
-@on_fork
-def _begin() -> None:
-    global _first_stripes  # noqa: PLW0603  (only between processes)
-    _first_stripes = itertools.count(random.randrange(MAX_LOCKS))
 
 
 def check_stripes(stripes: int) -> int:
@@ -119,7 +108,7 @@ class Striped(Semaphore):
     def _claim_for(self, wanted: tuple[int, ...]) -> Claim:
         """Return the claim for any of the stripes ``wanted`` (none: for any stripe)."""
         stripes = self._keys_of(wanted)
-        first = next(_first_stripes) % len(stripes)
+        first = random.randrange(len(stripes))  # so that few callers compete for one stripe
         payload = self._stripes[0].lock, len(self._stripes), *wanted
         return super().new_claim()._replace(all_keys=stripes[first:] + stripes[:first], payload=payload)
 

@@ -37,11 +37,6 @@ class LocalQueue:
         self._cohort = cohort
         self._mutex = state_mutex
         self._queues: dict[Any, WaitQueue] = {}
-        fork.on_fork(self.reset)
-
-    def reset(self) -> None:
-        """Forget all waiters, which belong to the parent of a fork."""
-        self._queues.clear()
 
     # ── acquire ──────────────────────────────────────────────────────────────────────────────
 
@@ -188,5 +183,5 @@ def _unconfirmed_lease(claim: Claim) -> Lease:
 
 
 def _queue_key(claim: Claim) -> Any:
-    loop, key = running_loop(), claim.payload or claim.all_keys
-    return key if loop is None else (key, loop)
+    # The waiters of an earlier generation belong to the parent of a fork.
+    return claim.payload or claim.all_keys, running_loop(), fork.generation
