@@ -40,6 +40,7 @@ PLACES = {
     "backends/zookeeper/": Tier.REST,
     "browser/": Tier.REST,
     "celery/beat/test_leader.py": Tier.REST,  # processes
+    "client/test_real_proxies.py": Tier.REST,  # proxies
     "conformance/test_cache.py": Tier.REST,
     "conformance/test_cache_pools.py": Tier.REST,
     "conformance/test_several_servers.py": Tier.REST,

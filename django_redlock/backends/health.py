@@ -44,6 +44,7 @@ PROBLEMS = (
 )
 
 _UNAVAILABLE = "unavailable: %(error)s"
+_POLLS = "it refuses BLPOP, or a proxy does: waiters poll, with pauses of up to half a second"
 _AHEAD = "its clock is %(seconds)s s ahead of this machine's"
 _BEHIND = "its clock is %(seconds)s s behind this machine's"
 
@@ -108,11 +109,14 @@ def _server(node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
     known = [rule for rule in PROBLEMS if rule.key in info and rule.applies(info[rule.key], info)]
     problems = [rule.msgid % {"value": info[rule.key]} for rule in known]
     apart = (_AHEAD if clock.ahead > 0 else _BEHIND) % {"seconds": f"{abs(clock.ahead):.1f}"}
+    warnings = [apart] if abs(clock.ahead) > CLOCKS_APART + clock.doubt else []
+    if not pool.can_block:
+        warnings.append(_POLLS)
     return {
         "node": pool.where,
         "ok": not problems,
         "problems": problems,
-        "warnings": [apart] if abs(clock.ahead) > CLOCKS_APART + clock.doubt else [],
+        "warnings": warnings,
         "version": _version(info),
         "run_id": info.get("run_id", ""),
         "role": info.get("role", ""),
@@ -124,6 +128,7 @@ def _server(node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
         "uptime": int(info.get("uptime_in_seconds", 0)),
         "clients": int(info.get("connected_clients", 0)),
         "idle_connections": len(pool.idle_connections),
+        "polls": not pool.can_block,
         "scripts": f"{sum(loaded) if isinstance(loaded, list) else 0}/{len(shas)}",
         "clock_difference": round(clock.ahead, 3),
         "round_trip": round(clock.round_trip, 6),

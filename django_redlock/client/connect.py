@@ -105,9 +105,15 @@ def portable_settings(pool: Any) -> tuple[type[Any], dict[str, Any]]:
     """Return both the connection class of ``pool``, a pool of another library, and its settings for our connections.
 
     A class of redis-py's and its subclasses are kept, with the settings that a subclass has added. For a class of
-    valkey-py the class of redis-py with the same name takes its place.
+    valkey-py the class of redis-py with the same name takes its place. Raises ``ValueError`` for connections that are
+    imitated.
     """
     kind, settings = pool.connection_class, pool.connection_kwargs
+    if not isinstance(kind, type) or kind.__module__.partition(".")[0] == "fakeredis":
+        raise ValueError(
+            "its connections have no sockets, as those of fakeredis: in tests use "
+            "django_redlock.testing.override_locks, or fakeredis' TcpFakeServer"
+        )
     own: set[str] = set()
     if not issubclass(kind, AbstractConnection) or hasattr(kind, "connect_to"):  # connect_to: Sentinel's connections
         names = {each.__name__ for each in kind.__mro__}

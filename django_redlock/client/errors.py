@@ -48,6 +48,9 @@ def fault_of(node: Node, error: Exception, connected: bool = False, where: str =
     silent = isinstance(error, ConnectionSilent)
     closed = connected and type(error) is RedisConnectionError and not late
     error = _plain_error(error, late, connected, node.tls)
+    if isinstance(error, AskError) and not node.fails_over:  # or its subclass `MovedError`
+        text = "it belongs to a Redis Cluster: use redis+cluster:// (rediss+cluster:// with TLS) as LOCATION"
+        error = caused_by(ResponseError(text), error)
     refused = isinstance(error, ResponseError)
     if not (refused or isinstance(error, AllInUse)) or isinstance(error, NOT_SERVING):
         node.invalidate(error, where)

@@ -11,6 +11,7 @@ from redis.credentials import CredentialProvider
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.client import pool
+from django_redlock.errors import LockUnavailable
 from tests.support.sentinel import SERVICE
 
 
@@ -115,6 +116,23 @@ def test_wrong_location(location, message):
     """What is no client, and a function that fails or returns something else, are clear errors."""
     with pytest.raises(ValueError, match=message):
         RedisBackend(location)
+
+
+@pytest.mark.parametrize("imitation", [lambda **_: None, type("Fake", (Connection,), {"__module__": "fakeredis"})])
+def test_imitated_connections(imitation):
+    """A client whose connections are imitated, as those of fakeredis, is refused with what to use."""
+    connections = redis.ConnectionPool(connection_class=imitation)
+    with pytest.raises(ValueError, match="override_locks, or fakeredis' TcpFakeServer"):
+        RedisBackend(redis.Redis(connection_pool=connections))
+
+
+def test_server_of_a_cluster(cluster, unique):
+    """A URL of one server of a Cluster raises an error that names the scheme to use."""
+    with contextlib.closing(RedisBackend(cluster.nodes[0].url)) as backend:
+        names = (f"{unique}:{number}" for number in range(100))
+        elsewhere = next(name for name in names if cluster.owner(f"{{{name}}}") is not cluster.nodes[0])
+        with pytest.raises(LockUnavailable, match=r"redis\+cluster://"):
+            backend.lock(elsewhere).acquire(timeout=0)
 
 
 def test_client_of_a_cluster(cluster, unique):
