@@ -7,7 +7,6 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.replica import ReplicaBackend
-from django_redlock.client.urls import cache_pool
 from django_redlock.errors import LockUnavailable
 from tests.docs.pages import DOCS
 from tests.support.replicas import Replicated
@@ -92,27 +91,13 @@ def another_max_ttl(servers):
     yield RedisBackend(url, node_timeout=30, quarantine=True, max_ttl=61)
 
 
-@says("Too many connections")
+@says("connections are in use")
 def few_connections(servers):
-    yield from with_cache(servers, "redis.ConnectionPool", max_connections=1)
-
-
-@says("No connection available")
-def few_connections_to_wait_for(servers):
-    yield from with_cache(servers, "redis.BlockingConnectionPool", max_connections=1, timeout=0.1)
-
-
-def with_cache(servers, pool, **limits):
-    """Yield a backend on the connections of a cache, all of which are in use."""
-    options = {"CONNECTION_POOL_CLASS": pool, "CONNECTION_POOL_KWARGS": limits}
-    cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": servers.redis().url, "OPTIONS": options}
-    servers.settings.CACHES = {"default": cache}
-    borrowed = cache_pool("default")
-    connection = borrowed.get_connection()
-    try:
-        yield RedisBackend("cache:default", node_timeout=30)
-    finally:
-        borrowed.release(connection)
+    backend = RedisBackend(f"{servers.redis().url}?max_connections=1", node_timeout=0.3)
+    pool = backend.nodes[0].find_pool(None)
+    connection = pool.checkout()
+    yield backend
+    pool.discard(connection)
 
 
 @says("replicas that must confirm")
