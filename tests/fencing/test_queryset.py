@@ -230,11 +230,6 @@ def test_without_lock(stocks, held):
     stocks.delete()
 
 
-def test_manager_has_no_delete():
-    """As in Django, the manager has no delete()."""
-    assert not hasattr(Stock.objects, "delete")
-
-
 def test_asyncio(stocks, held):
     """The async methods check the fence, too."""
     first, second = held(), held()

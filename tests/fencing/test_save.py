@@ -9,7 +9,6 @@ from django.db import IntegrityError, connections, models, transaction
 
 from django_redlock import lock
 from django_redlock.errors import LockLost, LockNotHeld, StaleLock
-from django_redlock.fencing import FencedModel
 from tests.fencing.models import HeavyStock, Parcel, Press, Shelf, Shop, Stock
 
 
@@ -383,9 +382,3 @@ def test_error():
     error = pickle.loads(pickle.dumps(StaleLock("stock:42", "too late", 1, 2)))  # noqa: S301  (our own)
     assert isinstance(error, LockLost)
     assert (error.name, error.token, error.fence, str(error)) == ("stock:42", 1, 2, "lock 'stock:42': too late")
-
-
-def test_abstract():
-    """The model is abstract, and its column is not editable."""
-    assert FencedModel._meta.abstract
-    assert not Stock._meta.get_field("fence").editable

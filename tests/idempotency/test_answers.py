@@ -11,11 +11,8 @@ from django.template.response import TemplateResponse
 from django.test import RequestFactory
 from django.utils.functional import SimpleLazyObject
 
-from django_redlock import locks
 from django_redlock.decorators import idempotent
 from django_redlock.idempotency.answers import AnswerNotStorable
-from django_redlock.idempotency.memory_lock import _records
-from django_redlock.testing import Clock
 from tests.idempotency.conftest import ALICE, BOB, ask, code, replayed
 
 
@@ -297,15 +294,3 @@ def test_answers_expire(pay):
     while ask(view).content == b'{"charge": 1}':
         pass
     assert ask(view, key='"k2"').status_code == 201
-
-
-def test_expired_answers_leave_the_memory(stores, settings):
-    """A process that keeps answers in memory doesn't grow with each request."""
-    clock = Clock()
-    settings.REDLOCK = {"default": {**settings.REDLOCK["memory"], "OPTIONS": {"clock": clock}}}
-    view = idempotent(keep=3600)(lambda _request: HttpResponse(b"done"))
-    for key in range(3):
-        ask(view, key=f'"k{key}"')
-        clock.advance(2000)
-    assert [replayed(ask(view, key=f'"k{key}"')) for key in (1, 2)] == [False, True]
-    assert len(_records[locks["default"]]) == 2

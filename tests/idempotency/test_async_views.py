@@ -110,22 +110,6 @@ async def test_the_client_disconnects(using):
     assert (again.content, replayed(again)) == (b"done", True)
 
 
-async def test_exceptions_are_not_stored(using):
-    """An exception is raised, and a repeat runs the view again."""
-    calls = []
-
-    async def respond():
-        calls.append(1)
-        if len(calls) == 1:
-            raise ZeroDivisionError
-        return HttpResponse(b"done")
-
-    view = function(using, respond)
-    with pytest.raises(ZeroDivisionError):
-        await aask(view)
-    assert (await aask(view)).content == b"done"
-
-
 async def test_a_refused_lock_is_not_stored(stores):
     """The response of ``on_conflict`` is not stored, because the view did not run."""
 

@@ -76,20 +76,6 @@ def test_unnoticed_in_the_view(atomic_requests):
     assert Charge.objects.using(atomic_requests).count() == 1
 
 
-async def test_unnoticed_in_an_async_view(stores):
-    """An error of the release comes after the view: a repeat is refused."""
-
-    @idempotent()
-    @locked_view("stock")
-    async def view(_request):
-        assert await stores["default"].aforce_release("stock")  # the view has not heard of it when it returns
-        return HttpResponse()
-
-    with pytest.raises(LockLost):
-        await aask(view)
-    assert code(await aask(view)) == IN_DOUBT
-
-
 def test_noticed_in_the_view(using):
     """A lock that is lost in the view leaves the outcome unknown: no repeat runs the view."""
     calls = []
@@ -163,23 +149,6 @@ def test_nothing_is_committed_with_atomic_requests(atomic_requests, kind):
     again = ask(view)
     assert again.status_code == 200 if kind == "database" else code(again) == IN_DOUBT
     assert Charge.objects.using(atomic_requests).count() == (kind == "database")
-
-
-async def test_above_an_async_view(using):
-    """A lock that is lost in an async view leaves the outcome unknown in this order too."""
-    calls = []
-
-    @locked_view("stock", using=using)
-    @idempotent(using=using)
-    async def view(request):
-        calls.append(1)
-        await alose(request.lock, using)
-        return HttpResponse()
-
-    with pytest.raises(LockLost):
-        await aask(view)
-    assert code(await aask(view)) == IN_DOUBT
-    assert calls == [1]
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

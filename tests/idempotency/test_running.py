@@ -16,7 +16,7 @@ from django_redlock.idempotency.answers import AnswerNotStorable
 from django_redlock.idempotency.entries import Entry
 from django_redlock.idempotency.stores import request_lock
 from django_redlock.testing import override_locks
-from tests.idempotency.conftest import ALICE, Paused, ask, code, replayed, send
+from tests.idempotency.conftest import Paused, ask, code, replayed, send
 from tests.support.service import poll
 
 
@@ -249,12 +249,6 @@ def test_several_nodes(settings):
     with pytest.raises(LockNotSupported, match="RedlockBackend"):
         ask(idempotent()(lambda _request: HttpResponse()))
     locks.reset()
-
-
-def test_the_user_is_seen(new_store):
-    """The view gets the user of the request."""
-    view = idempotent(**new_store("sqlite"))(lambda request: HttpResponse(str(request.user.pk)))
-    assert ask(view, user=ALICE).content == b"1"
 
 
 # ── other servers, and tests of users ────────────────────────────────────────────────────────

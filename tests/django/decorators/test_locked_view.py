@@ -153,15 +153,6 @@ def test_store_down(view, settings, caplog):
     assert "GET /" in record.getMessage()
 
 
-@pytest.mark.parametrize("view", [*SYNC, *ASYNC])
-def test_view_is_marked(view):
-    """The view is marked as non-atomic for every alias, and async views as async."""
-    if view not in (SYNC[3], ASYNC[3]):
-        assert "default" in view._non_atomic_requests
-        assert "anything" in view._non_atomic_requests
-    assert iscoroutinefunction(view) == (view in ASYNC)
-
-
 def test_retry_after_is_whole_seconds_and_one_at_least(settings, unique):
     """Retry-After is at least one second, with a default for a lease without an end."""
     locmem = "django_redlock.backends.locmem.LocMemBackend"
