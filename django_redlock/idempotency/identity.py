@@ -7,6 +7,7 @@ import re
 import shutil
 import weakref
 from collections.abc import Iterable, Iterator
+from functools import wraps
 from tempfile import SpooledTemporaryFile
 from typing import Any
 
@@ -22,8 +23,7 @@ MAX_KEY = 255  # characters
 _QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"\s*(?:;.*)?')
 _BARE = re.compile(r"[!#-+\--:<-\[\]-~]+")
 _ESCAPE = re.compile(r"\\(.)")
-# The attributes of a Django request that the authentication of Django REST framework sets.
-_SET_BY_DRF = ("user", "auth")
+_AUTHENTICATED = "_redlock_authenticated"  # the attribute of a request with Django REST framework's request for it
 
 
 def read_key(header: str) -> str | None:
@@ -66,24 +66,39 @@ def _user_text(user: Any) -> str:
 
 
 def _user(request: HttpRequest, view: Any) -> Any:
-    """Return ``request.user``, or the user whom a view of Django REST framework authenticates; ``None`` without one."""
+    """Return ``request.user``, or the user whom a view of Django REST framework authenticates; ``None`` without one.
+
+    The view goes on with the authenticated request, because a token may be valid once.
+    """
     cls: Any = getattr(view, "cls", None) or type(getattr(getattr(view, "func", None), "__self__", None))
     if not hasattr(cls, "initialize_request"):
         return getattr(request, "user", None)
+    if not hasattr(cls.initialize_request, _AUTHENTICATED):
+        cls.initialize_request = _taking_over(cls.initialize_request)
     instance = cls(**getattr(view, "initkwargs", {}))
     instance.request, instance.action_map = request, getattr(view, "actions", None) or {}
-    asked, attributes = instance.initialize_request(request), vars(request)
-    before = {name: attributes[name] for name in _SET_BY_DRF if name in attributes}
+    asked = instance.initialize_request(request)
     try:
-        return asked.user
+        user = asked.user
     except Exception as error:
         error.auth_header = instance.get_authenticate_header(asked)  # type: ignore[attr-defined]  # as DRF does
         raise
-    finally:
-        # The view authenticates again, and SessionAuthentication would take this user for the user of a session.
-        for name in _SET_BY_DRF:
-            attributes.pop(name, None)
-        attributes.update(before)
+    setattr(request, _AUTHENTICATED, asked)
+    return user
+
+
+def _taking_over(initialize_request: Any) -> Any:
+    """Return the method of a view of Django REST framework, which takes over the request that `_user` has made."""
+
+    @wraps(initialize_request)
+    def wrapped(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        if (asked := vars(request).pop(_AUTHENTICATED, None)) is None:
+            return initialize_request(self, request, *args, **kwargs)
+        asked.parser_context.update(self.get_parser_context(request))
+        return asked
+
+    setattr(wrapped, _AUTHENTICATED, True)
+    return wrapped
 
 
 def hashed(parts: Iterable[bytes]) -> str:

@@ -15,6 +15,7 @@ pytest.importorskip("rest_framework")
 
 from rest_framework.authentication import BasicAuthentication, SessionAuthentication, TokenAuthentication
 from rest_framework.decorators import api_view, authentication_classes
+from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.response import Response
 from rest_framework.serializers import ValidationError
 from rest_framework.views import APIView
@@ -85,6 +86,28 @@ class WithToken(WithDefaults):
     authentication_classes = (SessionAuthentication, NamedToken)
 
 
+used = []
+
+
+class OneTimeToken(TokenAuthentication):
+    """A token that is valid once."""
+
+    def authenticate_credentials(self, key):
+        if key in used:
+            raise AuthenticationFailed
+        used.append(key)
+        return User(pk=1, username=key), key
+
+
+@idempotent(using="memory")
+class WithOneTimeToken(APIView):
+    authentication_classes = (OneTimeToken,)
+
+    def post(self, request, number):
+        successful = type(request.successful_authenticator).__name__
+        return Response([request.user.username, request.auth, successful, request.parser_context["kwargs"]["number"]])
+
+
 VIEWS = {
     "class": OnClass.as_view(),
     "dispatch": OnDispatch.as_view(),
@@ -93,6 +116,7 @@ VIEWS = {
 }
 urlpatterns = [
     path("defaults", idempotent(using="memory")(WithDefaults.as_view())),
+    path("once/<int:number>", WithOneTimeToken.as_view()),
     path("token", idempotent(using="memory")(WithToken.as_view())),
 ]
 
@@ -197,6 +221,16 @@ def test_the_user_of_a_session(client):
         (b'{"user":"alice","auth":null}', False),
         (b'{"user":"alice","auth":null}', True),
     ]
+
+
+def test_a_token_that_is_valid_once(client):
+    """A request is authenticated once, and the view gets the user, the token and the authenticator."""
+    used.clear()
+    first, again = (client.post("/once/3", headers={"Authorization": f"Token {key}"}) for key in "ab")
+    assert first.json() == ["a", "a", "OneTimeToken", 3]
+    assert (again.json(), replayed(again)) == (first.json(), True)
+    refused = client.post("/once/3", headers={"Authorization": "Token a"})
+    assert code(refused) == (401, "not-authenticated")
 
 
 def test_on_a_handler(stores):
