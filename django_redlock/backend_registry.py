@@ -17,11 +17,11 @@ from django.utils.module_loading import import_string
 
 from .backends.base import Backend
 from .client.redact import redact
-from .core.event_queue import EventRecord, event_queue
 from .core.events import Event
 from .core.locks.hand_off import HANDED_OFF
 from .core.options import unknown_options
 from .errors import LockUnavailable
+from .history.event_queue import EventRecord, event_queue
 from .history.recorder import recorder
 from .signals import announce, task_duplicate
 from .transactions import warn_of_early_release

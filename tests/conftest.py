@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from django_redlock.core.event_queue import event_queue
+from django_redlock.history.event_queue import event_queue
 from testproject.redis_server import RedisServer
 from tests import tiers
 from tests.support import service

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import ssl
-import time
 from typing import Any, TypeVar
 
 from redis.exceptions import (
@@ -18,7 +17,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ..core.event_queue import EventRecord, event_queue
+from ..core.events import report_fault
 from ..core.flow.replies import UnreadableReply
 from ..core.flow.requests import EvalScript, Fault
 from .connection import AllInUse, ConnectionSilent
@@ -54,7 +53,7 @@ def fault_of(node: Node, error: Exception, connected: bool = False, where: str =
     refused = isinstance(error, ResponseError)
     if not (refused or isinstance(error, AllInUse)) or isinstance(error, NOT_SERVING):
         node.invalidate(error, where)
-    event_queue.record(EventRecord(time.time(), "fault", node.label, reason=_reason(error, late)))
+    report_fault(node.label, _reason(error, late))
     elsewhere = not refused or isinstance(error, WRONG_SERVER) or str(error).startswith("BUSY ")
     transient = "UNBLOCKED" in str(error) or (node.fails_over and elsewhere)
     stale, migrating = silent or closed or isinstance(error, ReadOnlyError), isinstance(error, TryAgainError)

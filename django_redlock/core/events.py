@@ -62,6 +62,7 @@ class Event(NamedTuple):
 
 
 Hook = Callable[[Event], None]
+fault_hooks: list[Callable[[str, str], None]] = []  # called with the label of a node and the kind of its error
 
 
 def report(hook: Hook | None, event: Event) -> None:
@@ -72,3 +73,12 @@ def report(hook: Hook | None, event: Event) -> None:
         hook(event)
     except Exception:
         logger.exception("the event hook failed on %s of lock %r", event.kind, event.name)
+
+
+def report_fault(node: str, reason: str) -> None:
+    """Call the fault hooks. ``node``: the label of a node that has not served. ``reason``: the kind of error."""
+    for hook in fault_hooks:
+        try:
+            hook(node, reason)
+        except Exception:
+            logger.exception("a fault hook failed on %s", node)

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from ..core.event_queue import EventRecord
 from ..core.owner import Owner, clean
+from .event_queue import EventRecord
 
 T = TypeVar("T")
 

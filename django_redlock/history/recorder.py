@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ..core.event_queue import EventRecord
 from ..core.events import logger
+from .event_queue import EventRecord
 from .minute_stats import MinuteCounter, Minutes, count_by_minute
 from .store import add
 

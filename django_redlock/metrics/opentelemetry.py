@@ -11,8 +11,8 @@ from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
 
 from .. import __version__
-from ..core.event_queue import EventRecord, Work, event_queue
 from ..core.renewal.registry import renewal
+from ..history.event_queue import EventRecord, Work, event_queue
 
 NAME = "django_redlock"
 

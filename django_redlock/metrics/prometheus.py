@@ -15,8 +15,8 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ..core.event_queue import EventRecord, event_queue
 from ..core.renewal.registry import renewal
+from ..history.event_queue import EventRecord, event_queue
 from ..history.recorder import recorder
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)  # seconds

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.core.event_queue import event_queue
 from django_redlock.core.events import Event
+from django_redlock.history.event_queue import event_queue
 from django_redlock.history.recorder import recorder
 from testproject.redis_server import RedisServer
 from tests.benchmarks.measure import Row, interleaved, one_core

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_redlock.core.event_queue import event_queue
+from django_redlock.history.event_queue import event_queue
 from tests.browser.chromium import PHONE
 from tests.browser.conftest import LIST
 

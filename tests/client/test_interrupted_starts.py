@@ -14,11 +14,11 @@ from django_redlock.client.fanout.node_keeper import NodeKeeper
 from django_redlock.client.nodes.first_answer import FirstAnswer
 from django_redlock.client.pool import ServerPool
 from django_redlock.client.urls import node_for
-from django_redlock.core import event_queue
-from django_redlock.core.event_queue import EventQueue, EventRecord
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MUTEX
 from django_redlock.core.values import Claim, new_token
+from django_redlock.history import event_queue
+from django_redlock.history.event_queue import EventQueue, EventRecord
 from tests.support.interrupts import interrupted
 from tests.support.service import poll
 

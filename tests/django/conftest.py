@@ -12,7 +12,7 @@ import pytest
 from django.contrib.auth.models import Permission, User
 
 from django_redlock import lock, locks
-from django_redlock.core.event_queue import event_queue
+from django_redlock.history.event_queue import event_queue
 from django_redlock.signals import lock_lost
 from tests.support.databases import sqlite_file
 from tests.support.service import poll

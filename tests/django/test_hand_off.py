@@ -9,10 +9,10 @@ from django.http import HttpResponse
 from django.test import RequestFactory
 
 from django_redlock import aadopt, adopt, lock, locks
-from django_redlock.core.event_queue import event_queue
 from django_redlock.core.locks.hand_off import HANDED_OFF
 from django_redlock.decorators import locked_view
 from django_redlock.errors import LockLost, LockNotAcquired, LockNotSupported
+from django_redlock.history.event_queue import event_queue
 from django_redlock.signals import lock_acquired, lock_released
 
 pytestmark = pytest.mark.usefixtures("stores")

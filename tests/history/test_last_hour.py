@@ -9,8 +9,8 @@ import pytest
 
 from django_redlock import locks
 from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.core.event_queue import EventRecord, event_queue
 from django_redlock.errors import LockUnavailable
+from django_redlock.history.event_queue import EventRecord, event_queue
 from django_redlock.history.minute_stats import MAX_EVENTS, MINUTES
 from django_redlock.history.recorder import recorder
 from django_redlock.history.store import add, alast_hour, last_hour, lost_names

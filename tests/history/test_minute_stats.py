@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from django_redlock.core.event_queue import EventRecord
+from django_redlock.history.event_queue import EventRecord
 from django_redlock.history.minute_stats import (
     ALL_LOCKS,
     MAX_EVENTS,

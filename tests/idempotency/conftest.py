@@ -15,7 +15,7 @@ from django.http import HttpResponse
 from django.test import AsyncRequestFactory, RequestFactory
 
 from django_redlock import locks
-from django_redlock.core.event_queue import event_queue
+from django_redlock.history.event_queue import event_queue
 from django_redlock.idempotency.models import StoredAnswer
 from tests.idempotency.models import Charge
 from tests.support.databases import mariadb_database, postgres_database, sqlite_file

@@ -7,11 +7,11 @@ from django.http import HttpResponse, StreamingHttpResponse
 
 from django_redlock import locks
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.core.event_queue import event_queue
 from django_redlock.core.flow.requests import Fault
 from django_redlock.core.renewal.registry import renewal
 from django_redlock.decorators import idempotent
 from django_redlock.errors import LockNotSupported, LockUnavailable
+from django_redlock.history.event_queue import event_queue
 from django_redlock.idempotency.answers import AnswerNotStorable
 from django_redlock.idempotency.entries import Entry
 from django_redlock.idempotency.stores import request_lock

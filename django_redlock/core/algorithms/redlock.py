@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from ...errors import LockError, LockUnavailable
-from ..event_queue import EventRecord, event_queue
+from ..events import report_fault
 from ..flow.replies import (
     Quarantined,
     fault_error,
@@ -127,7 +126,7 @@ class Redlock(NamedTuple):
         """
         for node, each in enumerate(outcomes):
             if type(each) is Fault and isinstance(each.error, Quarantined):
-                event_queue.record(EventRecord(time.time(), "fault", self._label(node), reason="quarantine"))
+                report_fault(self._label(node), "quarantine")
 
     def _acquire_request(self, primitive: Primitive, claim: Claim, wait: int) -> EvalScript:
         run = primitive.acquire_request(claim, wait)

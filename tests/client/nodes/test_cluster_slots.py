@@ -8,12 +8,12 @@ import weakref
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.core.event_queue import event_queue
 from django_redlock.core.flow.requests import Batch
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MUTEX
 from django_redlock.core.values import Claim, new_token
 from django_redlock.errors import LockUnavailable
+from django_redlock.history.event_queue import event_queue
 from testproject.redis_server import RedisServer
 from tests.support.cluster import OPTIONS
 

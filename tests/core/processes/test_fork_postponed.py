@@ -15,9 +15,9 @@ from django_redlock.client.connection import AllInUse
 from django_redlock.client.fanout.node_keeper import NodeKeeper
 from django_redlock.client.nodes.first_answer import FirstAnswer
 from django_redlock.client.pool import ServerPool
-from django_redlock.core.event_queue import EventRecord, event_queue
 from django_redlock.core.process import fork
 from django_redlock.core.renewal.registry import renewal
+from django_redlock.history.event_queue import EventRecord, event_queue
 from django_redlock.testing.conformance.harness.fixtures import in_child
 from tests.support.service import poll
 
@@ -93,7 +93,7 @@ def watches(work, _unique):
 
 @pytest.fixture
 def quickly(monkeypatch):
-    monkeypatch.setattr("django_redlock.core.event_queue.INTERVAL", 0.01)
+    monkeypatch.setattr("django_redlock.history.event_queue.INTERVAL", 0.01)
     yield
     event_queue.unsubscribe("test")
 

@@ -26,7 +26,7 @@ def test_first_lock(moment, hook):
     """A process can acquire and release its first lock at its end, when threads can't be started."""
     code = f"""
         from django_redlock.backends.locmem import LocMemBackend
-        from django_redlock.core.event_queue import event_queue
+        from django_redlock.history.event_queue import event_queue
 
         backend = LocMemBackend("end")
         backend.hook = {hook}

@@ -12,8 +12,8 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.core.management import call_command
 
-from django_redlock.core.event_queue import event_queue
 from django_redlock.errors import LockError, LockNotAcquired
+from django_redlock.history.event_queue import event_queue
 from django_redlock.models import make_pk
 from tests.django.admin.test_list import LIST, names_in
 

@@ -11,7 +11,7 @@ import pytest
 
 from django_redlock import locks
 from django_redlock.admin.charts import charts
-from django_redlock.core.event_queue import event_queue
+from django_redlock.history.event_queue import event_queue
 from django_redlock.history.minute_stats import MinuteStats, bucket_of
 from django_redlock.history.store import add
 from django_redlock.models import make_pk

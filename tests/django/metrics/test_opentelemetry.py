@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from django_redlock import lock, locks
-from django_redlock.core.event_queue import event_queue
 from django_redlock.core.renewal.registry import renewal
+from django_redlock.history.event_queue import event_queue
 from django_redlock.metrics import opentelemetry
 
 pytestmark = pytest.mark.usefixtures("own_listeners")

@@ -17,9 +17,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from django_redlock import lock, locks
 from django_redlock.apps import watch
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.core.event_queue import event_queue
 from django_redlock.core.renewal.registry import renewal
 from django_redlock.errors import LockUnavailable
+from django_redlock.history.event_queue import event_queue
 from django_redlock.metrics import prometheus
 from django_redlock.signals import task_duplicate
 
@@ -186,7 +186,7 @@ import os, sys
 import django
 django.setup()
 from django_redlock import lock
-from django_redlock.core.event_queue import event_queue
+from django_redlock.history.event_queue import event_queue
 from prometheus_client import CollectorRegistry, multiprocess
 
 if len(sys.argv) > 1:

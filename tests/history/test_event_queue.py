@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from django_redlock.core import event_queue as module
-from django_redlock.core.event_queue import MAX_RECORDS, EventQueue, EventRecord
 from django_redlock.core.process import fork
+from django_redlock.history import event_queue as module
+from django_redlock.history.event_queue import MAX_RECORDS, EventQueue, EventRecord
 from tests.support.service import poll
 
 

@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from .events import Event, logger
-from .process import fork
-from .process.mutex import new_mutex
-from .process.threads import Kind, start
+from ..core.events import Event, fault_hooks, logger
+from ..core.process import fork
+from ..core.process.mutex import new_mutex
+from ..core.process.threads import Kind, start
 
 INTERVAL = 1.0  # seconds between two flushes
 MAX_RECORDS = 100_000  # records in the queue; further records are dropped
@@ -93,6 +93,10 @@ class EventQueue:
             context = self.context() if self.context else None
             self.record(EventRecord(time.time(), event.kind, *event[2:], backend, context))
 
+    def record_fault(self, node: str, reason: str) -> None:
+        """Append a record of a fault of the node with the label ``node``. ``reason``: the kind of error."""
+        self.record(EventRecord(time.time(), "fault", node, reason=reason))
+
     def record(self, record: EventRecord) -> None:
         """Append ``record``, if there is a listener. Counts the record as dropped if the queue is full.
 
@@ -163,4 +167,5 @@ def _logged(name: str, function: Callable[..., Any], *args: Any) -> Any:
 
 event_queue = EventQueue()
 atexit.register(event_queue.flush)
+fault_hooks.append(event_queue.record_fault)
 fork.on_fork(event_queue.reset)  # the parent flushes its own records
