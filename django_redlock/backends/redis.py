@@ -43,6 +43,7 @@ class RedisBackend(RedisBaseBackend):
         self.location = location
         algorithm = Cluster if isinstance(self.nodes[0], ClusterNode) else SingleNode
         self.algorithm = algorithm(self.clock, self._new_quarantine())
+        self.algorithm.runs_scripts = False  # unknown
 
     def task_store(self) -> Store:
         return self

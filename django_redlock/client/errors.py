@@ -166,6 +166,17 @@ _HINTS = (  # the words of an error, whether the connection uses TLS (None: eith
         "it may require a certificate: ssl_certfile and ssl_keyfile",
     ),
     (("SELECT is not allowed",), None, "a Redis Cluster has database 0 only: LOCATION must name no other"),
+    (("read only replica",), None, "LOCATION must name the primary, or the Sentinels or the Cluster that know it"),
+    (
+        ("Unknown Redis command called from script", "not allowed from script"),
+        None,
+        "in scripts, only quarantine needs INFO: use quarantine=False",
+    ),
+    (
+        ("unknown command 'EVAL", "unknown command `EVAL", "unknown command 'eval", "unknown command `eval"),
+        None,
+        "locks need Lua scripts, which this server or proxy does not run: see the page about managed Redis",
+    ),
 )
 
 

@@ -45,8 +45,10 @@ class SingleNode:
     """The algorithm for one node. All methods return flows (generators of requests).
 
     ``clock`` returns monotonic seconds. ``quarantine``: the script put before acquire scripts; ``None`` for no
-    quarantine.
+    quarantine. ``runs_scripts``: ``False`` until the server has run a script; without scripts no lock is released.
     """
+
+    runs_scripts = True
 
     def __init__(self, clock: Callable[[], float], quarantine: Quarantine | None = None) -> None:
         self.clock = clock
@@ -113,10 +115,16 @@ class SingleNode:
         """Acquire the lock with SET NX, or with the script if that does not grant it. Returns the reply or a `Fault`.
 
         The script alone lists waiters and knows a lock that is reserved for a waiter. A lock that was refused lately
-        is probably still contended: the script is sent at once.
+        is probably still contended: the script is sent at once. Before the first SET, a release is tried: a server that
+        runs no scripts is found out before it keeps a lock that can't be released.
         """
         lock, refused = claim.keys.lock, self._refused
         plain = None if self.quarantine or lock in refused else primitive.set_request(claim)
+        if plain and not self.runs_scripts:
+            reply = yield from run_idempotent(primitive.release_request(claim))
+            if isinstance(reply, Fault):
+                return reply._replace(unconfirmed=False)
+            self.runs_scripts = True
         reply = (yield plain) if plain else None
         if reply is not None and not (isinstance(reply, Fault) and reply.stale):
             return reply

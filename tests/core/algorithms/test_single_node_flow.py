@@ -93,6 +93,18 @@ def test_quarantine_needs_a_script(fed):
     assert isinstance(fed.ask(0).request, EvalScript)
 
 
+def test_the_first_request_is_a_script(fed):
+    """Until the server has run a script, no lock is acquired, because it could not be released."""
+    fed.algorithm.runs_scripts = False
+    assert isinstance(fed.ask(0).request, EvalScript)
+    with pytest.raises(LockUnavailable):
+        fed.reply(BROKEN)
+    assert isinstance(fed.ask(0).request, EvalScript)
+    assert isinstance(fed.reply([1, 0, SERVER]).request, SetIfAbsent)
+    fed.reply(SERVER)
+    assert isinstance(fed.ask(0).request, SetIfAbsent)
+
+
 def test_fencing_needs_a_script(fed):
     """With fencing, every grant is the script's, which stores the fencing token."""
     fed.claim = fed.claim._replace(fencing=True)
