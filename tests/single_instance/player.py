@@ -27,7 +27,7 @@ class Player:
         self.name = f"played:{next(numbers)}"
         self.keys = keys_for(b"redlock", self.name.encode())
 
-    def ticket(self, task, sending):
+    def call(self, task, sending):
         return TaskCall(self.name, self.keys, "t", task, sending, self.mode, self.limit, 600.0, self.remember)
 
     def claim(self, task, run):
@@ -37,10 +37,10 @@ class Player:
     def play(self, move, task, sending, *, own=False, replace=False, run=0, ended=True, again=False):
         store = self.store
         ending = "requeued" if again else "ended" if ended else "removed"
-        ticket = self.ticket(task, f"{task}-{sending}")._replace(ending=ending)
-        claim = self.claim(task, run)._replace(payload=ticket)
+        call = self.call(task, f"{task}-{sending}")._replace(ending=ending)
+        claim = self.claim(task, run)._replace(payload=call)
         if move == "submit":
-            return self.outcome(drive(submit(ticket, own, replace, store.algorithm), store.perform))
+            return self.outcome(drive(submit(call, own, replace, store.algorithm), store.perform))
         if move == "start":
             return self.outcome(drive(store.algorithm.acquire(BODY, claim, 0.0), store.perform))
         if move == "extend":
@@ -48,8 +48,8 @@ class Player:
         if move == "end":
             return store.perform(BODY.release_request(claim))
         if move == "cancel":
-            return drive(cancel(ticket, sending != "any"), store.perform)
-        return drive(requeue_dead(ticket, 0 if again else os.getpid(), redelivered=move == "bury"), store.perform)
+            return drive(cancel(call, sending != "any"), store.perform)
+        return drive(requeue_dead(call, 0 if again else os.getpid(), redelivered=move == "redeliver"), store.perform)
 
     @staticmethod
     def outcome(outcome):

@@ -12,7 +12,7 @@ from django_redlock.single_instance.transitions import keep_message, remember_en
 from tests.scripts.strict import STRICT
 from tests.single_instance.player import Player
 
-MOVES = ("submit", "submit", "start", "start", "end", "cancel", "bury", "lose", "extend")
+MOVES = ("submit", "submit", "start", "start", "end", "cancel", "redeliver", "lose", "extend")
 
 
 @pytest.mark.parametrize("mode", ["until_executed", "until_and_while_executing", "while_executing"])
@@ -30,7 +30,7 @@ def test_keys(redis_store, mode, monkeypatch):
         reply = player.play(move, task, str(chance.randrange(3)), replace=replace, again=again)
         assert not isinstance(reply, Fault), (move, reply)
         if step % 10 == 0:
-            call = player.ticket(task, f"{task}-1")
+            call = player.call(task, f"{task}-1")
             drive(keep_message(call, b"message"), store.perform)
             drive(rename(call, "d"), store.perform)
-            drive(remember_ended(player.ticket("d", f"d-{step}")), store.perform)
+            drive(remember_ended(player.call("d", f"d-{step}")), store.perform)

@@ -22,7 +22,7 @@ def test_an_end_while_its_slot_moves(cluster, start, moved, end):
     """A task whose record's slot is being moved can end, be revoked or be queued again as soon as it has moved."""
     store = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=5)))
     player = Player(store, "until_executed")
-    call, key = player.ticket("a", "a-1"), player.keys.lock.decode()
+    call, key = player.call("a", "a-1"), player.keys.lock.decode()
     player.play("submit", "a", "1")
     if end != "cancel":
         player.play("start", "a", "1")

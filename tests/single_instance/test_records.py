@@ -24,7 +24,7 @@ def plainly(answer):
 
 moves = st.lists(
     st.tuples(
-        st.sampled_from(["submit", "submit", "start", "start", "extend", "end", "end", "cancel", "bury", "lose"]),
+        st.sampled_from(["submit", "submit", "start", "start", "extend", "end", "end", "cancel", "redeliver", "lose"]),
         st.sampled_from("ab"),
         st.sampled_from(["1", "2", "any"]),
         st.fixed_dictionaries(
@@ -55,22 +55,22 @@ def test_a_record_with_a_provisional_id_is_renamed(redis_store, kind):
     """The id "?" stands for a queued record whose id begins with it, unless the new id has a record."""
     store = redis_store if kind == "redis" else MemoryStore(LocMemBackend("renamed"))
     player = Player(store, "until_and_while_executing")
-    named = player.ticket("a", "a-1")
+    named = player.call("a", "a-1")
     assert not drive(rename(named, "?"), store.perform)
     player.play("submit", "?0", "1")
     assert drive(rename(named, "?"), store.perform)
-    assert not drive(rename(player.ticket("b", "b-1"), "?"), store.perform)
+    assert not drive(rename(player.call("b", "b-1"), "?"), store.perform)
     player.play("start", "a", "1")
     player.play("submit", "?1", "1")
     assert not drive(rename(named, "?"), store.perform)
-    assert drive(rename(player.ticket("b", "b-1"), "?"), store.perform)
-    assert drive(cancel(player.ticket("b", "?1-1")), store.perform)
+    assert drive(rename(player.call("b", "b-1"), "?"), store.perform)
+    assert drive(cancel(player.call("b", "?1-1")), store.perform)
 
 
 @pytest.mark.parametrize(
     ("move", "options"),
-    [("end", {"again": True}), ("bury", {"again": True})]
-    + [(move, {}) for move in ("extend", "end", "cancel", "bury", "lose")],
+    [("end", {"again": True}), ("redeliver", {"again": True})]
+    + [(move, {}) for move in ("extend", "end", "cancel", "redeliver", "lose")],
 )
 def test_a_full_server_lets_bodies_go_on_and_end(redis_store, redis_server, move, options):
     """On a server that is out of memory running bodies are renewed and end."""
@@ -96,7 +96,7 @@ def test_a_start_that_was_interrupted_is_taken_back(request, place):
     """A start whose caller was interrupted is released, whichever attempt was granted."""
     store = request.getfixturevalue("redis_store") if place == "redis" else MemoryStore(LocMemBackend("interrupted"))
     player = Player(store, "until_executed")
-    claim = player.claim("a", 0)._replace(token=new_token(), payload=player.ticket("a", "a-1"))
+    claim = player.claim("a", 0)._replace(token=new_token(), payload=player.call("a", "a-1"))
     assert isinstance(drive(store.algorithm.acquire(BODY, claim, 0.0), store.perform), Lease)
     assert drive(store.algorithm.cancel(BODY, claim), store.perform)
     claim = claim._replace(token=new_token())
@@ -107,7 +107,7 @@ def test_a_body_that_waits_is_listed_once(redis_store, redis_server):
     """All attempts of a waiting body have one entry among the waiters."""
     player = Player(redis_store, "while_executing")
     player.play("start", "a", "1")
-    claim = player.claim("b", 1)._replace(token=new_token(), payload=player.ticket("b", "b-1"))
+    claim = player.claim("b", 1)._replace(token=new_token(), payload=player.call("b", "b-1"))
     with redis_server.client() as client:
         for attempt in (claim, claim.next_attempt(0.0)):
             redis_store.perform(BODY.acquire_request(attempt, -10_000))
@@ -232,7 +232,7 @@ def test_a_dead_process_leaves_a_queued_record_only_where_tasks_are_queued(store
     """
     player = Player(store, mode)
     player.play("start", "a", "1")
-    assert player.play("bury", "a", "1") == 1
+    assert player.play("redeliver", "a", "1") == 1
     assert player.play("cancel", "a", "1") == left
 
 

@@ -30,7 +30,7 @@ def store(request):
 
 def wait(player, task, when_it_waits):
     """Return the state for which the call is refused. Call `when_it_waits` before it begins to wait, once."""
-    claim = player.claim(task, 1)._replace(token=new_token(), payload=player.ticket(task, f"{task}-1"))
+    claim = player.claim(task, 1)._replace(token=new_token(), payload=player.call(task, f"{task}-1"))
     waits = []
 
     def perform(request):
@@ -91,7 +91,7 @@ def test_the_wake_up_goes_to_the_next_waiter(redis_server, listed_ms):
     player = Player(RedisBackend(redis_server.unix_url, node_timeout=5), "while_executing")
     player.play("start", "a", "1")
     claims = [
-        player.claim(task, 1)._replace(token=new_token(), payload=player.ticket(task, f"{task}-1")) for task in "ab"
+        player.claim(task, 1)._replace(token=new_token(), payload=player.call(task, f"{task}-1")) for task in "ab"
     ]
     for claim in claims:
         player.store.perform(BODY.acquire_request(claim, LISTED_MS))

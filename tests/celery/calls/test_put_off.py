@@ -342,7 +342,7 @@ def player(request):
 
 
 def keep(player, task, message):
-    return drive(keep_message(player.ticket(task, f"{task}-1"), message), player.store.perform)
+    return drive(keep_message(player.call(task, f"{task}-1"), message), player.store.perform)
 
 
 def test_messages_are_sent_in_order_and_not_after_a_start(player):
