@@ -37,7 +37,7 @@ class LockError(Exception):
 
     reason = "failed"
 
-    def __init__(self, name: str, reason: str | None = None) -> None:
+    def __init__(self, name: str = "", reason: str | None = None) -> None:
         super().__init__(name)  # one argument: OSError, a base of some errors, would take two as errno and strerror
         self.name = name
         if reason is not None:
@@ -55,13 +55,13 @@ class LockNotAcquired(LockError, TimeoutError):
     """Another holder has the lock, and the lock did not become free within the caller's timeout.
 
     ``retry_after``: seconds until the holder's lease ends unless it is renewed; ``None``: unknown. ``holder``: the last
-    known holder; ``""``: unknown.
+    known holder as an `Owner`, or the id of a task; ``None``: unknown.
     """
 
     reason = "is held by another holder"
 
     def __init__(
-        self, name: str, reason: str | None = None, retry_after: float | None = None, holder: str = ""
+        self, name: str = "", reason: str | None = None, retry_after: float | None = None, holder: Any = None
     ) -> None:
         super().__init__(name, reason)
         self.retry_after = retry_after
@@ -87,7 +87,7 @@ class StaleLock(LockLost):
     reason = "was lost, or has had a later holder: the write was refused"
 
     def __init__(
-        self, name: str, reason: str | None = None, token: int | None = None, fence: int | None = None
+        self, name: str = "", reason: str | None = None, token: int | None = None, fence: int | None = None
     ) -> None:
         super().__init__(name, reason)
         self.token = token
@@ -125,7 +125,9 @@ class LockUnavailable(LockError, ConnectionError):
 
     reason = "the store is unavailable"
 
-    def __init__(self, name: str, reason: str | None = None, errors: Mapping[str, BaseException] | None = None) -> None:
+    def __init__(
+        self, name: str = "", reason: str | None = None, errors: Mapping[str, BaseException] | None = None
+    ) -> None:
         super().__init__(name, reason)
         self.errors = dict(errors or {})
         self.unconfirmed = False

@@ -150,9 +150,9 @@ class Backend(LockFactories):
         ``with`` does not wait for the next grant unless ``blocking_timeout`` is given. ``fair``: waiters with
         ``fair=True`` get the lock in order of arrival. ``fencing``: the lock has a fencing token, a number that grows
         with every grant. ``owner``: a label or mapping to show beside host, pid and thread. ``on_lost``: what a lost
-        lease causes: ``"raise"`` (`LockLost` at the end of ``with``), ``"warn"`` (a warning in the log) or a plain
-        function, which is called with the lock. Raises ``TypeError`` and ``ValueError`` for bad values, and
-        ``LockNotSupported`` for an option that this backend does not support.
+        lease causes: ``"raise"`` (`LockLost` at the end of ``with``), ``"warn"`` (a warning in the log), a plain
+        function, which is called with the lock, or ``("raise", function)`` for both. Raises ``TypeError`` and
+        ``ValueError`` for bad values, and ``LockNotSupported`` for an option that this backend does not support.
         """
         if unknown:
             check_options("lock", unknown)
@@ -206,7 +206,11 @@ class Backend(LockFactories):
     def _at_most_max_ttl(self, ttl: Seconds, what: str) -> float:
         value = seconds(ttl, what)
         if value > self.max_ttl:
-            raise ValueError(f"{what} must be at most {self.max_ttl:g} s (the backend's max_ttl), not {value:g}")
+            hint = "; leave ttl out: the lease is renewed while the lock is held, and max_hold= is the limit"
+            raise ValueError(
+                f"{what} must be at most {self.max_ttl:g} s (the backend's max_ttl), not {value:g}"
+                f"{hint if what == 'ttl' else ''}"
+            )
         return value
 
     # ── inspection ───────────────────────────────────────────────────────────────────────────

@@ -75,7 +75,7 @@ class SingleInstanceCommand(BaseCommand):
         except LockError:
             held = None
         if held is None:
-            return already_running(Owner.parse(error.holder), error.retry_after)
+            return already_running(error.holder or Owner(), error.retry_after)
         return already_running(held.owner, held.remaining)
 
 

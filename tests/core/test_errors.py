@@ -6,6 +6,7 @@ import pickle
 import pytest
 
 from django_redlock import errors
+from django_redlock.core.owner import Owner
 from django_redlock.errors import (
     LockError,
     LockLost,
@@ -18,7 +19,7 @@ from django_redlock.errors import (
 
 ERRORS = [
     LockError("stock", "is odd"),
-    LockNotAcquired("stock", "is held by somebody", 2.5, '{"host":"there"}'),
+    LockNotAcquired("stock", "is held by somebody", 2.5, Owner(host="there", pid=7)),
     LockNotAcquired("stock"),
     LockLost("stock"),
     StaleLock("stock", "was written under fencing token 2", 1, 2),
@@ -34,6 +35,14 @@ PARENTS = {
     LockUnavailable: ConnectionError,
     LockNotSupported: NotImplementedError,
 }
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_made_without_arguments(name):
+    """Each error can be made without arguments, for mocks, and has a message."""
+    error = getattr(errors, name)()
+    assert str(error) == error.reason
+    assert pickled(error).name == ""
 
 
 def pickled(error, protocol=None):

@@ -218,13 +218,13 @@ class Handle:
     # ── with blocks ──────────────────────────────────────────────────────────────────────────
 
     def enter_block(self, outcome: Hold | Refusal) -> None:
-        """Begin a ``with`` block of the caller, which releases the hold ``outcome`` at its end.
+        """Begin a ``with`` block of the caller, which has acquired the hold ``outcome`` and releases it at the end.
 
         Raises ``LockNotAcquired`` for a refusal.
         """
         if isinstance(outcome, Refusal):
             raise refusal_error(self.name, outcome)
-        self._blocks.append((calling(), outcome))
+        self._blocks.append((outcome.acquired_by, outcome))
 
     def leave_flow(self) -> Flow[None]:
         """Return the flow that releases the hold of the ``with`` block that ends.
@@ -237,12 +237,18 @@ class Handle:
             blocks = self._blocks
             if not blocks:
                 return self.release_flow()
-            me = calling()
-            own = [index for index, (by, _) in enumerate(blocks) if by == me]
-            hold = blocks.pop(own[-1] if own else 0)[1]
+            index = self._innermost(blocks) if len(blocks) > 1 else 0
+            hold = blocks.pop(index)[1]
         if not hold.active:
-            hold = self._latest_of(me, but=[each for _, each in blocks]) or hold
+            hold = self._latest_of(calling(), but=[each for _, each in blocks]) or hold
         return _nothing() if hold.end_kind is End.TRANSFERRED else self.release_flow(hold)
+
+    @staticmethod
+    def _innermost(blocks: list[tuple[Caller, Hold]]) -> int:
+        """Return the index of the caller's innermost block; 0 if it has entered none."""
+        me = calling()
+        own = [index for index, (by, _) in enumerate(blocks) if by == me]
+        return own[-1] if own else 0
 
     def _moved(self, before: Hold, after: Hold) -> None:
         """Let the blocks of ``before`` release ``after`` at their end."""
@@ -343,7 +349,7 @@ class Handle:
         if hold is None or not hold.active:
             return False
         hold.check()
-        self.enter_block(hold)
+        self._blocks.append((calling(), hold))
         return True
 
     def names_of(self, lease: Lease) -> tuple[str, ...]:
@@ -366,9 +372,9 @@ def _nothing() -> Flow[None]:
 
 def refusal_error(name: str, refusal: Refusal, what: str | None = None) -> LockNotAcquired:
     """Return the error for ``refusal``. ``what``: the message, by default that the lock is held, and who holds it."""
-    owner = Owner.parse(refusal.holder)
+    owner = Owner.parse(refusal.holder) if refusal.holder else None
     if what is None:
-        holder = f" by {owner}" if refusal.holder else ""
-        what = f"{'was done in this period' if owner.extra.get('state') == 'done' else 'is held'}{holder}"
+        what = "was done in this period" if owner and owner.extra.get("state") == "done" else "is held"
+        what += f" by {owner}" if owner else ""
     retry_after = None if refusal.remaining == FOREVER else refusal.remaining
-    return LockNotAcquired(name, what, retry_after, refusal.holder)
+    return LockNotAcquired(name, what, retry_after, owner)

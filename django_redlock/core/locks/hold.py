@@ -120,7 +120,9 @@ class Hold:
     @property
     def lost(self) -> bool:
         """True if the lease ended before its release."""
-        return self._lost or (self.active and self.store.clock() >= self.lease.valid_until)
+        if self._lost or self.end_kind is not None:
+            return self._lost
+        return self._generation == fork.generation and self.store.clock() >= self.lease.valid_until
 
     def check(self) -> None:
         """Raise ``LockLost`` if the lease is lost, ``LockNotHeld`` after the end. Sends no request."""
@@ -388,7 +390,7 @@ class Hold:
     def _schedule(self, delay: float) -> None:
         token = self.lease.claim.token
         renewal.schedule(token, weakref.ref(self), max(0.0, delay))
-        if not self.active:  # ended by another thread meanwhile
+        if self.end_kind is not None:  # ended by another thread meanwhile
             renewal.cancel(token)
 
     @property

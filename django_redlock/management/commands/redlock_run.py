@@ -199,6 +199,6 @@ def _refusal(error: LockNotAcquired) -> str:
 
     It says who holds the lock or, if ``--every`` allows no start yet, when the command may start again.
     """
-    owner = Owner.parse(error.holder)
+    owner = error.holder or Owner()
     done = state_of(owner) == "done"
     return f"lock {error.name!r}: {already_running(owner, error.retry_after)}" if done else str(error)

@@ -7,7 +7,6 @@ from concurrent import futures
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.core.owner import Owner
 from django_redlock.core.primitives import base
 from django_redlock.core.waiting import local_queue, wait_queue
 from django_redlock.errors import LockLost, LockNotAcquired, LockNotHeld, LockUnavailable
@@ -123,7 +122,7 @@ class TestLocalQueue(Fixtures):
         """Return the holder that the error names."""
         with pytest.raises(LockNotAcquired) as caught:
             await lock.__aenter__()
-        return Owner.parse(caught.value.holder).label
+        return caught.value.holder.label
 
     def test_one_of_the_timed_out_waiters_gets_a_free_lock(self, new_backend, name, spawn):
         """Of waiters whose time is up one gets a lock that has become free, and the others are refused."""

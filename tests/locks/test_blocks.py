@@ -1,0 +1,169 @@
+"""Blocks that may be skipped, that end without a lock, and that share a handle with an interrupted caller."""
+
+import asyncio
+import logging
+import threading
+
+import pytest
+
+from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.core.locks import deadlock
+from django_redlock.errors import LockLost, LockNotHeld
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from tests.support.service import poll
+
+
+@pytest.fixture
+def backend(unique):
+    return LocMemBackend(unique)
+
+
+KINDS = {
+    "lock": lambda backend: backend.lock("stock"),
+    "rlock": lambda backend: backend.rlock("stock"),
+    "write": lambda backend: backend.rwlock("stock").write,
+    "semaphore": lambda backend: backend.semaphore("stock", limit=1),
+    "striped": lambda backend: backend.striped("stock", 1),
+    "multilock": lambda backend: backend.multilock(["stock", "order"]),
+}
+
+
+def in_thread(function):
+    """Run ``function()`` in a thread of its own."""
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join(TEST_TIMEOUT)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_block_that_may_be_skipped(backend, kind):
+    """attempt() gives True and holds the lock for the block, or gives False and leaves the holder's lock alone."""
+    lock, other = KINDS[kind](backend), KINDS[kind](backend)
+    entered = []
+
+    def refused():
+        with other.attempt() as acquired:
+            entered.append(acquired)
+
+    with lock.attempt() as acquired:
+        assert acquired
+        in_thread(refused)
+        assert lock.owned()
+    assert entered == [False]
+    assert not lock.locked()
+
+
+async def test_a_block_that_may_be_skipped_on_a_loop(backend):
+    """`async with lock.attempt()` does the same, and waits as long as it is told."""
+    lock, other = backend.lock("stock"), backend.lock("stock")
+    async with lock.attempt() as acquired:
+        async with other.attempt() as again:
+            assert (acquired, again) == (True, False)
+        waiting = asyncio.create_task(other.attempt(timeout=TEST_TIMEOUT).__aenter__())
+        await asyncio.sleep(0)
+    assert await waiting
+    await other.arelease()
+
+
+def test_an_attempt_is_no_answer(backend):
+    """An attempt that is not entered has no truth value: it would be true, though nothing was acquired."""
+    with pytest.raises(TypeError, match="with lock"):
+        bool(backend.lock("stock").attempt())
+
+
+def test_on_lost_is_called_and_raises(backend):
+    """With on_lost=("raise", function) the function is called at the loss, and the block raises at its end."""
+    called = threading.Event()
+    lock = backend.lock("stock", on_lost=("raise", lambda _: called.set()))
+
+    def lose():
+        with lock:
+            backend.force_release("stock")
+            lock.hold.mark_lost("for a test")
+
+    with pytest.raises(LockLost):
+        lose()
+    assert called.wait(TEST_TIMEOUT)
+
+
+@pytest.mark.parametrize("on_lost", [("ignore", print), ("raise", "warn"), ("raise",)])
+def test_wrong_pairs(backend, on_lost):
+    """A pair has a word and a callable."""
+    with pytest.raises(ValueError, match="on_lost must be"):
+        backend.lock("stock", on_lost=on_lost)
+
+
+def test_released_inside(backend, caplog):
+    """A block whose lock was released inside raises LockNotHeld at its end, or logs it, as on_lost says."""
+    with pytest.raises(LockNotHeld), backend.lock("stock") as lock:
+        lock.release()
+    with caplog.at_level(logging.WARNING, "django_redlock"), backend.lock("stock", on_lost="warn") as lock:
+        lock.release()
+    assert "is not held by this handle" in caplog.text
+
+
+def test_an_interrupted_caller_touches_no_other_block(backend):
+    """A block that has released its lock early releases nothing at its end, though another caller was interrupted.
+
+    The interrupted caller was granted the lock through the same handle, as was the holder after it.
+    """
+    armed = threading.Event()
+
+    def interrupt(event):
+        if event.kind == "acquired" and armed.is_set():
+            armed.clear()
+            raise KeyboardInterrupt
+
+    backend.hook = interrupt
+    lock = backend.lock("stock", on_lost="warn")
+
+    def interrupted():
+        armed.set()
+        with pytest.raises(KeyboardInterrupt):
+            lock.acquire()
+
+    holds, done = threading.Event(), threading.Event()
+    found = []
+
+    def work():
+        with lock:
+            holds.set()
+            done.wait(TEST_TIMEOUT)
+            found.append((lock.lost, lock.owned()))
+
+    worker = threading.Thread(target=work)
+    with lock:
+        lock.release()
+        in_thread(interrupted)
+        worker.start()
+        assert holds.wait(TEST_TIMEOUT)
+    assert not backend.lock("stock").acquire(False)
+    done.set()
+    worker.join(TEST_TIMEOUT)
+    assert found == [(False, True)]
+
+
+def test_waiting_for_the_own_handle(backend, caplog, monkeypatch):
+    """A second acquire() by the same thread waits for a release by another, and is logged after some waiting."""
+    monkeypatch.setattr(deadlock, "WARN_AFTER", 0.05)
+    lock = backend.lock("stock")
+    lock.acquire()
+
+    def release_later():
+        poll(lambda: "same handle" in caplog.text, timeout=20, what="the warning")
+        lock.release()
+
+    waiter = threading.Thread(target=release_later)
+    waiter.start()
+    assert lock.acquire()
+    waiter.join(TEST_TIMEOUT)
+    lock.release()
+    assert "use rlock() to acquire it more than once" in caplog.text
+
+
+def test_a_reentrant_lock_ends_with_its_thread(backend):
+    """A reentrant lock that its thread has not released is not renewed after the end of the thread."""
+    lock = backend.rlock("stock", ttl=0.5)
+    in_thread(lock.acquire)
+    assert backend.rlock("stock").acquire(timeout=TEST_TIMEOUT)
