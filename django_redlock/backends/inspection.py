@@ -15,7 +15,7 @@ from ..core.flow.requests import Batch, Command, EvalScript, Fault, Flow, ListPo
 from ..core.flow.scripts import Script, all_scripts, script
 from ..core.keys import check_name, keys_beside, keys_for, lock_name_of, scan_pattern
 from ..core.lock_info import LockInfo, by_trouble, read_lock_info
-from ..core.primitives.base import is_released, wake_request
+from ..core.primitives.base import is_released, names_waiters, wake_request
 from ..errors import LockUnavailable
 from .base import Listing
 
@@ -193,7 +193,7 @@ def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool
     reply = yield from run_idempotent(run)
     if type(reply) is Fault:
         raise fault_error(name, reply)
-    if type(reply) is list:
+    if names_waiters(reply):
         yield wake_request(keys, reply, node)
     return is_released(reply)
 

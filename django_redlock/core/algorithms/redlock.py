@@ -22,7 +22,7 @@ from ..flow.replies import (
 from ..flow.requests import Batch, Block, EvalScript, Fault, Flow, SendToAll, Sleep
 from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
-from ..primitives.base import Primitive, is_released, wake_request
+from ..primitives.base import Primitive, is_released, names_waiters, wake_request
 from ..values import Claim, Lease, OnRefusal, Refusal
 from .lease_requests import cancel_requests, describe_request, is_confirmed, quarantine_restore_request, restore_request
 from .merging import merge_views
@@ -263,7 +263,7 @@ class Redlock(NamedTuple):
         asks = self._everywhere(primitive.release_request(claim, keep))
         enough = _all_answered if primitive.access else lambda got: got.count(1) >= need or None not in got
         replies = yield SendToAll(asks, enough, claim.acquisition_id, "release")
-        if wakes := [wake_request(claim.keys, each, node) for node, each in enumerate(replies) if type(each) is list]:
+        if wakes := [wake_request(claim.keys, each, node) for node, each in enumerate(replies) if names_waiters(each)]:
             yield SendToAll(wakes, _no_replies_needed, claim.acquisition_id)
         faults = {node: reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
         if len(faults) > self.nodes - need:

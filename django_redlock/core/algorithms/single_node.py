@@ -10,7 +10,7 @@ from ..flow.replies import fault_error, is_grant, parse_reply, read_outcome, ser
 from ..flow.requests import Batch, Block, BlockThenEval, EvalScript, Fault, Flow
 from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
-from ..primitives.base import Primitive, is_released, wake_request
+from ..primitives.base import Primitive, is_released, names_waiters, wake_request
 from ..values import DRIFT, Claim, Lease, OnRefusal, Refusal
 from .batched_extensions import run_extensions
 from .lease_requests import cancel_requests, describe_request, extension, is_confirmed, quarantine_restore_request
@@ -279,6 +279,6 @@ class SingleNode:
             reply = yield run
         if isinstance(reply, Fault):
             raise fault_error(claim.name, reply)
-        if type(reply) is list:
+        if names_waiters(reply):
             yield wake_request(claim.keys, reply)
         return stale or is_released(reply)  # a repeated request may find that the first one has released the lock

@@ -146,6 +146,11 @@ def wake_request(keys: Keys, reply: Sequence[bytes], node: int = 0) -> EvalScrip
     return sized_request(_WAKE, tuple(keys.wake_key_of(each) for each in reply[1:]), (), node)
 
 
+def names_waiters(reply: Any) -> bool:
+    """Return whether ``reply``, that of a release script, names waiters of a fair queue to wake."""
+    return type(reply) is list and len(reply) > 1 and all(type(each) is bytes for each in reply[1:])
+
+
 def is_released(reply: Any) -> bool:
     """Return whether ``reply``, that of a release script, says that the lock was released."""
     return reply == 1 or (type(reply) is list and reply[:1] == [1])

@@ -16,7 +16,6 @@ from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT, Asy
 
 # To every request the same, as many times as there are commands in it.
 ANSWERS = [
-    b"+OK\r\n",
     b"+PONG\r\n",
     b":1\r\n",
     b":0\r\n",
