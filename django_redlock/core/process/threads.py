@@ -27,11 +27,11 @@ class Kind(StrEnum):
     """The kinds of background threads: the name of the thread, what it does, and when it ends."""
 
     RENEWAL = "redlock-renewal"  # one for each server: extends leases and releases claims. Ends after 10 s without work
-    REPORTS = "redlock-reports"  # one: calls listeners of losses and of recorded events. Ends when nothing is left
+    REPORTS = "redlock-reports"  # calls listeners of losses and of recorded events. Ends when nothing is left
     NODE = "redlock-node"  # one for each node of a quorum: connects, probes, repeats releases. Ends without work
     CALL = "redlock-call"  # one call that may hang: a name look-up, a connect, a preparation. Ends with the call
     LEADER = "redlock-leader"  # one for each candidate of an election. Ends with its `with` block
-    ZOOKEEPER = "redlock-zookeeper"  # one for each session: asks ZooKeeper for all waiters. Ends when none is left
+    ZOOKEEPER = "redlock-zookeeper"  # one for each backend: removes znodes. Ends when none is left
 
 
 def start(
