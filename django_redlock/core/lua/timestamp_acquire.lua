@@ -1,4 +1,5 @@
 -- Acquire a lock that older code takes with SETNX and a timestamp, or return the holder. Idempotent per token.
+-- USES waking
 -- KEYS 1 lock  2 waiters  3 holder (hash: value, token, owner; valid while the lock has that value)
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 wait (as mutex_acquire's)  5 ms in a unit of the value  6 clock skew in ms
 -- Returns the server's time in µs; refused {0, lease left in ms, time, owner of the holder, empty for older code}. As
@@ -33,8 +34,7 @@ if left > 0 then
   if math.abs(wait) > 1 then
     wait = math.abs(wait)
     redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
-    redis.call('ZADD', KEYS[2], now + wait, waiter)
-    redis.call('PEXPIRE', KEYS[2], wait + 1000)
+    enlist(KEYS[2], waiter, now, wait)
   elseif wait < 0 then
     redis.call('ZREM', KEYS[2], waiter)
   end

@@ -1,4 +1,5 @@
 -- Release a timestamp lock, if the token still holds it, and wake one waiter.
+-- USES waking
 -- KEYS 1 lock  2 waiters  3 wake  4 holder (as timestamp_acquire's)
 -- ARGV 1 token  2 keep in ms (>0: keep it that much longer)  3 ms in a unit of the value  4 clock skew in ms
 -- Returns 1 released, 0 not held, -1 held by another token, or by older code that has overwritten the value.
@@ -16,8 +17,5 @@ if tonumber(ARGV[2]) > 0 then
   return 1
 end
 redis.call('DEL', KEYS[1], KEYS[4])
-if redis.call('EXISTS', KEYS[2]) == 1 and redis.call('EXISTS', KEYS[3]) == 0 then
-  redis.pcall('RPUSH', KEYS[3], '1')
-  redis.pcall('PEXPIRE', KEYS[3], 10000)
-end
+if redis.call('EXISTS', KEYS[2]) == 1 then wake_one(KEYS[3]) end
 return 1
