@@ -143,6 +143,10 @@ class Browser:
     def one(self, selector: str):
         return self.driver.find_element(By.CSS_SELECTOR, selector)
 
+    def press(self, selector: str) -> None:
+        """Click an element of a list that a refresh may replace at any time."""
+        self.until(lambda: self.one(selector).click() is None)
+
     def names(self) -> list[str]:
         """Return the locks that the list shows."""
         return self.script("return [...document.querySelectorAll('a.redlock-name')].map(link => link.title)")

@@ -52,12 +52,12 @@ def test_stops_while_something_is_selected(page, stores):
     """While a lock is selected, the list stays as it is, and goes on afterwards."""
     with stores["default"].lock("a"):
         page.until(lambda: page.names() == ["a"])
-        page.one("input.action-select").click()
+        page.press("input.action-select")
         assert "1 of 1 selected" in page.one(".action-counter").text
         with stores["default"].lock("b"):
             page.refreshed(2)
             assert page.names() == ["a"]
-            page.one("input.action-select").click()
+            page.press("input.action-select")
             page.until(lambda: page.names() == ["a", "b"])
             assert "0 of 2 selected" in page.one(".action-counter").text
 
@@ -154,7 +154,7 @@ def test_force_release(page, stores, name):
     lock = stores["default"].lock(name, on_lost="warn")
     lock.acquire()
     page.until(lambda: len(page.names()) == 1)
-    page.one("input.action-select").click()
+    page.press("input.action-select")
     page.one("select[name=action] option[value=force_release]").click()
     page.one("button[name=index]").click()
     page.arrive(".redlock-confirm")
@@ -174,7 +174,7 @@ def test_force_release_by_keyboard(page, stores):
         for _ in range(60):
             if page.script("return document.activeElement.matches(arguments[0])", selector):
                 return page.driver.switch_to.active_element
-            page.driver.switch_to.active_element.send_keys(Keys.TAB)
+            page.until(lambda: page.driver.switch_to.active_element.send_keys(Keys.TAB) is None)
         raise AssertionError(f"{selector} can't be reached by Tab")
 
     tab_to("select[name=action]").send_keys("R")
@@ -230,7 +230,7 @@ def test_without_javascript(page, stores):
     page.one("#redlock-refresh").click()
     page.arrive("a.redlock-name")
     assert not page.one("#redlock-pause").is_displayed()
-    page.one("input.action-select").click()
+    page.press("input.action-select")
     page.one("select[name=action] option[value=force_release]").click()
     page.one("button[name=index]").click()
     page.arrive(".redlock-danger")
@@ -245,7 +245,7 @@ def test_hostile_names(page, stores):
     with stores["default"].lock(evil, owner={"label": evil, evil: evil}):
         page.until(lambda: page.names() == [evil])
         page.refreshed(2)
-        page.one("a.redlock-name").click()
+        page.press("a.redlock-name")
         page.until(lambda: evil in page.one(".redlock-facts").text)
         page.refreshed(1)
         assert page.script("return document.body.id") != "pwned"
@@ -256,7 +256,7 @@ def test_detail_follows(page, stores):
     """The page of an open lock follows it: held, then free."""
     with stores["default"].lock("stock", owner="till 7"):
         page.until(lambda: page.names() == ["stock"])
-        page.one("a.redlock-name").click()
+        page.press("a.redlock-name")
         page.until(lambda: "till 7" in page.one("#redlock-live").text)
     page.until(lambda: "Nobody holds stock" in page.one("#redlock-live").text)
 

@@ -33,6 +33,10 @@
     boxes().forEach((box) => box.closest("tr").classList.toggle("selected", box.checked));
   }
 
+  let pressed = false; // a click that has begun must end on the same row
+  live?.addEventListener("pointerdown", () => (pressed = true));
+  for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, () => (pressed = false));
+
   live?.addEventListener("change", ({ target }) => {
     if (target.id === "action-toggle") boxes().forEach((box) => (box.checked = target.checked));
     count();
@@ -47,7 +51,7 @@
     const page = await fetch(location.href, { credentials: "same-origin", redirect: "error", cache: "no-store", signal });
     if (!page.ok) throw new Error(page.status);
     const fresh = new DOMParser().parseFromString(await page.text(), "text/html").getElementById("redlock-live");
-    if (chosen().length) return; // selected meanwhile
+    if (pressed || chosen().length) return; // meanwhile
     const focused = live.contains(document.activeElement) ? document.activeElement : null;
     const same = (each) => each.getAttribute("href") === focused.getAttribute("href") && each.value === focused.value;
     const top = window.scrollY;
