@@ -266,12 +266,12 @@ class Handle:
         if hold.end_kind is End.LOST:
             raise LockLost(self.name)
         held = self.store.clock() - hold.lease.since
-        is_extending = False
+        is_extending = lost = False
         try:
             hold.end_once()
-            is_extending = hold.is_extending
+            is_extending, lost = hold.is_extending, hold.lost
             hold.lease = self._lease_to_release(hold.lease)
-            gate = (None if hold.lost else self.store.local_queue_for(self.primitive)) or self.store.algorithm
+            gate = (None if lost else self.store.local_queue_for(self.primitive)) or self.store.algorithm
             released = yield from gate.release(self.primitive, hold.lease.claim, self.options.min_hold - held)
         except LockNotHeld:
             raise
@@ -279,14 +279,14 @@ class Handle:
             if hold.active:  # interrupted before the end
                 raise
             hold.release_later()
-            if not (hold.lost and isinstance(error, LockError)):
+            if not (lost and isinstance(error, LockError)):
                 hold.emit("released", held=held, reason="unconfirmed")
                 raise
             released = False
         finally:
             if is_extending:
                 hold.release_again()
-        if hold.lost or not released:
+        if lost or not released:
             hold.report_loss(ENDED_BEFORE)
             raise LockLost(self.name)
         hold.emit("released", held=held)

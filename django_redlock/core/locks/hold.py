@@ -154,7 +154,7 @@ class Hold:
         """End this hold, and cancel its renewal. Sends no request. Returns ``False`` if it has ended before."""
         now = self.store.clock()
         with state_mutex:
-            if not self.active:
+            if self.end_kind is not None or self._generation != fork.generation:
                 return False
             self._lost = self._lost or kind is End.LOST or now >= self.lease.valid_until
             self.end_kind = kind
