@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
 from collections.abc import Collection
 from typing import Any
@@ -15,6 +17,9 @@ from ..values import Claim, Lease, Refusal
 from .handle import refusal_error
 from .hold import End, Hold
 from .semaphore import Semaphore
+
+# Each acquire() tries the next stripe first. The random start tells hosts apart, the process id the forks of a process.
+_starts = itertools.count(random.randrange(MAX_LOCKS))
 
 
 def check_stripes(stripes: int) -> int:
@@ -108,7 +113,7 @@ class Striped(Semaphore):
     def _claim_for(self, wanted: tuple[int, ...]) -> Claim:
         """Return the claim for any of the stripes ``wanted`` (none: for any stripe)."""
         stripes = self._keys_of(wanted)
-        first = random.randrange(len(stripes))  # so that few callers compete for one stripe
+        first = (next(_starts) + os.getpid()) % len(stripes)
         payload = self._stripes[0].lock, len(self._stripes), *wanted
         return super().new_claim()._replace(all_keys=stripes[first:] + stripes[:first], payload=payload)
 
