@@ -187,3 +187,27 @@ def test_bars_stay_within_the_chart():
             for rect in drawn(plot).iter(f"{SVG}rect"):
                 top, height = float(rect.get("y")), float(rect.get("height"))
                 assert 8 <= top <= top + height <= 114.1
+
+
+def test_events_are_few(detail, operator, stores, monkeypatch):
+    """Only the last events are shown, the latest first."""
+    from django.contrib import admin
+
+    from django_redlock.models import HeldLock
+
+    monkeypatch.setattr(admin.site.get_model_admin(HeldLock), "max_events", 3)
+    for _ in range(4):
+        with stores["default"].lock("stock"):
+            pass
+    assert re.findall(r'<b class="redlock-(\w+)">', detail("stock")) == ["released", "acquired", "released"]
+
+
+def test_store_down(client, one_down, operator):
+    """A store that is not reachable has no charts, the page says why, and the other stores have charts."""
+    with one_down["default"].lock("a"):
+        pass
+    event_queue.flush()
+    page = client.get(f"{LIST}health/")
+    assert page.status_code == 200
+    assert page.content.decode().count(PLOT) == 3
+    assert client.get(f"{LIST}broken_3Aa/change/").status_code == 200

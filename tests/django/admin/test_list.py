@@ -305,3 +305,39 @@ def test_locks_with_waiters_first(client, stores, operator, own_thread, monkeypa
     waiting.release()
     for lock in calm:
         lock.release()
+
+
+@pytest.mark.parametrize(
+    "query", [{"q": EVIL}, {"host": EVIL}, {"task": EVIL}, {"kind": EVIL}, {"alias": EVIL}, {"scan": EVIL}]
+)
+def test_filters_are_escaped(client, stores, operator, query):
+    """Search and filter values are escaped in the page."""
+    assert "<script>alert" not in client.get(LIST, query).content.decode()
+
+
+def test_detail_of_an_unknown_store(client, stores, operator):
+    """The page of an unknown store is a 404."""
+    assert client.get(f"{LIST}nowhere_3Ax/change/").status_code == 404
+
+
+def test_no_adding(client, stores, operator):
+    """Locks can't be added in the admin."""
+    assert client.get(f"{LIST}add/").status_code == 403
+
+
+def test_most_waiters_first_beyond_the_limit(client, stores, operator, monkeypatch):
+    """Beyond the limit the list shows the locks with the most waiters, then those with the longest wait."""
+    from django.contrib import admin
+
+    from django_redlock.models import HeldLock
+
+    monkeypatch.setattr(admin.site.get_model_admin(HeldLock), "max_locks", 3)
+    waiting = {"calm": [], "one": [5], "long": [600], "crowd": [1, 2, 3], "two": [7, 8]}
+    with contextlib.ExitStack() as held, raw(stores["default"]) as redis:
+        for name, seconds in waiting.items():
+            held.enter_context(stores["default"].lock(name, ttl=60))
+            for number, ago in enumerate(seconds):
+                owner = describe_owner({"since": time.time() - ago})
+                redis.zadd(f"redlock:{{{name}}}:waiters", {b"%024d " % number + owner: 9e12})
+        assert names_in(client.get(LIST)) == ["crowd", "two", "long"]
+        assert names_in(client.get(LIST, {"o": "-6"})) == ["long", "two", "crowd"], "longest wait first"

@@ -194,3 +194,29 @@ def test_needs_the_csrf_token(stores, operator):
         digest = stores["default"].describe("stock").digest
         assert client.post(f"{LIST}release/", {"holding": f"{digest}:default:stock"}).status_code == 403
         assert held.owned()
+
+
+def test_several_at_once(client, stores, operator):
+    """All selected locks are released, of any store."""
+    one, two, three = stores["default"].lock("one"), stores["memory"].lock("two"), stores["default"].lock("three")
+    assert all(lock.acquire() for lock in (one, two, three))
+    page = asked(client, "default:one", "memory:two")
+    client.post(f"{LIST}release/", {"holding": holdings(page)})
+    assert [lock.locked() for lock in (one, two, three)] == [False, False, True]
+    assert LogEntry.objects.count() == 2
+    three.release()
+
+
+def test_get_releases_nothing(client, stores, operator):
+    """A GET request releases nothing."""
+    with stores["default"].lock("stock") as held:
+        client.get(f"{LIST}release/", {"holding": holdings(asked(client, "default:stock"))})
+        assert held.owned()
+
+
+def test_no_delete_selected(client, stores, operator):
+    """Django's own delete action is not offered, because it sends no digest."""
+    with stores["default"].lock("stock") as held:
+        assert "delete_selected" not in client.get(LIST).content.decode()
+        client.post(LIST, {"action": "delete_selected", "_selected_action": "default:stock", "post": "yes"})
+        assert held.owned()
