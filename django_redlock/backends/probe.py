@@ -58,7 +58,7 @@ def _refusal(backend: ProbedBackend, name: str, node: int) -> Flow[Exception | N
     lock = backend.lock(name, ttl=min(TTL, backend.max_ttl), owner="redlock_check")
     primitive, claim = lock.primitive, lock.new_claim()
     start = backend.clock()
-    for run in primitive.acquire_request(claim, 0, node), primitive.release_request(claim, node=node):
+    for run in primitive.acquire_request(claim, node=node), primitive.release_request(claim, node=node):
         reply = yield from run_idempotent(run)
         if isinstance(reply, Fault):
             return reply.error

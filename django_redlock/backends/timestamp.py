@@ -21,7 +21,7 @@ from ..core.lock_info import LockInfo, by_trouble, read_lock_info
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import Primitive, script_family
-from ..core.values import PRECISION, Claim, Refusal, Seconds, millis, seconds
+from ..core.values import PRECISION, Claim, Refusal, Seconds, Wait, millis, seconds
 from ..errors import LockNotSupported
 from .base import Listing
 from .inspection import describe_all, find_keys
@@ -41,8 +41,8 @@ class TimestampPrimitive(Primitive):
 
     form: tuple[bytes, bytes]
 
-    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        keys, args = claim.keys, (claim.token, claim.owner, millis(claim.ttl), b"%d" % wait, *self.form)
+    def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
+        keys, args = claim.keys, (claim.token, claim.owner, millis(claim.ttl), self.wait_arg(wait), *self.form)
         return EvalScript(
             self.acquire_script,
             (keys.lock, keys.waiters, keys.fence),

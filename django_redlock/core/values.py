@@ -8,6 +8,7 @@ import re
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from datetime import timedelta
+from enum import Enum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -177,6 +178,20 @@ class Refusal(NamedTuple):
     def later(self, now: float) -> Refusal:
         """Return this refusal as of ``now`` (monotonic seconds), with less of the holder's lease remaining."""
         return self._replace(remaining=max(0.0, self.remaining - (now - self.asked_at)))
+
+
+class Wait(Enum):
+    """What the store does with a client that it refuses. `Primitive.wait_arg` returns the argument of the scripts."""
+
+    NO = "nothing: the client does not wait"
+    QUEUE = "list the client as a waiter: a newcomer, which does not overtake waiters"
+    REQUEUE = "list the client again: it has been a waiter, and may take a lock that is reserved for a waiter"
+    LAST_TRY = "remove the client, a waiter so far"
+
+    @property
+    def listed(self) -> bool:
+        """Whether the client is a waiter after the refusal."""
+        return self is Wait.QUEUE or self is Wait.REQUEUE
 
 
 OnRefusal = Callable[[Refusal], object]

@@ -17,7 +17,7 @@ from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import MUTEX, Primitive
-from ..core.values import Claim, Lease, Refusal, millis
+from ..core.values import Claim, Lease, Refusal, Wait, millis
 from .entries import Entry, Found, Known
 
 _BEGIN, _EXTEND, _FINISH = script("idempotent_begin"), script("mutex_extend"), script("idempotent_finish")
@@ -39,7 +39,7 @@ class _Record(NamedTuple):
 class RequestPrimitive(Primitive):
     """A mutex with a record of the request and its answer (``idempotent_begin.lua`` and ``idempotent_finish.lua``)."""
 
-    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
+    def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
         """Return the script call that begins a request with an idempotency key.
 
         The script replies with the stored answer of an earlier request, or with the reason why the view must not run.

@@ -17,7 +17,7 @@ from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import Primitive
-from ..core.values import Claim, Lease, millis, new_token
+from ..core.values import Claim, Lease, Wait, millis, new_token
 from .call import Ending, TaskCall, task_keys
 
 _START, _EXTEND, _END, _CANCEL = map(script, ("task_start", "task_extend", "task_end", "task_cancel"))
@@ -39,12 +39,11 @@ def cancel_request(keys: Keys, task_id: str, delivery_id: str = "") -> EvalScrip
 class BodyPrimitive(Primitive):
     """The kind of lock that a running body holds. The payload of its claims is the `TaskCall`."""
 
-    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
+    def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
         """Return the request that starts the body. Its script writes the lease to the record, or refuses the call.
 
-        ``wait``: milliseconds for which a refused call is listed as a waiter, see ``core/lua/task_start.lua``. If the
-        ``queue_order`` of this primitive is 0, the request restores the lease of a running body after a loss of data.
-        Calls with other task ids then don't refuse it.
+        If the ``queue_order`` of this primitive is 0, the request restores the lease of a running body after a loss of
+        data. Calls with other task ids then don't refuse it.
         """
         call, keys = call_of(claim), claim.keys
         ended = call.ended
@@ -57,7 +56,7 @@ class BodyPrimitive(Primitive):
             b"%d" % call.limit,
             call.mode.at_start.encode() if self.queue_order else b"",
             millis(call.queued_ttl) if call.mode.until_expiry else b"0",
-            b"%d" % wait,
+            self.wait_arg(wait),
             ended.number,
         )
         undo = partial(self.release_request, claim, node=node)

@@ -18,7 +18,7 @@ from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MUTEX, RLOCK, SEMAPHORE
 from django_redlock.core.primitives.fair import FAIR, READ, WRITE
 from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
-from django_redlock.core.values import Claim
+from django_redlock.core.values import Claim, Wait
 from tests.support.service import poll
 
 from . import redis_model
@@ -63,7 +63,7 @@ def runs(chance: random.Random) -> EvalScript:
     keys = places[0]
     owner, holder = (b'{"label":"%d"}' % chance.randrange(2) for _ in range(2))
     claim = Claim("x", places, token, owner, 20.0, chance.random() < 0.5, holder, kind is MULTILOCK)
-    take = kind.acquire_request(claim, chance.choice((0, 6000, 6000, -6000, -1)))
+    take = kind.acquire_request(claim, chance.choice((Wait.NO, Wait.QUEUE, Wait.QUEUE, Wait.REQUEUE, Wait.LAST_TRY)))
     guard = standalone_quarantine("sim", chance.choice((30.0, 60.0)))
     return chance.choice(
         (

@@ -118,7 +118,7 @@ def test_it_finds_a_set_that_overwrites() -> None:
 def test_it_finds_a_repetition_with_another_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """A script with another token than the SET before it is refused by the grant of the SET."""
 
-    def renamed(self: SingleNode, primitive: Any, claim: Any, wait: int) -> EvalScript:
+    def renamed(self: SingleNode, primitive: Any, claim: Any, wait: Any) -> EvalScript:
         return acquire_request(self, primitive, claim.next_attempt(self.clock()), wait)
 
     acquire_request = SingleNode._acquire_request

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.locmem.task_store import MemoryStore
 from django_redlock.core.flow.drivers import drive
-from django_redlock.core.values import Lease, new_token
+from django_redlock.core.values import Lease, Wait, new_token
 from django_redlock.single_instance.body import BODY
 from django_redlock.single_instance.modes import MODES
 from django_redlock.single_instance.transitions import cancel, rename
@@ -110,7 +110,7 @@ def test_a_body_that_waits_is_listed_once(redis_store, redis_server):
     claim = player.claim("b", 1)._replace(token=new_token(), payload=player.call("b", "b-1"))
     with redis_server.client() as client:
         for attempt in (claim, claim.next_attempt(0.0)):
-            redis_store.perform(BODY.acquire_request(attempt, -10_000))
+            redis_store.perform(BODY.acquire_request(attempt, Wait.REQUEUE))
         assert client.zcard(player.keys.waiters) == 1
         redis_store.perform(BODY.dequeue_request(claim))
         assert client.zcard(player.keys.waiters) == 0

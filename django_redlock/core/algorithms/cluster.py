@@ -15,9 +15,9 @@ from ..flow.replies import fault_error, read_outcome
 from ..flow.requests import Batch, Fault, Flow
 from ..keys import Keys, hash_tag
 from ..primitives.base import Primitive
-from ..values import Claim, Lease, OnRefusal, Refusal
+from ..values import Claim, Lease, OnRefusal, Refusal, Wait
 from .quarantine import unwrap_reply
-from .retries import await_turn, is_listed, release_lost, retry_until_served, run_idempotent
+from .retries import await_turn, release_lost, retry_until_served, run_idempotent
 from .single_node import SingleNode
 
 
@@ -51,7 +51,7 @@ class Cluster(SingleNode):
         """
         if len(by_slot(claim)) == 1:
             return (yield from super().acquire(primitive, claim, deadline, on_refusal))
-        wait, listed, waited = primitive.waiter_ttl_ms if deadline > self.clock() else 0, -1, False
+        wait, listed, waited = Wait.QUEUE if deadline > self.clock() else Wait.NO, -1, False
         lost: list[Claim] = []
 
         def attempt() -> Flow[Lease | tuple[int, Refusal] | Fault]:
@@ -73,7 +73,7 @@ class Cluster(SingleNode):
                 yield from run_idempotent(primitive.dequeue_request(parts[listed]))
             listed = index
             if left <= 0:
-                if is_listed(wait):
+                if wait.listed:
                     yield from run_idempotent(primitive.dequeue_request(parts[index]))
                 return refusal
             if on_refusal is not None:
@@ -81,7 +81,7 @@ class Cluster(SingleNode):
             wait, waited = (yield from await_turn(primitive, parts[index], refusal, wait, left)), True
 
     def _try_all_slots(
-        self, primitive: Primitive, claim: Claim, wait: int, lost: list[Claim]
+        self, primitive: Primitive, claim: Claim, wait: Wait, lost: list[Claim]
     ) -> Flow[Lease | tuple[int, Refusal] | Fault]:
         """Acquire slot by slot. If a slot refuses, or its server does not reply, release the slots acquired so far.
 

@@ -44,7 +44,7 @@ def restore_request(primitive: Primitive, claim: Claim, ttl: float, node: int) -
     after a timeout the lock is not released.
     """
     held = claim._replace(ttl=ttl, all_keys=claim.all_keys if claim.require_all else claim.all_keys[:1])
-    return primitive._replace(queue_order=RESTORED).acquire_request(held, 0, node)._replace(compensation=None)
+    return primitive._replace(queue_order=RESTORED).acquire_request(held, node=node)._replace(compensation=None)
 
 
 def extension(lease: Lease, ttl: float, reply: Any, start: float) -> Lease | Fault | None:

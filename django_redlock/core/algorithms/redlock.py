@@ -23,11 +23,11 @@ from ..flow.requests import Batch, Block, EvalScript, Fault, Flow, SendToAll, Sl
 from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
 from ..primitives.base import Primitive, is_released, names_waiters, wake_request
-from ..values import Claim, Lease, OnRefusal, Refusal
+from ..values import Claim, Lease, OnRefusal, Refusal, Wait
 from .lease_requests import cancel_requests, describe_request, is_confirmed, quarantine_restore_request, restore_request
 from .merging import merge_views
 from .quarantine import Quarantine, unwrap_reply
-from .retries import LAST_TRY, is_listed, must_requeue
+from .retries import must_requeue
 from .votes import RefusedAttempt, acquire_decided, refused_attempt, split_votes, votes_needed
 
 BACKOFF_SECONDS = 0.005, 0.05  # drawn at random, so that clients that split the vote do not retry in step
@@ -68,7 +68,7 @@ class Redlock(NamedTuple):
         granted or no longer can. Releases the votes of a minority. Between attempts, waits for a wake-up, or for a
         random time after a split vote. Raises ``LockUnavailable`` with the error of each node if too few nodes reply.
         """
-        wait = primitive.waiter_ttl_ms if deadline > self.clock() else 0
+        wait = Wait.QUEUE if deadline > self.clock() else Wait.NO
         for tries in itertools.count():
             claim = claim.next_attempt(self.clock())
             outcome = yield from self._attempt(primitive, claim, wait, deadline)
@@ -76,19 +76,19 @@ class Redlock(NamedTuple):
             if isinstance(outcome, Lease):
                 return outcome
             if left <= 0:
-                if is_listed(wait):
+                if wait.listed:
                     leave = self._everywhere(primitive.dequeue_request(claim))
                     yield SendToAll(leave, _no_replies_needed, claim.acquisition_id)
                 return outcome.refusal
             if on_refusal is not None:
                 on_refusal(outcome.refusal)
             if outcome.wake_node is not None and must_requeue(wait, left):
-                wait = -primitive.waiter_ttl_ms
+                wait = Wait.REQUEUE
             else:
                 wait = yield from self._pause(primitive, claim, outcome, left, tries)
         raise AssertionError
 
-    def _attempt(self, primitive: Primitive, claim: Claim, wait: int, deadline: float) -> Flow[Lease | RefusedAttempt]:
+    def _attempt(self, primitive: Primitive, claim: Claim, wait: Wait, deadline: float) -> Flow[Lease | RefusedAttempt]:
         need = votes_needed(self.nodes, primitive.limit)
         start = self.clock()
         asks = self._everywhere(self._acquire_request(primitive, claim, wait))
@@ -128,7 +128,7 @@ class Redlock(NamedTuple):
             if type(each) is Fault and isinstance(each.error, Quarantined):
                 report_fault(self._label(node), "quarantine")
 
-    def _acquire_request(self, primitive: Primitive, claim: Claim, wait: int) -> EvalScript:
+    def _acquire_request(self, primitive: Primitive, claim: Claim, wait: Wait) -> EvalScript:
         run = primitive.acquire_request(claim, wait)
         return self.quarantine.wrap(run) if self.quarantine else run
 
@@ -151,7 +151,9 @@ class Redlock(NamedTuple):
         replies = yield SendToAll(asks, lambda got: got.count(1) >= need or None not in got, claim.acquisition_id)
         return bool(replies.count(1) >= need)
 
-    def _pause(self, primitive: Primitive, claim: Claim, refused: RefusedAttempt, left: float, tries: int) -> Flow[int]:
+    def _pause(
+        self, primitive: Primitive, claim: Claim, refused: RefusedAttempt, left: float, tries: int
+    ) -> Flow[Wait]:
         """Wait for a wake-up, or for a random time after a split vote.
 
         Returns the argument ``wait`` for the next `Primitive.acquire_request`. ``left``: seconds until the deadline.
@@ -161,7 +163,7 @@ class Redlock(NamedTuple):
         backoff = min(left, self.shuffle(*BACKOFF_SECONDS))
         if refused.wake_node is None:
             yield Sleep(backoff)
-            return LAST_TRY if backoff == left else -primitive.waiter_ttl_ms
+            return Wait.LAST_TRY if backoff == left else Wait.REQUEUE
         pause = min(left, refused.refusal.remaining + 0.001, primitive.max_block)
         if not refused.certain:
             pause = min(pause, backoff * 2 ** min(tries, 5))
@@ -169,7 +171,7 @@ class Redlock(NamedTuple):
         answer = yield Block(signal, pause, refused.wake_node, more)
         if isinstance(answer, Fault):
             yield Sleep(backoff)
-        return LAST_TRY if pause == left else -primitive.waiter_ttl_ms
+        return Wait.LAST_TRY if pause == left else Wait.REQUEUE
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
         """Extend ``lease`` to ``ttl`` seconds from now. Returns the extended lease; ``None`` if the lease is lost.

@@ -15,10 +15,10 @@ from ..flow.requests import EvalAndWait, EvalScript, Fault, Flow
 from ..keys import Keys
 from ..lock_info import LockInfo
 from ..primitives.base import Primitive
-from ..values import Claim, Lease, OnRefusal, Refusal
+from ..values import Claim, Lease, OnRefusal, Refusal, Wait
 from .lease_requests import is_confirmed, quarantine_restore_request
 from .quarantine import Quarantine, replica_quarantine, required_replicas, unwrap_reply
-from .retries import await_turn, is_listed, release_lost, retry_until_served, run_idempotent
+from .retries import await_turn, release_lost, retry_until_served, run_idempotent
 from .single_node import SingleNode
 
 _ADJUSTMENTS = 3  # requests in one attempt, while the primary reports another number of replicas
@@ -70,7 +70,7 @@ class Replicated:
         Returns a lease or a refusal. Raises ``LockUnavailable`` if the primary does not reply, or grants no locks at
         the moment. If too few replicas acknowledge, releases the grant and raises ``LockUnavailable``.
         """
-        wait, waited = primitive.waiter_ttl_ms if deadline > self.clock() else 0, False
+        wait, waited = Wait.QUEUE if deadline > self.clock() else Wait.NO, False
         lost: list[Claim] = []  # attempts that may have been granted although no reply has arrived
 
         def attempt() -> Flow[Lease | Refusal | Fault]:
@@ -99,7 +99,7 @@ class Replicated:
             if isinstance(outcome, Lease) or outcome.final:
                 return outcome
             if left <= 0:
-                if is_listed(wait):
+                if wait.listed:
                     yield from run_idempotent(primitive.dequeue_request(claim))
                 return outcome
             if on_refusal is not None:
@@ -107,7 +107,7 @@ class Replicated:
             wait, waited = (yield from await_turn(primitive, claim, outcome, wait, left)), True
             outcome = yield from again()
 
-    def _attempt(self, primitive: Primitive, claim: Claim, wait: int) -> Flow[Lease | Refusal | Fault]:
+    def _attempt(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[Lease | Refusal | Fault]:
         start = self.clock()
         reply, missed = yield from self._run_guarded(primitive.acquire_request(claim, wait), claim.name)
         if isinstance(reply, Fault):

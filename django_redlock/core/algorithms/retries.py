@@ -9,12 +9,11 @@ from typing import Any
 from ..flow.replies import fault_error
 from ..flow.requests import Batch, Block, EvalAndWait, EvalScript, Fault, Flow, Sleep
 from ..primitives.base import Primitive
-from ..values import Claim, Refusal
+from ..values import Claim, Refusal, Wait
 
 FAILOVER_SECONDS = 30.0  # how long a waiter retries a store that does not reply, since it may fail over
 RETRY_SECONDS = 0.05, 0.2  # pause between two such tries, drawn at random
 MOVING_TRIES = 8  # tries of a request for keys that a Cluster is moving
-LAST_TRY = -1  # the argument `wait` of the last try, after which a refused client is not listed as a waiter
 MIN_WAIT_SECONDS = 0.05  # with less time left, a refused client does not queue again
 
 
@@ -84,32 +83,24 @@ def block(name: str, signal: Block, left: float) -> Flow[None]:
         yield Sleep(min(left, RETRY_SECONDS[0]))
 
 
-def must_requeue(wait: int, left: float) -> bool:
+def must_requeue(wait: Wait, left: float) -> bool:
     """Return whether a refused client must queue again: it is no longer listed as a waiter, but time is left.
 
     ``wait``: the argument of the refused request, see `Primitive.acquire_request`. The store does not list a client
-    after `LAST_TRY`, which may be sent early because of a wake-up. ``left``: seconds until the deadline.
+    after `Wait.LAST_TRY`, which may be sent early because of a wake-up. ``left``: seconds until the deadline.
     """
-    return wait == LAST_TRY and left > MIN_WAIT_SECONDS
+    return wait is Wait.LAST_TRY and left > MIN_WAIT_SECONDS
 
 
-def await_turn(primitive: Primitive, claim: Claim, refusal: Refusal, wait: int, left: float) -> Flow[int]:
+def await_turn(primitive: Primitive, claim: Claim, refusal: Refusal, wait: Wait, left: float) -> Flow[Wait]:
     """Wait for a wake-up after ``refusal``, for ``left`` seconds at most, unless the client must queue again at once.
 
     ``wait``: the argument of the refused request. Returns this argument for the next request. Errors are those of
     `block`.
     """
     if must_requeue(wait, left):
-        return -primitive.waiter_ttl_ms
+        return Wait.REQUEUE
     pause = min(left, refusal.remaining + 0.001, primitive.max_block)
     signal, *more = primitive.wake_keys(claim, refusal)
     yield from block(claim.name, Block(signal, pause, more_keys=more), left)
-    return LAST_TRY if pause == left else -primitive.waiter_ttl_ms
-
-
-def is_listed(wait: int) -> bool:
-    """Return whether the store lists a refused client as a waiter.
-
-    ``wait``: the argument of the refused request, see `Primitive.acquire_request`.
-    """
-    return wait not in (0, LAST_TRY)
+    return Wait.LAST_TRY if pause == left else Wait.REQUEUE

@@ -11,14 +11,12 @@ from ..flow.requests import Batch, Block, BlockThenEval, EvalScript, Fault, Flow
 from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
 from ..primitives.base import Primitive, is_released, names_waiters, wake_request
-from ..values import DRIFT, Claim, Lease, OnRefusal, Refusal
+from ..values import DRIFT, Claim, Lease, OnRefusal, Refusal, Wait
 from .batched_extensions import run_extensions
 from .lease_requests import cancel_requests, describe_request, extension, is_confirmed, quarantine_restore_request
 from .quarantine import Quarantine, unwrap_reply
 from .retries import (
-    LAST_TRY,
     block,
-    is_listed,
     must_requeue,
     release_lost,
     retry_until_served,
@@ -68,12 +66,12 @@ class SingleNode:
         clock = self.clock
         start, asked = clock(), 0.0
         lost: list[Claim] = []  # attempts that may have been granted although no reply has arrived
-        wait = primitive.waiter_ttl_ms if deadline > start else 0
+        wait = Wait.QUEUE if deadline > start else Wait.NO
         reply = yield from self._first_try(primitive, claim, wait)
         while True:
             reply = unwrap_reply(reply)
             if isinstance(reply, Fault) and (asked or reply.migrating):
-                wait = -primitive.waiter_ttl_ms
+                wait = Wait.REQUEUE
                 claim, start, reply = yield from self._retry_until_served(primitive, claim, reply, deadline, lost)
             if isinstance(reply, Fault):
                 raise fault_error(claim.name, reply._replace(unconfirmed=reply.unconfirmed or bool(lost)))
@@ -83,17 +81,17 @@ class SingleNode:
             if isinstance(outcome, Lease) or outcome.final:
                 return outcome
             if left <= 0:
-                if is_listed(wait):
+                if wait.listed:
                     yield from run_idempotent(primitive.dequeue_request(claim))
                 return outcome
             if on_refusal is not None:
                 on_refusal(outcome)
             if must_requeue(wait, left):
-                wait = -primitive.waiter_ttl_ms
+                wait = Wait.REQUEUE
                 claim, start, reply = yield from self._next_try(primitive, claim)
                 continue
             pause = min(left, outcome.remaining + 0.001, self._max_block(primitive, outcome))
-            wait = LAST_TRY if pause == left else -primitive.waiter_ttl_ms
+            wait = Wait.LAST_TRY if pause == left else Wait.REQUEUE
             asked = clock()
             claim = claim.next_attempt(asked)
             again = self._acquire_request(primitive, claim, wait)
@@ -111,7 +109,7 @@ class SingleNode:
             else:
                 start = _granted_after(outcome, server_time(reply), asked, start)
 
-    def _first_try(self, primitive: Primitive, claim: Claim, wait: int) -> Flow[Any]:
+    def _first_try(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[Any]:
         """Acquire the lock with SET NX, or with the script if that does not grant it. Returns the reply or a `Fault`.
 
         The script alone lists waiters and knows a lock that is reserved for a waiter. A lock that was refused lately
@@ -145,7 +143,7 @@ class SingleNode:
         """
         start = self.clock()
         claim = claim.next_attempt(start)
-        request = self._acquire_request(primitive, claim, -primitive.waiter_ttl_ms)
+        request = self._acquire_request(primitive, claim, Wait.REQUEUE)
         return claim, start, unwrap_reply((yield from run_idempotent(request)))
 
     def _retry_until_served(
@@ -174,7 +172,7 @@ class SingleNode:
     def _max_block(self, primitive: Primitive, refusal: Refusal) -> float:
         return primitive.max_block
 
-    def _acquire_request(self, primitive: Primitive, claim: Claim, wait: int) -> EvalScript:
+    def _acquire_request(self, primitive: Primitive, claim: Claim, wait: Wait) -> EvalScript:
         run = primitive.acquire_request(claim, wait)
         return self.quarantine.wrap(run) if self.quarantine else run
 

@@ -10,7 +10,7 @@ from ..flow.requests import EvalScript, SetIfAbsent
 from ..flow.scripts import Script, script
 from ..keys import Keys
 from ..owner import Facts
-from ..values import PRECISION, Claim, Refusal, millis
+from ..values import PRECISION, Claim, Refusal, Wait, millis
 
 # The longest time in seconds that a waiter blocks. Then the waiter tries again, in case a wake-up was lost. A waiter in
 # a fair queue tries more often, because its tries show that it is alive.
@@ -59,20 +59,20 @@ class Primitive(NamedTuple):
         """Names and values of the fields that this kind of lock adds to the owner, for listings."""
         return ()
 
-    @property
-    def waiter_ttl_ms(self) -> int:
-        """Milliseconds for which the store lists a waiter: the longest time until its next try, and a margin."""
-        return round(self.max_block * 1000) + (500 if self.access else 1000)
+    def wait_arg(self, wait: Wait) -> bytes:
+        """Return ``wait`` as the argument of the acquire scripts, see ``lua/mutex_acquire.lua``.
 
-    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """Return the request that acquires the lock for ``claim``. ``node``: the index of the node.
-
-        ``wait``: milliseconds for which a refused client is listed as a waiter. 0 does not list the client. A negative
-        number is for a client that is listed already, and lists the client for ``-wait`` milliseconds from now. -1 is
-        for the last try, and removes the client from the waiters.
+        A waiter is listed for the longest time until its next try, and a margin.
         """
+        if not wait.listed:
+            return b"0" if wait is Wait.NO else b"-1"
+        listed_ms = round(self.max_block * 1000) + (500 if self.access else 1000)
+        return b"%d" % (listed_ms if wait is Wait.QUEUE else -listed_ms)
+
+    def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
+        """Return the request that acquires the lock for ``claim``. ``node``: the index of the node."""
         keys, fencing = self.script_keys(claim), claim.fencing
-        args = claim.token, claim.owner, millis(claim.ttl), _YES_NO[fencing], b"%d" % wait
+        args = claim.token, claim.owner, millis(claim.ttl), _YES_NO[fencing], self.wait_arg(wait)
         run = sized_request(self.acquire_script, (*keys, claim.keys.fence) if fencing else keys, args, node)
         return run._replace(compensation=partial(self.release_request, claim, node=node))
 
@@ -130,7 +130,7 @@ class SharedPrimitive(Primitive):
         """The field ``limit`` for the owner of a semaphore; no field for other kinds."""
         return (("limit", self.limit),) if self.kind == "semaphore" else ()
 
-    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
+    def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
         """Return the request of `Primitive.acquire_request`, with kind, limit and holder as further arguments."""
         run = super().acquire_request(claim, wait, node)
         args = (*run.args, self.kind.encode(), b"%d" % self.limit, claim.payload)

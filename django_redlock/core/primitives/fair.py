@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..flow.requests import EvalScript
 from ..flow.scripts import script
 from ..owner import Facts
-from ..values import Claim, Refusal, millis
+from ..values import Claim, Refusal, Wait, millis
 from .base import MUTEX, RLOCK, Primitive, sized_request
 
 ARRIVAL_ORDER, READERS_BEHIND_WRITERS, RESTORED = 2, 1, 0  # the values of "order" in the scripts
@@ -16,7 +16,7 @@ ARRIVAL_ORDER, READERS_BEHIND_WRITERS, RESTORED = 2, 1, 0  # the values of "orde
 class FairMutex(Primitive):
     """A mutex that is granted strictly in order of arrival."""
 
-    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
+    def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
         """Return the request of `Primitive.acquire_request`, with the order of the queue as a further argument."""
         run = super().acquire_request(claim, wait, node)
         return _with_args(run, b"%d" % self.queue_order)
@@ -34,7 +34,7 @@ class ReadWriteMutex(FairMutex):
         """The field ``mode`` for the owner, ``read`` or ``write``, which tells apart waiting readers and writers."""
         return (("mode", "read" if self.access == "r" else "write"),)
 
-    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
+    def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
         """Return the request of `FairMutex.acquire_request`, with access and holder as further arguments."""
         run = super().acquire_request(claim, wait, node)
         return _with_args(run, self.access.encode(), claim.payload)

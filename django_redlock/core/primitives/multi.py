@@ -12,7 +12,7 @@ from functools import lru_cache
 from ..flow.requests import EvalScript
 from ..flow.scripts import script
 from ..keys import Keys
-from ..values import Claim, Refusal, millis
+from ..values import Claim, Refusal, Wait, millis
 from .base import MUTEX, Primitive, sized_request
 
 MAX_LOCKS = 256  # names in one request
@@ -36,7 +36,7 @@ class SeveralMutexes(Primitive):
     def script_keys(self, claim: Claim) -> tuple[bytes, ...]:
         return _all_keys(claim.all_keys, False)
 
-    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
+    def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
         run = super().acquire_request(claim, wait, node)
         made = sized_request(self.acquire_script, _all_keys(claim.all_keys, claim.fencing), run.args, node)
         return made._replace(compensation=run.compensation)
@@ -72,8 +72,8 @@ class AdoptPrimitive(MultiPrimitive):
     The ``payload`` of the claim is the token of that holder.
     """
 
-    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        run = super().acquire_request(claim, 0, node)
+    def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
+        run = super().acquire_request(claim, Wait.NO, node)
         args = *run.args[:4], claim.payload, b"%d" % len(claim.all_keys)
         made = sized_request(self.acquire_script, _locks(claim.all_keys, claim.fencing), args, node)
         return made._replace(compensation=run.compensation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..flow.requests import EvalScript
-from ..values import Claim, millis
+from ..values import Claim, Wait, millis
 from .base import Primitive, script_family
 
 
@@ -22,7 +22,7 @@ class PeriodicPrimitive(Primitive):
     The holder's lease has the length of its ttl, and is renewed like any other.
     """
 
-    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
+    def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
         run = super().acquire_request(claim, wait, node)
         token, owner, _, *more = run.args
         return run._replace(args=(token, owner, millis(max(claim.ttl, claim.payload.seconds)), *more))

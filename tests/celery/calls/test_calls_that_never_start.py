@@ -10,12 +10,11 @@ from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.flow.requests import Block, BlockThenEval
-from django_redlock.core.values import Lease, new_token
+from django_redlock.core.values import Lease, Wait, new_token
 from django_redlock.single_instance.body import BODY
 from tests.single_instance.player import Player
 
 WAIT = 60.0  # seconds; a call that waits in vain does so until the test fails
-LISTED_MS = 10_000
 
 
 @pytest.fixture(params=["memory", "redis", "replica"])
@@ -85,8 +84,8 @@ def test_a_second_copy_waits_for_the_end_of_the_first(store):
     assert wait(player, "a", lambda: end(player, "a")) == ("ended", 1)
 
 
-@pytest.mark.parametrize("listed_ms", [-LISTED_MS, -1], ids=["again", "last"])
-def test_the_wake_up_goes_to_the_next_waiter(redis_server, listed_ms):
+@pytest.mark.parametrize("again", [Wait.REQUEUE, Wait.LAST_TRY])
+def test_the_wake_up_goes_to_the_next_waiter(redis_server, again):
     """A call that is woken and never starts is no longer listed, and wakes the next waiter."""
     player = Player(RedisBackend(redis_server.unix_url, node_timeout=5), "while_executing")
     player.play("start", "a", "1")
@@ -94,11 +93,11 @@ def test_the_wake_up_goes_to_the_next_waiter(redis_server, listed_ms):
         player.claim(task, 1)._replace(token=new_token(), payload=player.call(task, f"{task}-1")) for task in "ab"
     ]
     for claim in claims:
-        player.store.perform(BODY.acquire_request(claim, LISTED_MS))
+        player.store.perform(BODY.acquire_request(claim, Wait.QUEUE))
     with redis_server.client() as client:
         end(player, "a")
         assert client.lpop(player.keys.wake)  # the second copy of the first call
-        player.store.perform(BODY.acquire_request(claims[0].next_attempt(0.0), listed_ms))
+        player.store.perform(BODY.acquire_request(claims[0].next_attempt(0.0), again))
         assert client.llen(player.keys.wake) == 1
         (waiter,) = client.zrange(player.keys.waiters, 0, -1)
         assert b'"task_id":"b"' in waiter.replace(b" ", b"")
