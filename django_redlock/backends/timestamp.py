@@ -20,7 +20,7 @@ from ..core.keys import Keys, check_name, glob_escape, keys_for
 from ..core.lock_info import LockInfo, by_trouble, read_lock_info
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
-from ..core.primitives.base import Primitive, script_family
+from ..core.primitives.base import Primitive, script_family, sized_request
 from ..core.values import PRECISION, Claim, Refusal, Seconds, Wait, millis, seconds
 from ..errors import LockNotSupported
 from .base import Listing
@@ -42,14 +42,10 @@ class TimestampPrimitive(Primitive):
     form: tuple[bytes, bytes]
 
     def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
-        keys, args = claim.keys, (claim.token, claim.owner, millis(claim.ttl), self.wait_arg(wait), *self.form)
-        return EvalScript(
-            self.acquire_script,
-            (keys.lock, keys.waiters, keys.fence),
-            (*args, claim.payload) if claim.payload else args,
-            node,
-            partial(self.release_request, claim, node=node),
-        )
+        keys = claim.keys.lock, claim.keys.waiters, claim.keys.fence
+        args: tuple[bytes, ...] = claim.token, claim.owner, millis(claim.ttl), self.wait_arg(wait), *self.form
+        run = sized_request(self.acquire_script, keys, (*args, claim.payload) if claim.payload else args, node)
+        return run._replace(compensation=partial(self.release_request, claim, node=node))
 
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
         args = claim.token, millis(ttl), *self.form
@@ -57,9 +53,14 @@ class TimestampPrimitive(Primitive):
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         kept = millis(keep + PRECISION) if keep > 0 else b"0"
-        return EvalScript(
-            self.release_script, (*claim.keys.of_mutex, claim.keys.fence), (claim.token, kept, *self.form), node
-        )
+        return self._release(claim.keys, (claim.token, kept, *self.form), node)
+
+    def force_release_request(self, keys: Keys, digest: str) -> EvalScript:
+        """Return the request that releases the lock of the holder with ``digest``, see `LockInfo`."""
+        return self._release(keys, (b"", b"0", *self.form, digest.encode()))
+
+    def _release(self, keys: Keys, args: tuple[bytes, ...], node: int = 0) -> EvalScript:
+        return sized_request(self.release_script, (*keys.of_mutex, keys.fence), args, node)
 
     def describe(self, keys: Keys, queue: bool = False) -> EvalScript:
         """Return the request that reads the holder of the lock, and with ``queue`` also its waiters."""
@@ -122,11 +123,9 @@ class TimestampBackend(RedisBackend):
         skew = 0.0 if clock_skew in (0, timedelta(0)) else seconds(clock_skew, "clock_skew")
         self.unit, self.key_format, self.clock_skew = unit, key_format, skew
         self._key, self._name_of = _key_format(key_format, self.key_prefix)
-        acquire, extend, release = script_family("timestamp")
-        self.primitive = TimestampPrimitive("timestamp", acquire, extend, release, queued=True)
-        adopting = TimestampPrimitive("timestamp", script("timestamp_adopt"), extend, release)
-        self.primitive.form = adopting.form = UNITS[unit], b"%d" % round(skew * 1000)
-        self.adopting = adopting
+        self.primitive = TimestampPrimitive("timestamp", *script_family("timestamp"), queued=True)
+        self.primitive.form = UNITS[unit], b"%d" % round(skew * 1000)
+        self.adopting = self.primitive
         self.algorithm = rule = TimestampAlgorithm(self.clock)
         rule.primitive = self.primitive
 
@@ -157,9 +156,7 @@ class TimestampBackend(RedisBackend):
             held = yield from self.algorithm.describe(name, keys)
             if held is None or digest not in ("", held.digest):
                 return False
-            reply = yield from run_idempotent(
-                EvalScript(script("timestamp_force_release"), (*keys.of_mutex, keys.fence), (held.digest.encode(),))
-            )
+            reply = yield from run_idempotent(self.primitive.force_release_request(keys, held.digest))
             if isinstance(reply, Fault):
                 raise fault_error(name, reply)
             if reply == 1:

@@ -1,4 +1,4 @@
-"""Handing a lock on to another process: mutex_hand_over, timestamp_adopt."""
+"""Handing a lock on to another process: mutex_hand_over, timestamp_acquire."""
 
 import pytest
 
@@ -27,7 +27,9 @@ def adopt_stamp(call, keys):
     """`adopt_stamp()`: OTHER adopts a lock that is shared with older code."""
 
     def run():
-        return call("timestamp_adopt", (keys.lock, keys.waiters, keys.fence), OTHER, NEXT, b"10000", b"0", *UNIT, TOKEN)
+        return call(
+            "timestamp_acquire", (keys.lock, keys.waiters, keys.fence), OTHER, NEXT, b"10000", b"0", *UNIT, TOKEN
+        )
 
     return run
 

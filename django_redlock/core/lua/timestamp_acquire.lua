@@ -2,6 +2,7 @@
 -- USES waking
 -- KEYS 1 lock  2 waiters  3 holder (hash: value, token, owner; valid while the lock has that value)
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 wait (as mutex_acquire's)  5 ms in a unit of the value  6 clock skew in ms
+--   7 token of the holder from which the lock is adopted (adoption only): refused if neither holds the lock
 -- Returns the server's time in µs; refused {0, lease left in ms, time, owner of the holder, empty for older code}. As
 --   in mutex_acquire, a newcomer that can wait is also refused while a free lock has waiters. Returns an error that
 --   begins with WRONGTYPE if the value is not a timestamp in that unit.
@@ -14,7 +15,11 @@ local waiter = string.sub(ARGV[1], 1, -9) .. ' ' .. ARGV[2] -- the same for all 
 local holder = redis.call('HMGET', KEYS[3], 'value', 'token', 'owner')
 local ours = held and held == holder[1]
 local mine, left = ours and holder[2] == ARGV[1], 0
-if held and not mine then
+local adopted = ours and holder[2] == ARGV[7]
+if ARGV[7] and not mine and not adopted then
+  return {0, held and math.max(redis.call('PTTL', KEYS[1]), 0) or 0, micros, ours and holder[3] or ''}
+end
+if held and not mine and not adopted then
   left = ours and redis.call('PTTL', KEYS[1]) or -1 -- a value of this script has a ttl
   if left >= 0 then
     left = math.max(left, 1)
@@ -27,7 +32,7 @@ if held and not mine then
     left = math.ceil((math.floor(due) + 1) * unit + skew - now)
   end
 end
-if left <= 0 and wait > 0 and not mine and redis.call('ZCOUNT', KEYS[2], now, '+inf') > 0 then
+if left <= 0 and wait > 0 and not mine and not adopted and redis.call('ZCOUNT', KEYS[2], now, '+inf') > 0 then
   left, ours = 100, false -- free, but a waiter has been woken, as in mutex_acquire
 end
 if left > 0 then

@@ -1,12 +1,18 @@
--- Release a timestamp lock, if the token still holds it, and wake one waiter.
+-- Release a timestamp lock, if the token still holds it, or by force the holder that was described. Wakes one waiter.
 -- USES waking
 -- KEYS 1 lock  2 waiters  3 wake  4 holder (as timestamp_acquire's)
 -- ARGV 1 token  2 keep in ms (>0: keep it that much longer)  3 ms in a unit of the value  4 clock skew in ms
+--   5 digest that timestamp_describe returned (by force only, instead of the token)
 -- Returns 1 released, 0 not held, -1 held by another token, or by older code that has overwritten the value.
 local held = redis.call('GET', KEYS[1])
 if not held then return 0 end
-local holder = redis.call('HMGET', KEYS[4], 'value', 'token')
-if holder[1] ~= held or string.sub(holder[2], 1, #ARGV[1]) ~= ARGV[1] then return -1 end
+local holder = redis.call('HMGET', KEYS[4], 'value', 'token', 'owner')
+local ours = holder[1] == held
+if ARGV[5] then
+  if redis.sha1hex(ours and holder[2] .. ' ' .. holder[3] or held) ~= ARGV[5] then return -1 end
+elseif not ours or string.sub(holder[2], 1, #ARGV[1]) ~= ARGV[1] then
+  return -1
+end
 if tonumber(ARGV[2]) > 0 then
   local clock = redis.call('TIME')
   local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
