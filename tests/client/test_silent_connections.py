@@ -10,10 +10,13 @@ import pytest
 from django.test import override_settings
 
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.client import pool
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.harness.clients import AsyncClient, SyncClient
 from testproject.redis_server import RedisServer
+from tests.support.proxy import Proxy
+from tests.support.service import poll
 
 TIMEOUT = 1.0  # seconds, the node timeout
 MARGIN = 5.0  # seconds for a busy machine
@@ -85,6 +88,67 @@ def test_old_idle_connection_is_replaced(proxy, backend, unique, monkeypatch):
         with backend.lock(unique, ttl=60):
             assert proxy.accepted == count
         monkeypatch.setattr(time, "monotonic", lambda real=time.monotonic: real() + pool.MAX_IDLE_SECONDS)
+
+
+@pytest.fixture
+def quorum(servers, start):
+    """The proxies in front of three nodes."""
+    return [start(Proxy(server.url)) for server in servers]
+
+
+def quorum_client(client_of, proxies):
+    options = {"ttl": 60, "max_ttl": 60, "node_timeout": TIMEOUT, "quarantine": False, "history": False}
+    client = client_of(RedlockBackend([proxy.url for proxy in proxies], **options))
+    poll(lambda: all(row["ok"] for row in client.backend.health()), timeout=60, what="nodes that are connected")
+    return client
+
+
+@pytest.mark.parametrize("dropped", [2, 3])
+def test_quorum(quorum, unique, client_of, dropped):
+    """A quorum acquires, extends and releases on new connections after most of the idle ones were dropped silently."""
+    client = quorum_client(client_of, quorum)
+
+    def timed(request):
+        for proxy in quorum[:dropped]:
+            proxy.forget()
+        start = time.monotonic()
+        result = request()
+        assert time.monotonic() - start < 2 * TIMEOUT + MARGIN
+        return result
+
+    lock = client.lock(unique, auto_renew=False)
+    assert timed(lambda: lock.acquire(timeout=0))
+    timed(lock.extend)
+    timed(lock.release)
+    assert client.lock(unique).acquire(timeout=0)
+
+
+def test_hung_quorum(quorum, unique, client_of):
+    """Nodes that hang cost one node timeout more after they were idle, and one afterwards."""
+    client = quorum_client(client_of, quorum)
+    for proxy in quorum[:2]:
+        proxy.drop()
+    for limit in 2 * TIMEOUT, TIMEOUT:
+        start = time.monotonic()
+        with pytest.raises(LockUnavailable, match=r"no reply in time|not connected yet"):
+            client.lock(unique).acquire(timeout=0)
+        assert time.monotonic() - start < limit + MARGIN
+
+
+def test_sentinel(sentinel, start, unique, client_of):
+    """A master behind Sentinels serves on a new connection after the idle ones were dropped silently."""
+    proxies = {server.port: start(Proxy(server.url)) for server in sentinel.servers}
+    remap = {("127.0.0.1", port): ("127.0.0.1", proxy.port) for port, proxy in proxies.items()}
+    client = client_of(RedisBackend(sentinel.url, address_remap=remap, node_timeout=TIMEOUT, history=False))
+    for _ in range(2):
+        lock = client.lock(unique, ttl=60)
+        assert lock.acquire(timeout=0)
+        for request in lock.extend, lock.release:
+            proxies[sentinel.master.port].forget()
+            begun = time.monotonic()
+            request()
+            assert time.monotonic() - begun < 2 * TIMEOUT + MARGIN
+        proxies[sentinel.master.port].forget()
 
 
 @pytest.mark.parametrize("kind", ["plain", "waiting"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Generator, Iterable
@@ -10,7 +11,7 @@ from typing import Any, Protocol
 from redis.exceptions import RedisError
 
 from ...core.flow.requests import Batch, Fault, SendToAll
-from ..connection import ReplyIncomplete
+from ..connection import ConnectionSilent, ReplyIncomplete
 from ..errors import without_context
 from .in_flight import READABLE, InFlightConnection, script_calls_of
 from .node_connections import NodeConnections
@@ -46,7 +47,10 @@ class Broadcast:
         self.replies: list[Any] = [None] * len(self.requests)
         self.open: dict[int, tuple[int, InFlightConnection]] = {}  # file descriptor -> slot, connection
         self.connecting: dict[int, InFlightConnection | None] = {}  # slot -> the closed connection to be replaced
-        self.deadline = 0.0
+        self.connect_deadline = 0.0  # monotonic seconds, until which nodes may connect
+        self.straggler_deadline = 0.0  # until which nodes may connect if the outcome is certain
+        self.deadline = 0.0  # until which nodes may reply
+        self.end = math.inf  # of a repetition, see `_repeat_silent`; infinite: nothing was repeated
 
     def steps(self) -> Generator[float, Readable, list[Any]]:
         """Generator that sends the requests, reads the replies, and returns them in the order of the requests.
@@ -54,23 +58,17 @@ class Broadcast:
         Yields the longest time to wait in seconds, and receives the file descriptors that are readable, with their
         events. A reply is a `Fault` if the node is unavailable, and ``None`` if the reply was not waited for.
         """
-        start = time.monotonic()
-        connect_deadline = self.deadline = start + self.connections.timeout
-        # A release waits for every connection: a vote that is not released blocks the node for the rest of its ttl.
-        straggler_deadline = connect_deadline
-        if self.kind != "release":
-            straggler_deadline = start + STRAGGLER_SHARE * self.connections.timeout
         open_, connecting, decided, replies = self.open, self.connecting, self.decided, self.replies
         try:
-            self._begin(start)
+            self._begin(self._set_deadlines())
             while connecting or (open_ and not decided(replies)):
                 left = max(0.0, self.deadline - time.monotonic())
                 readable = yield min(left, CONNECT_CHECK_SECONDS) if connecting else left
                 for number, _ in readable:
                     self._receive(number)
                 if connecting:
-                    self._send_to_connected(connect_deadline, straggler_deadline)
-                elif not left:
+                    self._send_to_connected()
+                elif not left and not self._repeat_silent():
                     break
             if decided(replies):
                 self._detach()
@@ -88,6 +86,14 @@ class Broadcast:
             for number, (_, connection) in open_.items():  # only after an interrupt; the nodes are not down
                 self.poll.unregister(number)
                 connection.discard()
+
+    def _set_deadlines(self) -> float:
+        """Set the deadlines of a try that begins now, and return now (monotonic seconds)."""
+        now, timeout = time.monotonic(), self.connections.timeout
+        self.connect_deadline = self.deadline = now + timeout
+        # A release waits for every connection: a vote that is not released blocks the node for the rest of its ttl.
+        self.straggler_deadline = now + timeout * (1 if self.kind == "release" else STRAGGLER_SHARE)
+        return now
 
     def _begin(self, now: float) -> None:
         """Send to all connected nodes, and start to connect to the other nodes. ``now``: monotonic seconds.
@@ -116,12 +122,8 @@ class Broadcast:
                 else:
                     self._not_connected(slot)
 
-    def _send_to_connected(self, connect_deadline: float, straggler_deadline: float) -> None:
-        """Send to nodes that have been connected meanwhile. Record a fault for nodes that take too long to connect.
-
-        Nodes may take until ``connect_deadline`` to connect. If the outcome is certain, nodes that are not connected at
-        ``straggler_deadline`` are not waited for. Both are in monotonic seconds.
-        """
+    def _send_to_connected(self) -> None:
+        """Send to nodes that have been connected meanwhile. Record a fault for nodes that take too long to connect."""
         now = time.monotonic()
         certain = self.decided(self.replies)
         for slot, closed in tuple(self.connecting.items()):
@@ -130,13 +132,15 @@ class Broadcast:
             opening = keeper.is_connecting
             if (connection := self.connections.idle(node)) is not None:
                 del self.connecting[slot]
-                self.deadline = now + self.connections.timeout
+                self.deadline = min(now + self.connections.timeout, self.end)
                 if closed is not None:
                     connection.tries, connection.first_fault = closed.tries + 1, closed.first_fault
                 self._send(slot, connection, now)
-            elif now >= connect_deadline or (keeper.is_down and (certain or (not opening and keeper.failure(now)))):
+            elif now >= self.connect_deadline or (
+                keeper.is_down and (certain or (not opening and keeper.failure(now)))
+            ):
                 self._not_connected(slot)
-            elif certain and now >= straggler_deadline:
+            elif certain and now >= self.straggler_deadline:
                 self._not_sent(slot)  # the node may be slow only: its reply stays unknown
             elif not opening and not self.connections.is_full(node):
                 keeper.connect()  # another request has used the connection that was opened
@@ -175,7 +179,7 @@ class Broadcast:
         del self.open[number]
 
     def _broken(self, slot: int, connection: InFlightConnection, error: Exception) -> None:
-        """Repeat the request of ``slot`` on a new connection if the server has closed ``connection``.
+        """Repeat the request of ``slot`` on a new connection if ``connection`` was closed or dropped while idle.
 
         After any other ``error``, and after `MAX_CONNECTIONS` connections for this request, records a fault as the
         reply.
@@ -188,13 +192,33 @@ class Broadcast:
         else:
             self._failed(slot, connection, fault)
 
+    def _repeat_silent(self) -> bool:
+        """Repeat the requests on connections that had been idle and give no reply, and return whether there are any.
+
+        A firewall may have dropped these connections. The requests are repeated on new connections, once, within the
+        timeout.
+        """
+        silent = [number for number, (_, each) in self.open.items() if each.connection.was_idle]
+        if not silent or self.end < math.inf:
+            return False
+        self.end = self._set_deadlines() + self.connections.timeout
+        for number in silent:
+            slot, connection = self.open[number]
+            self._close(number)
+            connection.compensation = None  # it could arrive after the repeated request
+            self._broken(slot, connection, ConnectionSilent("no reply in time"))
+        return True
+
     def _failed(self, slot: int, connection: InFlightConnection, fault: Fault) -> None:
         self.replies[slot] = fault
         self.connections.mark_failed(self.requests[slot].node, connection, fault)
 
     def _not_connected(self, slot: int) -> None:
         """Record a fault as the reply of a node without a connection. A release is retried in the background."""
-        self.replies[slot] = self.connections.not_connected(self.requests[slot].node)
+        closed = self.connecting[slot]
+        self.replies[slot] = self.connections.not_connected(
+            self.requests[slot].node, closed.first_fault if closed else None
+        )
         self._not_sent(slot)
 
     def _not_sent(self, slot: int) -> None:

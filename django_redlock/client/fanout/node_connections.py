@@ -92,17 +92,22 @@ class NodeConnections:
         pool = self._nodes[node].known_pool(b"")
         return pool is not None and pool.is_full
 
-    def not_connected(self, node: int) -> Fault:
-        """Return a `Fault` with the reason why there is no connection to the node."""
+    def not_connected(self, node: int, first_fault: Fault | None = None) -> Fault:
+        """Return a `Fault` with the reason why there is no connection to the node.
+
+        ``first_fault``: of the connection that should have been replaced, if any.
+        """
         error = self.keepers[node].failure(time.monotonic())
+        if first_fault is not None and error is None:
+            return first_fault
         reason = "all connections are in use" if error is None and self.is_full(node) else "not connected yet"
         return Fault(error or TimeoutError(reason), where=self._nodes[node].label)
 
     def mark_failed(self, node: int, connection: InFlightConnection, fault: Fault) -> None:
         """Record that the node did not reply on ``connection``, and repeat a release in the background.
 
-        Marks the node as down, unless ``fault`` is stale, which means that the server had closed an idle connection or
-        has become a replica.
+        Marks the node as down, unless ``fault`` is stale, which means that an idle connection was closed or dropped, or
+        that the server has become a replica.
         """
         if not fault.stale:
             self.keepers[node].mark_down(fault.error)
