@@ -43,16 +43,19 @@ NO_LIMIT = 2**31  # redis-py's default for ``max_connections``
 
 
 class _Limit:
-    """Counts the connections in use. ``limit``: how many there may be; one of them is not for requests that block."""
+    """Counts the connections in use. ``limit``: how many there may be, at least 2.
+
+    The last free one is not for a ``lasting`` use: a request that blocks, or an event loop. It stays for renewals.
+    """
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._free = limit
+        self.limit = max(2, limit)
+        self._free = self.limit
         self._changed = threading.Condition()
 
-    def take(self, blocking: bool = False, seconds: float = 0.0) -> bool:
+    def take(self, lasting: bool = False, seconds: float = 0.0) -> bool:
         with self._changed:
-            taken = self._changed.wait_for(lambda: self._free > blocking, seconds)
+            taken = self._changed.wait_for(lambda: self._free > lasting, seconds)
             self._free -= taken
             return taken
 
@@ -129,11 +132,11 @@ class ServerPool:
             raise limit.error()
         return self._with_permit(lambda: self._idle() or self._open())
 
-    async def acheckout(self, blocking: bool = False) -> Connection:
-        """`checkout` for asyncio."""
-        until = time.monotonic() + self.timeout
-        while (limit := self._limit) is not None and not limit.take(blocking):
-            if blocking or time.monotonic() > until:
+    async def acheckout(self, seconds: float) -> Connection:
+        """`checkout` for asyncio, and for a lasting use. Waits up to ``seconds`` for a free connection."""
+        until = time.monotonic() + seconds
+        while (limit := self._limit) is not None and not limit.take(lasting=True):
+            if time.monotonic() >= until:
                 raise limit.error()
             await asyncio.sleep(FULL_CHECK_SECONDS)
         try:
@@ -257,7 +260,7 @@ class ServerPool:
 
     async def _open_shared(self, entry: LoopEntry) -> LoopConnection:
         era = self._era
-        connection = await self.acheckout()
+        connection = await self.acheckout(self.timeout)
         shared = LoopConnection(connection, self.timeout, self.discard)
         if era != self._era or self._event_loops.current() is not entry:  # closed meanwhile
             asyncio.get_running_loop().call_soon(shared.retire)

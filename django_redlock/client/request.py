@@ -133,7 +133,7 @@ async def _asend_blocking(sent: BlockingRequest | ConfirmedRequest) -> list[Any]
     connection, timer, complete, handled = None, None, False, sys.exception()
     try:
         pool = pool or node.known_pool(key) or await node.afind_pool(key)
-        connection = LoopConnection(await pool.acheckout(blocking=True), pool.timeout, pool.discard)
+        connection = LoopConnection(await pool.acheckout(seconds=0.0), pool.timeout, pool.discard)
         seconds = sent.seconds + BLOCK_GRACE
         first = connection.send(payload, max(1, count - 1), compensation, seconds + pool.timeout)
         others = [connection.send(b"", 1, compensation, seconds + pool.timeout)] if count > 1 else []

@@ -93,11 +93,12 @@ def another_max_ttl(servers):
 
 @says("connections are in use")
 def few_connections(servers):
-    backend = RedisBackend(f"{servers.redis().url}?max_connections=1", node_timeout=0.3)
+    backend = RedisBackend(f"{servers.redis().url}?max_connections=2", node_timeout=0.3)
     pool = backend.nodes[0].find_pool(None)
-    connection = pool.checkout()
+    connections = [pool.checkout(), pool.checkout()]
     yield backend
-    pool.discard(connection)
+    for connection in connections:
+        pool.discard(connection)
 
 
 @says("replicas that must confirm")

@@ -51,6 +51,12 @@ async def test_many_tasks_need_one_connection(proxy, unique):
         assert proxy.accepted == 1
 
 
+async def test_a_connection_stays_for_threads(redis_server, unique):
+    """An event loop keeps its connection, but not the last one: the renewal thread needs one, too."""
+    async with backend_at(f"{redis_server.url}?max_connections=1") as backend, backend.lock(unique):
+        assert await asyncio.to_thread(backend.lock(f"{unique}:2").acquire, False)
+
+
 @pytest.mark.parametrize("steps", range(8))
 async def test_cancelled_task(proxy, redis_server, unique, steps):
     """A cancelled acquire is undone at any point, and the others get their locks on the same connection."""
@@ -72,7 +78,7 @@ async def test_cancelled_task(proxy, redis_server, unique, steps):
 async def test_cancelled_while_the_server_is_silent(proxy, redis_server, unique):
     """A grant whose reply no task waits for is released on the same connection, and the connection stays in use."""
     async with backend_at(proxy.url) as backend:
-        assert not await backend.lock(unique).alocked()  # connects
+        await pair(backend, unique)  # connects, and finds out that the server runs scripts
         proxy.hold("replies")
         acquiring, other = (asyncio.create_task(backend.lock(f"{unique}:{each}").aacquire()) for each in "ab")
         with redis_server.client() as client:
@@ -88,7 +94,7 @@ async def test_cancelled_while_the_server_is_silent(proxy, redis_server, unique)
 async def test_broken_connection(proxy, redis_server, unique):
     """When the connection breaks after the requests were executed, they are repeated and granted once."""
     async with backend_at(proxy.url) as backend:
-        assert not await backend.lock(unique).alocked()  # connects
+        await pair(backend, unique)  # connects, and finds out that the server runs scripts
         proxy.hold("replies")
         locks = [backend.lock(f"{unique}:{number}") for number in range(10)]
         tasks = [asyncio.create_task(lock.aacquire()) for lock in locks]
