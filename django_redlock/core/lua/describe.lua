@@ -23,6 +23,7 @@ if kind == 'string' then
 elseif kind == 'hash' then
   holders = redis.call('HKEYS', KEYS[1])
   value = {}
+  local last = 0
   for _, field in ipairs(holders) do
     local record = redis.call('HGET', KEYS[1], field)
     local ends = string.match(record, '^%l+@(%d+) ') -- end of a share
@@ -30,10 +31,13 @@ elseif kind == 'hash' then
     if due and tonumber(due) <= millis then record = string.gsub(record, '^%l+', 'queued') end
     ends = ends or due and math.max(due, life)
     if not ends or tonumber(ends) > millis then
+      last = math.max(last, ends or math.huge)
       value[#value + 1] = string.sub(field, 1, LONGEST)
       value[#value + 1] = string.sub(record, 1, LONGEST)
     end
   end
+  if #value == 0 then return false end -- all have expired, though the key is kept
+  left = math.min(left, last - millis)
 elseif kind == 'zset' then
   value = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
   holders = redis.call('ZRANGE', KEYS[1], 0, -1)
