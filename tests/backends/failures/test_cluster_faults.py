@@ -91,7 +91,7 @@ def test_batches_of_renewals(cluster, start, unique):
     assert all(lock.acquire(False) for lock in locks.values())
     cluster.nodes[0].pause()
     ends = {name: lock.hold.lease.valid_until for name, lock in locks.items()}
-    extend_all(locks.values())
+    extend_all([lock.hold for lock in locks.values()])
     assert {name for name, lock in locks.items() if lock.hold.lease.valid_until > ends[name]} == set(healthy)
 
 
@@ -102,7 +102,7 @@ def test_renewals_by_a_client_that_knows_one_server_only(cluster, start, unique)
     locks = [backend.lock(name) for name in names_on(cluster, unique, 3)[0]]
     assert all(lock.acquire(False) for lock in locks)
     ends = [lock.hold.lease.valid_until for lock in locks]
-    extend_all(locks)
+    extend_all([lock.hold for lock in locks])
     assert all(lock.hold.lease.valid_until > end for lock, end in zip(locks, ends, strict=True))
     for lock in locks:
         lock.release()

@@ -14,6 +14,7 @@ from django.core.cache import caches
 from django.test import override_settings
 
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.process.threads import Kind
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.leases import is_renewed
 from tests.support.service import poll
@@ -126,7 +127,7 @@ def test_names_that_are_never_looked_up_cost_few_threads(name_server, own_redis)
         under_way = backend.nodes[0].find_pool(None)._calls._limits
 
         def connecting():
-            return sum(thread.name == "redlock-connect" for thread in set(threading.enumerate()) - before)
+            return sum(thread.name == Kind.CALL for thread in set(threading.enumerate()) - before)
 
         for _ in range(20):
             assert refused_after(backend) < WAIT / 4
