@@ -12,6 +12,7 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.client.fanout.node_connections import NodeConnections
+from django_redlock.core.process.threads import Kind
 from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
@@ -125,7 +126,7 @@ def test_dialling_fails(proxies):
     """After close(), a connection attempt that fails does not lead to probes, which would connect again."""
 
     def dialling():
-        return {each for each in threading.enumerate() if each.name == "redlock-connect-node"}
+        return {each for each in threading.enumerate() if each.name == Kind.NODE}
 
     before = dialling()
     backend = RedlockBackend([each.url for each in proxies], node_timeout=3, quarantine=False)
