@@ -47,7 +47,7 @@ class Connection:
     """
 
     __slots__ = (
-        *("_arrived", "_poll", "_reader", "_sock", "_source", "_timeout", "_unread"),
+        *("_arrived", "_poll", "_reader", "_sock", "_source", "_timeout"),
         *("era", "idle_since", "loaded", "opened_at"),
     )
 
@@ -61,8 +61,7 @@ class Connection:
         self._timeout = timeout
         self._reader = Reader()
         self._arrived: list[Any] = []  # replies that were read, of a request that is not complete
-        self._unread = False  # bytes have arrived since the reader has asked for more
-        self._poll: Any = None
+        self._poll: Callable[[float], Any] | None = None
         sock.setblocking(False)
 
     @property
@@ -97,12 +96,13 @@ class Connection:
         An error reply is an exception in the list. Raises `ReplyIncomplete` if the replies are not complete by then,
         and redis-py's errors.
         """
-        while not (self._unread and self.read_available(count)):
-            if until and not self._readable(max(0.0, until - time.monotonic())):
+        arrived, reader = self._arrived, self._reader
+        while len(arrived) < count and not (reader.unread and self.read_available(count)):
+            poll = self._poll = self._poll or _poll_for(self._sock, writing=False)
+            if until and not poll(max(0.0, until - time.monotonic()) * 1000):
                 raise ReplyIncomplete("no reply in time")
             if not self.fill() and not until:
                 raise ReplyIncomplete("no reply in time")
-        arrived = self._arrived
         self._arrived = arrived[count:]
         return arrived[:count]
 
@@ -112,17 +112,11 @@ class Connection:
         while len(arrived) < count:
             reply = read()
             if reply is INCOMPLETE:
-                self._unread = False
                 return False
             if isinstance(reply, Exception) and not isinstance(reply, ResponseError):
                 raise reply  # such as LOADING, which ends the request
             arrived.append(reply)
         return True
-
-    def _readable(self, seconds: float) -> bool:
-        if self._poll is None:
-            self._poll = _poll_for(self._sock, writing=False)
-        return bool(self._poll(seconds * 1000))
 
     # ── without waiting, also for asyncio ────────────────────────────────────────────────────
 
@@ -146,7 +140,6 @@ class Connection:
         if not data:
             raise closed_by_server()
         self._reader.feed(data)
-        self._unread = True
         return True
 
 

@@ -177,7 +177,8 @@ class ServerPool:
         Closes the connection if it was opened before the last `close`, or if `MAX_IDLE` connections are idle.
         """
         self._keep(connection)
-        self._give_back()
+        if self._limit is not None:
+            self._limit.give_back()
 
     def discard(self, connection: Connection, compensation: bytes | None = None) -> None:
         """Close a connection.
@@ -196,12 +197,10 @@ class ServerPool:
                 connection = self.idle_connections.pop()
             except IndexError:
                 return None
-            if time.monotonic() - connection.idle_since < self._max_idle_seconds and not self._is_old(connection):
+            now = time.monotonic()
+            if now - connection.idle_since < self._max_idle_seconds and now - connection.opened_at <= self._max_age:
                 return connection
             connection.close()
-
-    def _is_old(self, connection: Connection) -> bool:
-        return time.monotonic() - connection.opened_at > self._max_age
 
     def _open(self) -> Connection:
         if not self._unbounded:
@@ -248,7 +247,7 @@ class ServerPool:
         shared = None if connections is None else connections.shared
         if shared is None or shared.retired:
             return None
-        if self._is_old(shared.connection):
+        if time.monotonic() - shared.connection.opened_at > self._max_age:
             shared.retire()
             return None
         return shared

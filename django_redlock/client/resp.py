@@ -94,24 +94,20 @@ class Reader:
     """Turns the bytes of a server into replies, for RESP2 and RESP3. Does no I/O: `feed` takes bytes, `reply` reads.
 
     Strings are bytes, a map is a dict, and a set is a list. An error reply is an exception, also inside an array. Push
-    messages and attributes are skipped, because nothing here subscribes to any.
+    messages and attributes are skipped, because nothing here subscribes to any. ``unread`` is empty if all bytes that
+    were fed were read.
     """
 
-    __slots__ = ("_data", "_open", "_position")
+    __slots__ = ("_open", "_position", "unread")
 
     def __init__(self) -> None:
-        self._data = b""
-        self._position = 0  # of the first byte that is not read
+        self.unread = b""
+        self._position = 0  # of the first byte of `unread` that is not read
         self._open: list[_Aggregate] = []  # outermost first
-
-    @property
-    def is_empty(self) -> bool:
-        """True if all bytes were read."""
-        return self._position == len(self._data) and not self._open
 
     def feed(self, data: bytes) -> None:
         """Add ``data``, bytes that the server has sent."""
-        self._data = data if self._position == len(self._data) else self._data[self._position :] + data
+        self.unread = self.unread[self._position :] + data if self.unread else data
         self._position = 0
 
     def reply(self) -> Any:
@@ -134,12 +130,12 @@ class Reader:
                     return value
             return INCOMPLETE
         except (ValueError, TypeError, LookupError) as error:
-            shown = self._data[self._position : self._position + 80]
+            shown = self.unread[self._position : self._position + 80]
             raise InvalidResponse(f"unexpected data: {shown!r}") from error
 
     def _value(self) -> Any:
         """Read one value. Of an aggregate, reads the length only, and returns `_NOTHING`."""
-        data, start = self._data, self._position
+        data, start = self.unread, self._position
         end = data.find(b"\r\n", start)
         if end < 0:
             return INCOMPLETE
@@ -157,7 +153,10 @@ class Reader:
         else:
             self._open.append(_Aggregate(kind, length * _VALUES[kind], []))
             value = _NOTHING
-        self._position = end
+        if end == len(data):
+            self.unread, self._position = b"", 0
+        else:
+            self._position = end
         return value
 
 

@@ -129,7 +129,7 @@ def test_same_replies(parser_class, data):
     ):
         replies, reader = read_by_us(pieces)
         assert replies == expected
-        assert reader.is_empty
+        assert not reader.unread
 
 
 def test_attributes_are_skipped():
@@ -191,4 +191,4 @@ def test_many_replies_in_small_pieces():
     replies, reader = read_by_us([stream[index : index + 1] for index in range(len(stream))])
     assert len(replies) == 1
     assert len(replies[0]) == 1_000
-    assert reader.is_empty
+    assert not reader.unread
