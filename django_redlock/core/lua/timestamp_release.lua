@@ -1,8 +1,8 @@
 -- Release a timestamp lock, if the token still holds it, or by force the holder that was described. Wakes one waiter.
 -- USES waking
 -- KEYS 1 lock  2 waiters  3 wake  4 holder (as timestamp_acquire's)
--- ARGV 1 token  2 keep in ms (>0: keep it that much longer)  3 ms in a unit of the value  4 clock skew in ms
---   5 digest that timestamp_describe returned (by force only, instead of the token)
+-- ARGV 1 token  2 keep in ms (>0: keep it that much longer)  3 ms in a unit of the value  4 clock skew in ms  5 digest (by force)
+--   digest (by force): that of timestamp_describe, instead of the token
 -- Returns 1 released, 0 not held, -1 held by another token, or by older code that has overwritten the value.
 local held = redis.call('GET', KEYS[1])
 if not held then return 0 end
