@@ -7,6 +7,7 @@ than a connection.
 from __future__ import annotations
 
 import asyncio
+import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from typing import Any
 from ..core.algorithms.retries import RETRY_SECONDS, run_idempotent
 from ..core.flow.drivers import adrive
 from ..core.flow.replies import waited
-from ..core.flow.requests import Block, BlockThenEval, EvalScript, Fault
+from ..core.flow.requests import AfterWait, Block, BlockThenEval, EvalScript, Fault
 from ..core.flow.scripts import script
 from .nodes.cluster import ClusterNode
 from .nodes.protocol import Node
@@ -141,10 +142,12 @@ class Multiplexer:
             return await connections.block(request)  # on a Cluster one BLPOP can't name lists of several slots
         if kind is Block:
             return await connections.listen((request.key, *request.more_keys), request.seconds)
+        start = time.monotonic()
         block = await connections.listen((request.wake_key, *request.more_keys), request.seconds)
         if type(block) is Fault and not block.refused:  # no connection: the acquire would be repeated without a pause
             await asyncio.sleep(min(request.seconds, RETRY_SECONDS[0]))
-        return waited(block, await self._perform(request.script_call))
+        elapsed = time.monotonic() - start
+        return AfterWait(waited(block, await self._perform(request.script_call)), elapsed)
 
     def _connections(self, node: int) -> LoopConnections:
         by_node = self._by_loop.setdefault(asyncio.get_running_loop(), {})

@@ -15,8 +15,9 @@ from typing import Any
 
 from redis.exceptions import NoScriptError, ReadOnlyError
 
-from ..core.flow.replies import UnreadableReply, waited
+from ..core.flow.replies import UnreadableReply, server_time, waited
 from ..core.flow.requests import (
+    AfterWait,
     Batch,
     Block,
     BlockThenEval,
@@ -41,6 +42,7 @@ MAX_REDIRECTS = 5
 LPOP_SECONDS = 0.02, 0.5  # the shortest and the longest pause of a waiter whose server or proxy refuses BLPOP
 REMEMBERED_SECONDS = 300.0  # seconds for which a server that refuses BLPOP is not asked to block
 _CANNOT_BLOCK = re.compile(r"(?i)unknown command|no permissions|NOPERM|not (allowed|supported)|unsupported|disabled")
+_TIME = encode_command(b"TIME")
 Nodes = Sequence[Node]
 
 
@@ -128,17 +130,36 @@ def _block(nodes: Nodes, block: Block) -> Flow[Any]:
 def _block_then_eval(nodes: Nodes, block: BlockThenEval) -> Flow[Any]:
     call, key, seconds, more_keys = block
     node, keys = nodes[call.node], (key, *more_keys)
-    pool = node.known_pool(key)
+    pool, start = node.known_pool(key), time.monotonic()
     if pool is None or pool.can_block:
-        payload, start = _blpop(keys, seconds) + encode_evalsha(call), time.monotonic()
-        replies = yield BlockingRequest(Request(node, key, payload, 2, call.compensation), seconds)
-        block_reply = _first(node, replies)
-        if not _must_poll(pool, block_reply, time.monotonic() - start):
+        payload = _TIME + _blpop(keys, seconds) + encode_evalsha(call)
+        replies = yield BlockingRequest(Request(node, key, payload, 3, call.compensation), seconds)
+        block_reply = _first(node, replies if isinstance(replies, Fault) else replies[1:])
+        elapsed = time.monotonic() - start
+        if not _must_poll(pool, block_reply, elapsed):
+            if isinstance(replies, Fault):
+                return replies
             reply = yield from read_replies_of(nodes, call, replies)
-            return waited(block_reply, reply) if type(replies) is list else reply
+            if reply is replies[-1]:  # otherwise it was repeated now, perhaps on another server
+                elapsed = _seconds_between(replies[0], reply)
+            return AfterWait(waited(block_reply, reply), elapsed)
     yield from _poll(node, keys, seconds)
+    elapsed = time.monotonic() - start
     reply = yield from _eval(nodes, call)
-    return (yield from _eval(nodes, call)) if isinstance(reply, Fault) and reply.stale else reply
+    if isinstance(reply, Fault) and reply.stale:
+        reply = yield from _eval(nodes, call)
+    return AfterWait(reply, elapsed)
+
+
+def _seconds_between(clock: Any, reply: Any) -> float:
+    """Return the seconds from ``clock``, a reply to TIME, to ``reply``, which has the time of the same server.
+
+    Returns 0 if the server has refused TIME.
+    """
+    try:
+        return max(0.0, server_time(reply) / 1e6 - int(clock[0]) - int(clock[1]) / 1e6)
+    except (TypeError, ValueError, LookupError):
+        return 0.0
 
 
 def _must_poll(pool: ServerPool | None, reply: Any, seconds: float) -> bool:

@@ -171,7 +171,6 @@ class Refusal(NamedTuple):
     remaining: float
     holder: str = ""
     asked_at: float = 0.0  # monotonic seconds before the request was sent
-    server_us: int = 0  # the server's clock at the reply, in µs
     blocking_index: int = 0  # for several locks: the number of a lock that has another holder, counted from 1
     final: bool = False  # the claim is never granted, so its caller must not wait
 

@@ -11,10 +11,12 @@ from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockLost, LockUnavailable
+from django_redlock.testing.conformance.harness.clients import AsyncClient
 from tests.backends.conftest import SHORT
 from tests.support.clocked import ClockedRedis
 from tests.support.group import Group
 from tests.support.locks import crash
+from tests.support.proxy import Proxy
 from tests.support.replicas import Replicated
 from tests.support.service import poll
 
@@ -114,6 +116,31 @@ def test_set_back_while_one_waits(server, client_of):
     assert time.monotonic() - began < 20
     holder.release()
     assert other.acquire(blocking=False)
+
+
+def test_waiter_whose_server_changes(server, start):
+    """A waiter that one server has refused, and another server with another clock grants the lock, is not misled."""
+    other = start(Group([ClockedRedis()])).servers[0]
+    other.set_clock(HOUR)
+    with contextlib.closing(RedisBackend(other.url, **LONG)) as backend, backend.lock("stock"):
+        assert not backend.lock("stock").acquire(blocking=False)  # the server knows the script now
+    proxy = start(Proxy(server.url))
+    waiting, holding = RedisBackend(proxy.url, **LONG), RedisBackend(server.url, **LONG)
+    client = AsyncClient(waiting)
+    lock = client.lock("stock")
+    assert not lock.locked()  # the connection that the tasks share
+    assert holding.lock("stock", ttl=2).acquire()
+    proxy.target = other.port  # of new connections, such as the one on which the task waits
+    with ThreadPoolExecutor(1) as pool, other.client() as admin:
+        asked = pool.submit(lock.acquire, True, 20)
+        poll(lambda: any(row["cmd"] == "blpop" for row in admin.client_list()), timeout=20, what="a task that waits")
+        proxy.hold("replies")
+        poll(lambda: 0 < left(other) < LONG["ttl"] - 2, timeout=20, what="a grant that is not read")
+        proxy.restore()
+        assert asked.result(60)
+        assert lock.remaining <= left(other)
+    client.close()
+    holding.close()
 
 
 @pytest.mark.parametrize("ahead", [1, 2])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from django_redlock.core.flow.requests import Block, BlockThenEval, EvalAndWait, EvalScript, Fault
+from django_redlock.core.flow.requests import AfterWait, Block, BlockThenEval, EvalAndWait, EvalScript, Fault
 
 from .network import Connection, Message, Then
 from .replication import Member
@@ -166,11 +166,12 @@ class Awaited(Request):
     def work(self, reply: Then) -> None:
         run, signal, seconds, more = self._request
         server = self.connection.server
+        asked = server.clock.micros()
 
         def unblocked(_: bytes | None) -> None:
             if not self._ended:
                 self._ended = True
-                reply(server.run(run))
+                reply(AfterWait(server.run(run), (server.clock.micros() - asked) / 1e6))
 
         server.block((signal, *more), seconds, self.performer.there, unblocked)
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ..flow.replies import fault_error, is_grant, parse_reply, read_outcome, server_time
-from ..flow.requests import Batch, Block, BlockThenEval, EvalScript, Fault, Flow
+from ..flow.replies import fault_error, is_grant, parse_reply, read_outcome
+from ..flow.requests import AfterWait, Batch, Block, BlockThenEval, EvalScript, Fault, Flow
 from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
 from ..primitives.base import Primitive, is_released, names_waiters, wake_request
@@ -27,16 +27,13 @@ from .retries import (
 MOST_REFUSED = 10_000  # locks of which an algorithm remembers that they were refused
 
 
-def _granted_after(refusal: Refusal, server_us: int, asked: float, now: float) -> float:
+def _granted_after(asked: float, waited: float, now: float) -> float:
     """Return when the lease of a waiter begins, in monotonic seconds: the earliest possible time of the grant.
 
-    This is the time of the earlier request, which was refused, plus the time that passed on the node's clock from the
-    refusal to the grant, less drift. The result is at least ``asked``, when the granted request was sent, and at most
-    ``now``, when its reply was read (both in monotonic seconds). ``now`` itself is too late, because the reply may have
-    waited in the socket. ``server_us``: the node's clock at the grant, in µs.
+    This is ``asked``, when the request was sent, plus the ``waited`` seconds to the grant, less drift. The result is at
+    most ``now``, when the reply was read. ``now`` itself is too late, because the reply may have waited in the socket.
     """
-    waited = (server_us - refusal.server_us) / 1e6
-    return max(asked, min(now, refusal.asked_at + waited * (1 - DRIFT)))
+    return max(asked, min(now, asked + waited * (1 - DRIFT)))
 
 
 class SingleNode:
@@ -102,12 +99,13 @@ class SingleNode:
                 reply = yield from run_idempotent(again)
                 continue
             reply = yield BlockThenEval(again, signal, pause, more)
+            reply, waited = reply if isinstance(reply, AfterWait) else (reply, 0.0)
             start = clock()
             if isinstance(reply, Fault):
                 # After a timeout a compensation with this token may still be in flight: don't use the token again.
                 reply = yield from run_idempotent(again, reply)
             else:
-                start = _granted_after(outcome, server_time(reply), asked, start)
+                start = _granted_after(asked, waited, start)
 
     def _first_try(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[Any]:
         """Acquire the lock with SET NX, or with the script if that does not grant it. Returns the reply or a `Fault`.

@@ -52,13 +52,25 @@ class SetIfAbsent(NamedTuple):
 class BlockThenEval(NamedTuple):
     """A request: block on the list ``wake_key`` for at most ``seconds``, then run ``script_call``, in one round trip.
 
-    ``more_keys``: further lists to block on. The reply is the script's reply, or a `Fault`.
+    ``more_keys``: further lists to block on. The reply is the script's reply, which may be in an `AfterWait`, or a
+    `Fault`.
     """
 
     script_call: EvalScript
     wake_key: bytes
     seconds: float
     more_keys: Sequence[bytes] = ()
+
+
+class AfterWait(NamedTuple):
+    """The reply to a `BlockThenEval`.
+
+    ``reply``: the script's reply. ``seconds``: the time from the request to the run of the script by one clock, the
+    server's or the client's.
+    """
+
+    reply: Any
+    seconds: float
 
 
 class Block(NamedTuple):

@@ -7,7 +7,7 @@ import pytest
 from django_redlock.core.algorithms import single_node
 from django_redlock.core.algorithms.quarantine import standalone_quarantine
 from django_redlock.core.algorithms.single_node import SingleNode
-from django_redlock.core.flow.requests import Batch, BlockThenEval, EvalScript, Fault, SetIfAbsent, Sleep
+from django_redlock.core.flow.requests import AfterWait, Batch, BlockThenEval, EvalScript, Fault, SetIfAbsent, Sleep
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MAX_BLOCK, MUTEX
 from django_redlock.core.values import Claim, Lease, Refusal, new_token, valid_until
@@ -220,7 +220,8 @@ def test_granted_at_the_last_moment(fed):
 def test_hand_over(fed):
     """A lease that was granted while the waiter was blocked begins at the time of the grant by the server's clock."""
     fed.acquire(60).reply(fed.refusal(TTL))
-    fed.reply(fed.server + 4_000_000, after=5)  # granted after 4 s, read after 5
+    ahead = 30_000_000  # µs: the clock of a server that has taken over meanwhile
+    fed.reply(AfterWait(fed.server + ahead, 4), after=5)  # granted after 4 s, read after 5
     assert 103.9 < fed.result.since <= 104
     assert fed.result.valid_until == pytest.approx(fed.result.since + VALID, abs=1e-9)
 
