@@ -31,12 +31,12 @@ class Keys(NamedTuple):
     @property
     def of_mutex(self) -> tuple[bytes, bytes, bytes]:
         """The keys of a lock without a fair queue: lock, waiters, wake."""
-        return self.lock, self.waiters, self.wake
+        return self[:3]
 
     @property
     def of_queue(self) -> tuple[bytes, bytes, bytes, bytes]:
         """The keys of a lock with a fair queue: lock, waiters, wake, line."""
-        return self.lock, self.waiters, self.wake, self.line
+        return self[:4]
 
     def wake_key_of(self, acquisition_id: bytes) -> bytes:
         """Return the key of the wake-up list of one waiter in a fair queue, see ``lua/fair_queue.lua``."""

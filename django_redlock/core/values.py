@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from base64 import urlsafe_b64encode
+from binascii import b2a_base64
 from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum
@@ -26,6 +26,7 @@ _ATTEMPT = 8  # hex digits at the end of a token: the number of the attempt
 _SECRET = 16  # characters at the beginning of a token: 96 random bits in base64
 _FIRST = b"0" * _ATTEMPT
 _TOKEN = re.compile(rb"[\w-]{16}[0-9a-f]{8}")
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 class Claim(NamedTuple):
@@ -201,7 +202,7 @@ def new_token() -> bytes:
 
     Each acquisition needs a new token, because the scripts grant a lock again to the token that holds it.
     """
-    return urlsafe_b64encode(os.urandom(12)) + _FIRST
+    return b2a_base64(os.urandom(12), newline=False).translate(_URL_SAFE) + _FIRST
 
 
 def waited_before(token: bytes) -> float:

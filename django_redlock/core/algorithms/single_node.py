@@ -73,7 +73,8 @@ class SingleNode:
             if isinstance(reply, Fault):
                 raise fault_error(claim.name, reply._replace(unconfirmed=reply.unconfirmed or bool(lost)))
             outcome = read_outcome(claim, reply, start)
-            yield from release_lost(primitive, lost)  # one of them may be in the way
+            if lost:
+                yield from release_lost(primitive, lost)  # one of them may be in the way
             left = deadline - clock()
             if isinstance(outcome, Lease) or outcome.final:
                 return outcome
