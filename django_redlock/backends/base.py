@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple, Never, TypeVar
 
-from ..core.contract import Algorithm, Store
+from ..core.contract import Algorithm, FlowRequest, Store
 from ..core.events import Event, Hook, logger, report
 from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import Flow
@@ -332,11 +332,11 @@ class Backend(LockFactories):
         """
         return None
 
-    def perform(self, request: Any) -> Any:
+    def perform(self, request: FlowRequest) -> Any:
         """Perform one request that a flow (``core.flow``) has yielded, blocking, and return the reply."""
         raise NotImplementedError
 
-    async def aperform(self, request: Any) -> Any:
+    async def aperform(self, request: FlowRequest) -> Any:
         """`perform` for asyncio: perform ``request`` on the running event loop."""
         raise NotImplementedError
 

@@ -24,6 +24,7 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from ..core.contract import FlowRequest
 from ..core.flow.requests import CallFunction, Fault, Flow, Sleep
 from ..core.keys import Keys, glob_matcher
 from ..core.lock_info import LockInfo, by_trouble
@@ -232,7 +233,7 @@ class StorageBackend(Backend):
 
     # ── drivers ──────────────────────────────────────────────────────────────────────────────
 
-    def perform(self, request: Any) -> Any:
+    def perform(self, request: FlowRequest) -> Any:
         """Perform one request of a flow (`core.flow`), blocking, and return the reply."""
         if type(request) is CallFunction:
             return _called(request)
@@ -240,6 +241,8 @@ class StorageBackend(Backend):
             return time.sleep(request.seconds)
         if type(request) is AwaitTurn:
             return request.event.wait(request.seconds)
+        if not isinstance(request, AwaitWakeUp):
+            raise TypeError(f"{type(request).__name__} is for Redis only")
         # Unlike an Event, a queue is safe to set from a signal handler that interrupts the wait.
         woken: SimpleQueue[None] = SimpleQueue()
         cancel = self._subscribe(request.claim, partial(woken.put, None))
@@ -261,7 +264,7 @@ class StorageBackend(Backend):
             return None
         return lambda: (forget(), cancel())[1]
 
-    async def aperform(self, request: Any) -> Any:
+    async def aperform(self, request: FlowRequest) -> Any:
         """`perform` for asyncio."""
         if type(request) is CallFunction:
             if self.does_io:
@@ -271,6 +274,8 @@ class StorageBackend(Backend):
             return await asyncio.sleep(request.seconds)
         if type(request) is AwaitTurn:
             return await request.event.wait_async(request.seconds)
+        if not isinstance(request, AwaitWakeUp):
+            raise TypeError(f"{type(request).__name__} is for Redis only")
         woken_event = WakeEvent()  # may be set after the loop has ended
         cancel = self._subscribe(request.claim, woken_event.set)
         if cancel is None:

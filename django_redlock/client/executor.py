@@ -10,6 +10,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from ..core.contract import FlowRequest
 from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import CallFunction, EvalScript, Fault, ListPools, SendToAll, SetIfAbsent, Sleep
 from ..core.waiting.waiters import AwaitTurn
@@ -36,50 +37,52 @@ class Executor:
         self.fan_out = FanOut(nodes, timeout, greeting)
         self.multiplexer = Multiplexer(nodes, self._run_plan)
 
-    def perform(self, request: Any) -> Any:
+    def perform(self, request: FlowRequest) -> Any:
         """Perform a request of a flow (`core.flow`), blocking, and return its result.
 
         The result is a `Fault` if there is no usable reply.
         """
-        kind = type(request)
-        if kind is EvalScript:  # most requests are scripts, and nearly always need one reply only
+        if isinstance(request, EvalScript):  # most requests are scripts, and nearly always need one reply only
             replies = send(eval_request(self.nodes, request))
             plain = type(replies) is list and type(replies[0]) in _REPLY_TYPES
             return replies[0] if plain else drive(read_replies_of(self.nodes, request, replies), send)
-        if kind is SetIfAbsent:
+        if isinstance(request, SetIfAbsent):
             return read_set_reply(send(set_request(self.nodes, request)))
-        if (plan := PLANS.get(kind)) is not None:
+        if (plan := PLANS.get(type(request))) is not None:
             return drive(plan(self.nodes, request), self._send)
-        if kind is SendToAll:
+        if isinstance(request, SendToAll):
             return self.fan_out.perform(request)
-        if kind is AwaitTurn:
+        if isinstance(request, AwaitTurn):
             return request.event.wait(request.seconds)
-        if kind is Sleep:
+        if isinstance(request, Sleep):
             return time.sleep(request.seconds)
-        if kind is CallFunction:
+        if isinstance(request, CallFunction):
             return request.function(*request.args)
-        return self._pools(request.node)
+        if isinstance(request, ListPools):
+            return self._pools(request.node)
+        raise TypeError(f"{type(request).__name__} is not for Redis")
 
-    async def aperform(self, request: Any) -> Any:
+    async def aperform(self, request: FlowRequest) -> Any:
         """`perform` for asyncio."""
-        kind = type(request)
-        if kind is EvalScript:
+        if isinstance(request, EvalScript):
             replies = await asend(eval_request(self.nodes, request))
             plain = type(replies) is list and type(replies[0]) in _REPLY_TYPES
             return replies[0] if plain else await adrive(read_replies_of(self.nodes, request, replies), self._asend)
-        if kind is SetIfAbsent:
+        if isinstance(request, SetIfAbsent):
             return read_set_reply(await asend(set_request(self.nodes, request)))
-        if kind in PLANS:
+        if type(request) in PLANS:
             return await self.multiplexer.perform(request)
-        if kind is SendToAll:
+        if isinstance(request, SendToAll):
             return await self.fan_out.aperform(request)
-        if kind is AwaitTurn:
+        if isinstance(request, AwaitTurn):
             return await request.event.wait_async(request.seconds)
-        if kind is Sleep:
+        if isinstance(request, Sleep):
             return await asyncio.sleep(request.seconds)
-        if kind is CallFunction:
+        if isinstance(request, CallFunction):
             return await asyncio.to_thread(request.function, *request.args)
-        return await self._apools(request.node)
+        if isinstance(request, ListPools):
+            return await self._apools(request.node)
+        raise TypeError(f"{type(request).__name__} is not for Redis")
 
     async def _run_plan(self, request: Any) -> Any:
         return await adrive(PLANS[type(request)](self.nodes, request), self._asend)

@@ -9,14 +9,31 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from .events import Hook
-from .flow.requests import Fault, Flow
+from .flow.requests import (
+    Batch,
+    Block,
+    BlockThenEval,
+    CallFunction,
+    Command,
+    EvalAndWait,
+    EvalScript,
+    Fault,
+    Flow,
+    ListPools,
+    SendToAll,
+    SetIfAbsent,
+    Sleep,
+)
 from .keys import Keys
 from .lock_info import LockInfo
 from .primitives.base import Primitive
 from .process.caller import Caller
 from .values import Claim, Lease, OnRefusal, Refusal, Seconds
+from .waiting.waiters import AwaitTurn, AwaitWakeUp
 from .waiting.wake_event import WakeEvent
 
+RedisRequest = SetIfAbsent | EvalScript | BlockThenEval | Block | EvalAndWait | SendToAll | Batch | Command | ListPools
+FlowRequest = RedisRequest | CallFunction | Sleep | AwaitTurn | AwaitWakeUp  # all requests that a driver performs
 HandOver = Callable[[Primitive, Claim, Claim], Flow[Lease | None]]
 CancelMany = Callable[[Sequence[tuple[Primitive, Claim]]], Flow[list[bool]]]
 
@@ -121,11 +138,11 @@ class Store(Protocol):
     def local_queue_for(self, primitive: Primitive) -> Gate | None:
         """Return the queue in which this process waits for locks of this kind; ``None`` if there is no queue."""
 
-    def perform(self, request: Any) -> Any:
-        """Perform ``request``, one of `flow.requests`, blocking the thread. Returns the reply, or a `Fault`."""
+    def perform(self, request: FlowRequest) -> Any:
+        """Perform ``request``, blocking the thread. Returns the reply, or a `Fault`."""
 
-    def aperform(self, request: Any) -> Awaitable[Any]:
-        """Perform ``request``, one of `flow.requests`, on the running event loop. Returns the reply, or a `Fault`."""
+    def aperform(self, request: FlowRequest) -> Awaitable[Any]:
+        """Perform ``request`` on the running event loop. Returns the reply, or a `Fault`."""
 
 
 class Extension:

@@ -12,6 +12,7 @@ from ..backends.locmem import LocMemBackend
 from ..backends.locmem.task_store import MemoryStore
 from ..backends.storage import StorageAlgorithm, StorageBackend
 from ..core.algorithms.single_node import SingleNode
+from ..core.contract import FlowRequest
 from ..core.events import Event, Hook
 from ..core.flow.replies import NEVER
 from ..core.flow.requests import CallFunction, EvalScript, Fault, Flow
@@ -179,10 +180,10 @@ class FakeStorage(StorageBackend):
             self.release(hold.lease.claim)
             hold.mark_lost("planned by the test")
 
-    def perform(self, request: Any) -> Any:
+    def perform(self, request: FlowRequest) -> Any:
         return self._refused(request) or super().perform(request)
 
-    async def aperform(self, request: Any) -> Any:
+    async def aperform(self, request: FlowRequest) -> Any:
         return self._refused(request) or await super().aperform(request)
 
     def _refused(self, request: Any) -> Fault | None:

@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 from ...core.algorithms.single_node import SingleNode
-from ...core.contract import Algorithm, Store
+from ...core.contract import Algorithm, FlowRequest, Store
 from ...core.flow.replies import NEVER
-from ...core.flow.requests import Batch, BlockThenEval, CallFunction, EvalScript
+from ...core.flow.requests import Batch, BlockThenEval, CallFunction, EvalScript, Sleep
 from ...core.keys import Keys
 from ...core.primitives.base import Primitive
 from ...core.values import Seconds
@@ -49,7 +49,7 @@ class MemoryStore:
         """Return ``ttl`` in seconds, checked by the backend. Raises ``TypeError`` or ``ValueError``."""
         return float(self._backend.check_ttl(ttl))
 
-    def perform(self, request: Any) -> Any:
+    def perform(self, request: FlowRequest) -> Any:
         """Perform one request of a flow in the calling thread, blocking. Returns the reply."""
         match request:
             case EvalScript():
@@ -60,10 +60,12 @@ class MemoryStore:
                 return self._run_when_changed(request)
             case AwaitTurn():
                 return request.event.wait(request.seconds)
-            case _:
+            case Sleep():
                 return time.sleep(request.seconds)
+            case _:
+                raise TypeError(f"{type(request).__name__} is for Redis only")
 
-    async def aperform(self, request: Any) -> Any:
+    async def aperform(self, request: FlowRequest) -> Any:
         """Perform one request of a flow without blocking the event loop. Returns the reply."""
         if isinstance(request, AwaitTurn):
             return await request.event.wait_async(request.seconds)
