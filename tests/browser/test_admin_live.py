@@ -219,7 +219,7 @@ def test_phone(page, stores):
             page.script("const list = document.querySelector('.results'); return list.scrollWidth - list.clientWidth")
             <= 0
         )
-        assert all(box.is_displayed() for box in page.all("input.action-select"))
+        page.until(lambda: all(box.is_displayed() for box in page.all("input.action-select")))
 
 
 def test_without_javascript(page, stores):
