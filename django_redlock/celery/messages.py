@@ -64,6 +64,17 @@ _CELERYS |= {ENTERED, ENDS}
 _RABBITMQS = ("x-death", "x-first-death-", "x-last-death-")
 
 
+def enter(request: Any) -> None:
+    """Mark that the body of a call has begun. ``request``: the call's Celery request.
+
+    Celery copies a request for a direct call. If its ``headers`` are ``None``, it collects them from the attributes. A
+    retry would then send the mark, and its body would run without a lock.
+    """
+    if request.headers is None:
+        request.headers = {}
+    vars(request)[ENTERED] = True
+
+
 def sent_headers(request: Any) -> dict[str, Any]:
     """Return the headers that the sender of a received message has added.
 

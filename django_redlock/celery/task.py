@@ -21,7 +21,7 @@ from ..single_instance.ended_deliveries import new_delivery_id
 from ..single_instance.submit_flow import submit_flow
 from . import eager
 from .cleanup import request_of
-from .messages import ENTERED, HEADER, Message, delay_of, expiry_of, sent_headers
+from .messages import ENTERED, HEADER, Message, delay_of, enter, expiry_of, sent_headers
 from .old_options import refuse_old_options
 from .task_lock import CeleryTaskLock
 from .worker_run import run_body
@@ -73,15 +73,15 @@ class SubmitMixin(_Task):
         ``LockNotAcquired`` for a duplicate with ``on_conflict="raise"`` or ``"wait"``, ``LockUnavailable`` when the
         store is unavailable.
         """
+        # By name: ``apply_async`` of a base class after this one may take the rest as ``**options``.
+        options |= {"producer": producer, "link": link, "link_error": link_error, "shadow": shadow}
         if not hasattr(self, "redlock"):
-            return super().apply_async(args, kwargs, task_id, producer, link, link_error, shadow, **options)
+            return super().apply_async(args, kwargs, task_id=task_id, **options)
         refuse_old_options(options, f"{self.name}.apply_async()")
         headers = options.pop("headers", None) or {}
         if (again := _resent.get()) is not None and again.task_id == task_id:
             options |= {"producer": again.producer or producer, "headers": {**headers, **again.headers}}
-            return super().apply_async(
-                again.args, again.kwargs, task_id, link=link, link_error=link_error, shadow=shadow, **options
-            )
+            return super().apply_async(again.args, again.kwargs, task_id=task_id, **options)
         lock, own = self.redlock, _is_own_retry(self, task_id, options)
         if own and self.request.id == task_id:
             headers = {**sent_headers(self.request), **headers}  # Celery drops headers beside one named ``headers``
@@ -92,9 +92,7 @@ class SubmitMixin(_Task):
         headers = {**headers, HEADER: message.header}
 
         def send() -> Any:
-            result = super(SubmitMixin, self).apply_async(
-                args, kwargs, task_id, producer, link, link_error, shadow, headers=headers, **options
-            )
+            result = super(SubmitMixin, self).apply_async(args, kwargs, task_id=task_id, headers=headers, **options)
             return flag_result(result, getattr(result, "duplicate", False))
 
         if not lock.options.states.at_submit:
@@ -206,7 +204,7 @@ class SingleInstanceMixin(_Submitting):
         if request.called_directly or ENTERED in vars(request):
             return body(*args, **kwargs)
         if not hasattr(self, "redlock") or request.is_eager:
-            vars(request)[ENTERED] = True
+            enter(request)
             return body(*args, **kwargs)
         return run_body(self, request, body, args, kwargs)
 

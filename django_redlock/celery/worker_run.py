@@ -23,7 +23,7 @@ from ..single_instance.body_flow import BodyRun, body_flow
 from ..single_instance.call import Ending
 from ..single_instance.call_drivers import run
 from ..single_instance.conflicts import AT_START, Conflict, conflict_of, duplicate_result
-from .messages import ENDS, ENTERED
+from .messages import ENDS, ENTERED, enter
 from .put_off import MAX_RESEND_SECONDS, end_delivery, put_off, send
 
 RETRY_OVERLAP_SECONDS = 0.5  # longest wait of a retry or redelivery for the end of the previous run
@@ -36,7 +36,7 @@ def run_body(task: Any, request: Any, body: Callable[..., Any], args: Any, kwarg
     has run before, ``LockNotAcquired`` for a duplicate that must fail, ``LockUnavailable`` when the store is
     unavailable. With ``on_store_error="run"``, the body runs without a lock instead.
     """
-    vars(request)[ENTERED] = True
+    enter(request)
     this = WorkerRun(task, request)
 
     def call() -> Any:

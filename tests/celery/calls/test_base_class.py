@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from celery import Celery, Task
 
@@ -12,6 +14,7 @@ from django_redlock.errors import LockNotAcquired
 @pytest.fixture
 def app(unique):
     with Celery(unique, broker="memory://", set_as_current=False) as app:
+        app.task = partial(app.task, shared=False)  # a shared task is in each later app of this process, too
         yield app
 
 
@@ -60,6 +63,43 @@ def test_class_based_task(app):
     assert settle.apply(kwargs={"order": 7}).get() is True
     first, second = settle.delay(), settle.delay()
     assert (first.duplicate, second.duplicate, second.id) == (False, True, first.id)
+
+
+class Wrapping(Task):
+    """A base class as projects have it, with an ``apply_async`` and a ``__call__`` of its own."""
+
+    abstract = True
+
+    def apply_async(self, args=None, kwargs=None, **options):
+        return super().apply_async(args, kwargs, **options)
+
+    def __call__(self, *args, **kwargs):
+        return super().__call__(*args, **kwargs)
+
+
+def test_beside_another_base_class(app):
+    """The other base class may take most options of ``apply_async`` as ``**options``."""
+
+    class Both(SingleInstance, Wrapping):
+        abstract = True
+        key = "both:{number}"
+
+    @app.task(base=Both)
+    def beside(number): ...
+
+    assert not is_duplicate(beside.delay(1))
+    assert is_duplicate(beside.delay(1))
+
+
+def test_a_retry_sends_no_mark_of_the_running_body(app):
+    """Celery's copy of the request has no header that would let the retry's body run without a lock."""
+
+    @app.task(base=Wrapping, bind=True)
+    @single_instance_task(mode="while_executing")
+    def retried(self):
+        return self.signature_from_request(self.request).options["headers"]
+
+    assert retried.apply().get() == {}
 
 
 def test_on_bound_without_super(app):
