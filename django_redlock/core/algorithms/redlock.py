@@ -112,7 +112,7 @@ class Redlock(NamedTuple):
                 return lease._replace(claim=lease.claim.with_rest_of(claim))
         # Release on all nodes, also on nodes that refused or did not reply: a late vote would block the lock for a ttl.
         undo = self._everywhere(primitive.release_request(claim))
-        yield SendToAll(undo, _no_replies_needed, claim.acquisition_id, "release")
+        yield SendToAll(undo, _no_replies_needed, claim.acquisition_id, "release", deadline)
         faults = {node: each for node, each in enumerate(outcomes) if isinstance(each, Fault)}
         if len(faults) > self.nodes - need or (len(grants) >= need and claim.fencing):
             raise self._no_quorum(claim.name, faults)

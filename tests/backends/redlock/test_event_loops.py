@@ -11,6 +11,7 @@ import pytest
 
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.client.fanout.broadcast_drivers import MAX_IN_FLIGHT
+from django_redlock.errors import LockUnavailable
 from tests.support.proxy import Proxy
 from tests.support.service import poll, revive
 
@@ -128,3 +129,28 @@ def test_an_ended_loop(three):
     loop = asyncio.run(scenario())
     gc.collect()
     assert loop() is None
+
+
+def test_many_tasks_far_from_the_quorum(servers, start):
+    """With more tasks than a distant quorum can serve in time, each ends within about a node timeout."""
+    proxies = [start(Proxy(server.url)) for server in servers]
+    timeout = 1.0
+
+    async def attempt(backend, number):
+        begun = time.monotonic()
+        with contextlib.suppress(LockUnavailable):
+            assert await backend.lock(f"stock:{number}").aacquire(timeout=0)
+        return time.monotonic() - begun
+
+    async def main():
+        backend = RedlockBackend([proxy.url for proxy in proxies], node_timeout=timeout, quarantine=False)
+        assert all(row["ok"] for row in await backend.ahealth())  # and so connected
+        for proxy in proxies:
+            proxy.delay(0.05)
+        took = await asyncio.gather(*(attempt(backend, number) for number in range(400)))
+        for proxy in proxies:
+            proxy.restore()
+        await backend.aclose()
+        return took
+
+    assert max(asyncio.run(main())) < 3 * timeout
