@@ -136,13 +136,15 @@ def _block_then_eval(nodes: Nodes, block: BlockThenEval) -> Flow[Any]:
         replies = yield BlockingRequest(Request(node, key, payload, 3, call.compensation), seconds)
         block_reply = _first(node, replies if isinstance(replies, Fault) else replies[1:])
         elapsed = time.monotonic() - start
-        if not _must_poll(pool, block_reply, elapsed):
-            if isinstance(replies, Fault):
-                return replies
+        must_poll = _must_poll(pool, block_reply, elapsed)
+        if not isinstance(replies, Fault):
             reply = yield from read_replies_of(nodes, call, replies)
             if reply is replies[-1]:  # otherwise it was repeated now, perhaps on another server
                 elapsed = _seconds_between(replies[0], reply)
-            return AfterWait(waited(block_reply, reply), elapsed)
+            # The script has run, perhaps as the last try, after which no waiter is listed: the flow decides anew.
+            return AfterWait(reply if must_poll else waited(block_reply, reply), elapsed)
+        if not must_poll:
+            return replies
     yield from _poll(node, keys, seconds)
     elapsed = time.monotonic() - start
     reply = yield from _eval(nodes, call)

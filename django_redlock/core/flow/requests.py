@@ -110,8 +110,8 @@ class SendToAll(NamedTuple):
     claim reach a node in the order in which they were sent, even while an earlier reply is outstanding.
 
     ``kind``: ``"acquire"``, ``"release"`` or ``""`` for any other request. A release is repeated in the background for
-    each node that has not answered it. ``deadline``: the time in monotonic seconds until which an acquire may wait for
-    other requests of the same event loop, besides the node timeout.
+    each node that has not answered it. ``deadline``: the time in monotonic seconds until which an acquire, or the undo
+    of one, may wait for other requests of the same event loop, besides the node timeout.
     """
 
     requests: Sequence[EvalScript | Batch]

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+import time
 
 import pytest
 
@@ -58,6 +59,23 @@ def test_a_user_who_may_not_block(server, admin, unique, face, kind):
         timer = threading.Timer(1, lock.release)
         timer.start()
         assert client.lock(unique, fair=kind == "fair").acquire(timeout=TEST_TIMEOUT)
+        timer.join()
+    client.backend.close()
+
+
+@pytest.mark.parametrize("face", [SyncClient, AsyncClient], ids=["sync", "async"])
+def test_the_first_wait_of_a_user_who_may_not_block(server, admin, unique, face):
+    """The first waiter, whose BLPOP is refused, stays listed and gets the lock long before its own deadline."""
+    admin.acl_setuser("waiter", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-blpop"])
+    client = face(RedisBackend(server.url.replace("redis://", "redis://waiter:x@"), node_timeout=5))
+    with contextlib.closing(RedisBackend(server.url, node_timeout=5)) as holder:
+        lock = holder.lock(unique)
+        lock.acquire()
+        timer = threading.Timer(0.3, lock.release)
+        timer.start()
+        began = time.monotonic()
+        assert client.lock(unique).acquire(timeout=4.5)
+        assert time.monotonic() - began < 4
         timer.join()
     client.backend.close()
 
