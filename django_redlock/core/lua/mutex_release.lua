@@ -12,12 +12,14 @@ for i = 1, #KEYS, 3 do
     if keep > 0 then
       redis.call('PEXPIRE', lock, keep) -- first: a full server refuses a script whose first write needs memory
       redis.call('SET', lock, 'done' .. (string.match(held, ' .*$') or ''), 'PX', keep)
-    elseif redis.call('EXISTS', KEYS[i + 1]) == 0 then
-      redis.call('DEL', lock)
-    else
+    end
+    if redis.call('EXISTS', KEYS[i + 1]) == 1 then
       -- Defined only here, because most locks have no waiters: it takes a part of the 3.4 µs of a release.
       -- USES waking
-      free_mutex(lock, KEYS[i + 1], KEYS[i + 2])
+      -- A waiter of a kept lock learns when it ends. Otherwise it would wait for the end of the lease.
+      if keep > 0 then wake_one(KEYS[i + 2]) else free_mutex(lock, KEYS[i + 1], KEYS[i + 2]) end
+    elseif keep <= 0 then
+      redis.call('DEL', lock)
     end
   elseif held and held ~= 'reserved' then
     reply = -1

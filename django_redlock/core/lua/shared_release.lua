@@ -29,12 +29,13 @@ end
 if freed == 0 then return 0 end
 if last > now then redis.call('PEXPIRE', KEYS[1], last - now) end
 -- An rlock with other shares is not free: its shares belong to one holder. A writer that reads, too, still excludes all.
-if keep > 0 or kind == 'rlock' and last > now or others.w > 0 then return 1 end
+if kind == 'rlock' and others[''] or others.w > 0 then return 1 end
 if redis.call('EXISTS', KEYS[2]) == 0 then return 1 end
 if KEYS[4] then
+  if keep > 0 then return 1 end
   -- USES fair_queue
   return first_waiters(others.r == 0) or 1
 end
 -- USES waking
-wake_one(KEYS[3])
+wake_one(KEYS[3]) -- also if the share is kept, as in mutex_release
 return 1

@@ -1,5 +1,8 @@
 """`min_hold` and `every` when a release gets no reply: the release in the background keeps the lock, too."""
 
+import threading
+import time
+
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
@@ -45,3 +48,24 @@ def test_own_field_named_state(redis_url, client_of, unique):
     assert lock.acquire()
     lock.release()
     assert backend.describe(unique).owner.extra == {"state": "running"}
+
+
+@pytest.mark.parametrize("kind", ["lock", "rlock", "semaphore"])
+def test_waiters_learn_the_end(redis_url, unique, kind):
+    """A waiter gets the lock when ``min_hold`` ends, not when it asks again for a lease that would be much longer."""
+    backend, other = (RedisBackend(redis_url, ttl=20, node_timeout=5) for _ in range(2))
+    limit = {"limit": 1} if kind == "semaphore" else {}
+    waiting = getattr(other, kind)(unique, **limit)
+    granted: list[float] = []
+
+    def wait():
+        with waiting:
+            granted.append(time.monotonic())
+
+    with getattr(backend, kind)(unique, min_hold=0.3, **limit):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        poll(lambda: backend.describe(unique).waiters, timeout=60, what="a waiter")
+    released = time.monotonic()
+    thread.join()
+    assert granted[0] - released < 3
