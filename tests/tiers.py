@@ -79,7 +79,7 @@ NOT_IN_REST = (
 )
 # Names of fixtures, and of parameters: a server besides the one Redis, or processes of the test's own.
 NEEDS = frozenset({"start", "start_worker", "own_redis", "proxy", "workers", "tlsredis"})
-NEEDS |= {"tls_redis", "sentinel", "cluster", "zookeeper", "rabbitmq", "postgres", "older-redis", "chromium"}
+NEEDS |= {"tls_redis", "sentinel", "cluster", "zookeeper", "rabbitmq", "postgres", "mariadb", "older-redis", "chromium"}
 # A handful of tests that run a task in a real worker: one of them, shared.
 ONE_WORKER = "celery/calls/test_canvas.py"
 

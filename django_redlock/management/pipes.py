@@ -21,8 +21,7 @@ def unread() -> Iterator[None]:
         finally:
             sys.stdout.flush()  # here, because an error of the flush at the interpreter's end can't be caught
     except BrokenPipeError:
-        with Path(os.devnull).open("w") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())  # takes the rest of the buffer at the interpreter's end
+        _discard(sys.stdout)
         raise SystemExit(UNREAD) from None
 
 
@@ -37,6 +36,15 @@ class MayBeClosed:
 
     def write(self, text: str) -> None:
         if self._stream is not None:
-            with suppress(OSError, ValueError):  # ValueError: the file object is closed
+            try:
                 self._stream.write(text)
                 self._stream.flush()
+            except (OSError, ValueError):  # ValueError: the file object is closed
+                with suppress(OSError, ValueError):
+                    _discard(self._stream)
+
+
+def _discard(stream: Any) -> None:
+    """Discard what ``stream`` has in its buffer: the interpreter writes it at its end, and would exit with code 120."""
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())

@@ -13,10 +13,7 @@ LOCATIONS = [
     "http://there",
     "redis+sentinel://h:26379",
     "redis+cluster://",
-    "redis+cluster://h:7000?socket_keepalive=yes",
     "redis+cluster://h:7000/?ssl=true",
-    "redis+cluster://user:secret@h:7000/0?password=secret",
-    "redis+cluster://h:7000/3",
     "redis://h:port",
     "redis://h/locks",
     "rediss://h/1/2",
@@ -29,7 +26,7 @@ LOCATIONS = [
     None,
     17,
 ]
-LOCATIONS += [["redis://a", "redis://b"], "redis://user:secret@h:port/0", "rediss+sentinel://user:secret@h/x"]
+LOCATIONS += [["redis://a", "redis://b"], "redis://user:secret@h:port/0"]
 LOCATIONS += ["user:secret@h:6379", "redis://h:port/0?password=secret&db=1", ["redis://user:secret@h"]]
 
 
