@@ -145,7 +145,7 @@ class Arena:
             raise TimeoutError(f"{error}; meanwhile {self.clients.end()}") from error
         reported = self.clients.end()
         beliefs = read(file)
-        tokens = [int(belief.worker.partition("#")[2]) for belief in beliefs]
+        tokens = [int(number) for belief in beliefs if (number := belief.worker.partition("#")[2]) != "None"]
         stale = sum(after <= before for before, after in itertools.pairwise(tokens))
         return Outcome(overlaps(beliefs), reported.counts + Counter(beliefs=len(beliefs)), stale, reported.failures)
 

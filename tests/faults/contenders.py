@@ -170,20 +170,19 @@ async def _afight(backend: Any, job: Job, lane: Lane, over: asyncio.Event) -> No
 @contextlib.contextmanager
 def _belief(lock: Lock, job: Job, lane: int) -> Iterator[Any]:
     """Record the belief of one grant. Yields a function that checks whether the belief continues."""
-    lease = lock.hold.lease
-    if lease is None or lock.lost:  # acquire() returned so late that the lease has ended
+    hold = lock.hold
+    lease = hold.lease
+    if hold.lost:  # acquire() returned so late that the lease has ended
         yield lambda: False
         return
     with believing(job.file, "stock", f"{job.worker}.{lane}#{lease.fencing_token}", lease.valid_until) as believe:
 
         def look() -> bool:
-            if lock._lost:  # the loss was reported
+            if hold._lost:  # the loss was noticed
                 believe(min(lease.valid_until, getattr(lock, "lost_at", time.monotonic())))
                 return False
-            current = lock.hold.lease
-            if current is not None:
-                believe(current.valid_until)
-            return not lock.lost
+            believe(hold.lease.valid_until)
+            return not hold.lost
 
         yield look
         look()

@@ -81,7 +81,7 @@ def test_no_vote_is_left_over(three, client_of, seed):
             with contextlib.suppress(LockUnavailable):
                 lock.release()
         restore(proxies)
-        return (granted or not majority) and took < SLACK + (0 if majority else NODE_TIMEOUT)
+        return (granted or not majority) and took < SLACK + (0 if majority else 2 * NODE_TIMEOUT)
 
     again = 0
     for number in range(ROUNDS):
