@@ -18,7 +18,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from ..backend_registry import WHAT_TO_WRITE, locks
 from ..core.lock_info import LockInfo
 from ..formatting import printable
-from .pipes import MayBeClosed, unread
+from .pipes import MayBeClosed, unread, unread_errors
 from .tables import Cell, lock_table
 
 MISUSED, INTERRUPTED = 2, 130  # argparse's exit code; 128 + SIGINT, as a shell reports it
@@ -48,10 +48,11 @@ class LockCommand(BaseCommand):
         super().__init__(stdout, cast("TextIO", MayBeClosed(stderr or sys.stderr)), **options)
 
     def run_from_argv(self, argv: list[str]) -> None:
-        try:
-            super().run_from_argv(argv)
-        except KeyboardInterrupt:
-            raise SystemExit(INTERRUPTED) from None
+        with unread_errors():
+            try:
+                super().run_from_argv(argv)
+            except KeyboardInterrupt:
+                raise SystemExit(INTERRUPTED) from None
 
     def add_arguments(self, parser: CommandParser) -> None:
         # The epilog lists exit codes line by line.

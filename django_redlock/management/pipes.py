@@ -25,6 +25,20 @@ def unread() -> Iterator[None]:
         raise SystemExit(UNREAD) from None
 
 
+@contextmanager
+def unread_errors() -> Iterator[None]:
+    """Context manager at whose end nothing is left in the buffer of stderr, also if that has no reader."""
+    try:
+        yield
+    finally:
+        try:
+            if sys.stderr is not None:
+                sys.stderr.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                _discard(sys.stderr)
+
+
 class MayBeClosed:
     """The stream ``stream``, or none at all: what can't be written is dropped."""
 
