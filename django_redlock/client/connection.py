@@ -47,7 +47,7 @@ class Connection:
     """
 
     __slots__ = (
-        *("_arrived", "_poll", "_reader", "_sock", "_source", "_timeout"),
+        *("_arrived", "_readable", "_reader", "_sock", "_source", "_timeout"),
         *("era", "idle_since", "loaded", "opened_at"),
     )
 
@@ -61,7 +61,7 @@ class Connection:
         self._timeout = timeout
         self._reader = Reader()
         self._arrived: list[Any] = []  # replies that were read, of a request that is not complete
-        self._poll: Callable[[float], Any] | None = None
+        self._readable = _poll_for(sock, writing=False)
         sock.setblocking(False)
 
     @property
@@ -96,12 +96,13 @@ class Connection:
         An error reply is an exception in the list. Raises `ReplyIncomplete` if the replies are not complete by then,
         and redis-py's errors.
         """
-        arrived, reader = self._arrived, self._reader
-        while len(arrived) < count and not (reader.unread and self.read_available(count)):
-            poll = self._poll = self._poll or _poll_for(self._sock, writing=False)
-            if until and not poll(max(0.0, until - time.monotonic()) * 1000):
-                raise ReplyIncomplete("no reply in time")
-            if not self.fill() and not until:
+        arrived, read = self._arrived, self._reader.reply
+        while len(arrived) < count:
+            if (reply := read()) is not INCOMPLETE:
+                arrived.append(_checked(reply))
+            elif self._readable(max(0.0, until - time.monotonic()) * 1000):
+                self.fill()
+            else:
                 raise ReplyIncomplete("no reply in time")
         self._arrived = arrived[count:]
         return arrived[:count]
@@ -110,12 +111,9 @@ class Connection:
         """Read replies from the bytes that were received, up to ``count``, and return whether there are so many."""
         arrived, read = self._arrived, self._reader.reply
         while len(arrived) < count:
-            reply = read()
-            if reply is INCOMPLETE:
+            if (reply := read()) is INCOMPLETE:
                 return False
-            if isinstance(reply, Exception) and not isinstance(reply, ResponseError):
-                raise reply  # such as LOADING, which ends the request
-            arrived.append(reply)
+            arrived.append(_checked(reply))
         return True
 
     # ── without waiting, also for asyncio ────────────────────────────────────────────────────
@@ -141,6 +139,13 @@ class Connection:
             raise closed_by_server()
         self._reader.feed(data)
         return True
+
+
+def _checked(reply: Any) -> Any:
+    """Return ``reply``. Raises an error reply that ends the request, such as LOADING."""
+    if isinstance(reply, Exception) and not isinstance(reply, ResponseError):
+        raise reply
+    return reply
 
 
 def _poll_for(sock: socket.socket, writing: bool) -> Callable[[float], Any]:
