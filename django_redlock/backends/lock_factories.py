@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar, Unpack
 
-from ..core.election.leader import Leader
-from ..core.election.work import Callback
+from ..core.election.leader import Callback, Leader
 from ..core.flow.drivers import adrive, drive
 from ..core.keys import Keys, stripe_keys
 from ..core.locks.hand_off import HandedOff

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 from unittest import mock
 
-from django_redlock.core.election import election
-from django_redlock.core.election.election import CandidateLock, TermHold
-from django_redlock.core.election.leader import Leader
-from django_redlock.core.election.work import CallElected, CallLost, Work
-from django_redlock.core.flow.requests import Flow, Sleep
+from django_redlock.core.election import leader
+from django_redlock.core.election.leader import CandidateLock, Leader, TermHold
 from django_redlock.core.keys import keys_for
 from django_redlock.core.locks.hand_off import HandedOff
 from django_redlock.core.locks.hold import Hold
@@ -116,10 +114,26 @@ class CandidateHandle(Handle, CandidateLock):
     hold_type = SimulatedTermHold
 
 
+class SimulatedLeader(Leader):
+    """A candidate whose callbacks are events of the simulation."""
+
+    candidate: Candidate
+
+    def _start(self, what: str, callback: Any) -> Future[None]:
+        call: Future[None] = Future()
+        call.set_running_or_notify_cancel()
+        call.add_done_callback(lambda _: self._wake_all())
+        if what == "on_elected":
+            self.candidate.begin_work(call)
+        else:
+            self.candidate.end_work(call, self._work)
+        return call
+
+
 class Candidate(Thread):
     """A thread that stands for election, works while it leads, and ends its work in ``on_lost``."""
 
-    leader: Leader | None = None
+    leader: SimulatedLeader | None = None
     works = False
     elected_at = 0.0
 
@@ -130,7 +144,8 @@ class Candidate(Thread):
         name = chance.choice(names)
         plain = Lock(self.process, MUTEX, name, keys_for(b"sim", name.encode()), LockOptions(self._ttl, fencing=True))
         stop_before = chance.choice((None, chance.uniform(0.1, 0.5) * self._ttl))
-        self.leader = leader = Leader(plain, _nothing, _nothing, stop_before)
+        self.leader = leader = SimulatedLeader(plain, _nothing, _nothing, stop_before)
+        leader.candidate = self
         self._lock = handle = cast("CandidateHandle", leader._lock)
         handle.thread = self
         leader._begin()
@@ -138,63 +153,53 @@ class Candidate(Thread):
         self.process.after(chance.uniform(0, 4 * self._ttl), leader._end)
         self._round(leader, handle, lambda: self.process.after(chance.uniform(0, 0.3), lambda: self.live(names, until)))
 
-    def _round(self, leader: Leader, handle: CandidateHandle, then: Callable[[], None]) -> None:
+    def _round(self, leader: SimulatedLeader, handle: CandidateHandle, then: Callable[[], None]) -> None:
         def led(_: None, error: BaseException | None) -> None:
             assert error is None, f"a round must not fail: {error!r}"
-            self.performer.drive(self._answering(leader.end_term_flow(), leader), ended)
+            self.performer.drive(leader._end_term_flow(), ended)
 
         def ended(_: None, error: BaseException | None) -> None:
             assert error is None, f"the end of a term must not fail: {error!r}"
             self._watcher.over(handle.claim)
-            if leader._unfinished:
+            if leader._standing or handle.holds:
                 self._round(leader, handle, then)
             else:
                 then()
 
-        self.performer.drive(self._answering(leader.round_flow(), leader), led)
+        self.performer.drive(leader._stand_flow(), led)
 
-    def _answering(self, flow: Flow[None], leader: Leader) -> Flow[None]:
-        """Run ``flow``, with the callbacks as events of the simulation."""
-        reply: Any = None
-        while True:
-            try:
-                request = flow.send(reply)
-            except StopIteration:
-                return
-            if isinstance(request, CallElected):
-                reply = self._begin_work(leader)
-            elif isinstance(request, CallLost):
-                yield Sleep(self.stop_seconds(leader))
-                reply = self._end_work(leader)
-            else:
-                reply = yield request
-
-    def stop_seconds(self, leader: Leader) -> float:
-        """Returns how long ``on_lost`` takes: no longer than it may."""
-        return self._world.random.uniform(0, 0.9) * leader.remaining
-
-    def _begin_work(self, leader: Leader) -> Work:
-        work = Work(leader.name, leader._wake_all)
-        self._world.say(self.holder, f"is elected, {leader.remaining:.3f} s left")
+    def begin_work(self, call: Future[None]) -> None:
+        """Begin the call of ``on_elected``."""
+        assert self.leader is not None
+        self._world.say(self.holder, f"is elected, {self.leader.remaining:.3f} s left")
         self.works, self.elected_at = True, self._world.now
         self._watcher.elected(self)
         chance = self._world.random
 
         def fail() -> None:
-            if leader._work is work and not work.done:
+            if not call.done():
                 self._world.say(self.holder, "fails as the leader")
-                work.failed = True
-                work._on_end()
+                call.set_exception(RuntimeError())
 
         if chance.random() < 0.2:
             self.process.after(chance.uniform(0, self._ttl), fail)
-        return work
 
-    def _end_work(self, leader: Leader) -> None:
-        self._world.say(self.holder, f"leads {leader.name} no longer")
-        self.works = False
-        if leader._work is not None and not leader._work.done:
-            leader._work._on_end()
+    def end_work(self, call: Future[None], work: Any) -> None:
+        """Begin the call of ``on_lost``, which ends ``work``."""
+
+        def end() -> None:
+            self._world.say(self.holder, "leads no longer")
+            self.works = False
+            if not work.done():
+                work.set_result(None)
+            call.set_result(None)
+
+        self.process.after(self.stop_seconds(), end)
+
+    def stop_seconds(self) -> float:
+        """Returns how long ``on_lost`` takes: no longer than it may."""
+        assert self.leader is not None
+        return self._world.random.uniform(0, 0.9) * self.leader.remaining
 
 
 def _nothing(*_: object) -> None:
@@ -210,7 +215,7 @@ def virtual_elections(chance: random.Random) -> ExitStack:
         ("random", chance),
         ("logger", SimpleNamespace(info=_nothing, warning=_nothing, error=_nothing, log=_nothing)),
     ):
-        ends.enter_context(mock.patch.object(election, name, double))
+        ends.enter_context(mock.patch.object(leader, name, double))
     return ends
 
 

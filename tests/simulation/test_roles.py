@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from django_redlock.core.election.election import Election, TermHold
+from django_redlock.core.election.leader import Leader, TermHold
 from django_redlock.core.flow.requests import EvalScript, Flow
 from django_redlock.core.locks import hand_off, handle
 from django_redlock.core.locks.hold import Hold
@@ -93,18 +93,18 @@ def test_it_finds_a_lock_that_is_handed_off_and_kept(monkeypatch: pytest.MonkeyP
 
 def test_it_finds_a_leader_that_was_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader must not lead by what it remembers: its lease may have ended during a pause."""
-    monkeypatch.setattr(Election, "leading", property(lambda self: self._term is not None))
+    monkeypatch.setattr(Leader, "leading", property(lambda self: self._term is not None))
     assert "both lead" in found(ELECTIONS, 300)
 
 
 def test_it_finds_a_leader_that_stops_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work that begins to stop at the end of the lease still runs when the next leader is elected."""
 
-    def until_the_end(self: Any) -> float:
-        return float(self._lock.remaining) if self._standing else 0.0
+    def until_the_end(self: Any, term: TermHold) -> float:
+        return term.remaining if self._standing else 0.0
 
-    monkeypatch.setattr(Election, "_term_left", until_the_end)
-    monkeypatch.setattr(Candidate, "stop_seconds", lambda self, _: 0.1 * self._ttl)
+    monkeypatch.setattr(Leader, "_seconds_of", until_the_end)
+    monkeypatch.setattr(Candidate, "stop_seconds", lambda self: 0.1 * self._ttl)
     assert "still works" in found(ELECTIONS, 300)
 
 
