@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
 from ...errors import LockDeadlock
 from ..contract import Renewable, Store
@@ -23,21 +23,42 @@ _WAITING_REQUESTS = {BlockThenEval, Block, AwaitTurn, AwaitWakeUp}
 _ONE_HOLDER = {"mutex", "multilock", "timestamp"}  # kinds of locks that exclude every other handle
 
 
-def before_waiting(flow: Flow[T], check: Callable[[], Callable[[], object] | None]) -> Flow[T]:
-    """Run ``flow``, and call ``check()`` before its first wait. If the flow does not wait, ``check()`` isn't called.
+class WaitingHandle(Protocol):
+    """The part of a `Handle` that is read while it waits. ``nesting_logged``: whether the warning was logged."""
 
-    ``check`` may return a function, which is called after ``WARN_AFTER`` seconds of waiting.
+    store: Store
+    primitive: Primitive
+    nesting_logged: bool
+
+    @property
+    def holds(self) -> Sequence[Renewable]: ...
+
+
+def check_nesting_flow(flow: Flow[T], handle: WaitingHandle, claim: Claim) -> Flow[T]:
+    """Run ``flow``, which acquires the lock of ``handle`` for ``claim`` and may wait without limit.
+
+    Before its first wait, raises ``LockDeadlock`` if the calling thread or task holds the lock through another handle.
+    If it holds the lock through this handle, another thread or task may release it: a warning is logged after a second,
+    once for each handle.
     """
     try:
         request = next(flow)
         while type(request) not in _WAITING_REQUESTS:
             request = flow.send((yield request))
-        warn = check()
-        if warn is not None:
-            request = flow.send((yield _cut(request)))
+        hold = _own_hold_in_the_way(handle.store, handle.primitive, claim)
+        if hold is not None and hold not in handle.holds:
+            renewal.release_later(handle.store, handle.primitive, claim, waited=True)
+            raise LockDeadlock(claim.name)
+        if hold is not None and not handle.nesting_logged:
+            request = flow.send((yield request._replace(seconds=min(request.seconds, WARN_AFTER))))
             while type(request) not in _WAITING_REQUESTS:
                 request = flow.send((yield request))
-            warn()
+            handle.nesting_logged = True
+            logger.warning(
+                "lock %r is held by this thread or task, which waits for it through the same handle until another "
+                "thread or task releases it; use rlock() to acquire it more than once, or wait with a timeout",
+                claim.name,
+            )
         while True:
             request = flow.send((yield request))
     except StopIteration as done:
@@ -45,31 +66,6 @@ def before_waiting(flow: Flow[T], check: Callable[[], Callable[[], object] | Non
         return result
     finally:
         flow.close()
-
-
-def _cut(request: Any) -> Any:
-    return request._replace(seconds=min(request.seconds, WARN_AFTER))
-
-
-def check_nesting(
-    store: Store, primitive: Primitive, claim: Claim, own: Collection[Renewable]
-) -> Callable[[], object] | None:
-    """Raise ``LockDeadlock`` if the calling thread or task holds a lock of ``claim`` through another handle.
-
-    ``own``: the holds of the handle that waits. If the thread or task holds the lock through this handle, returns a
-    function that logs a warning, because another thread or task may release the lock through the handle.
-    """
-    hold = _own_hold_in_the_way(store, primitive, claim)
-    if hold is None:
-        return None
-    if hold not in own:
-        renewal.release_later(store, primitive, claim, waited=True)
-        raise LockDeadlock(claim.name)
-    return lambda: logger.warning(
-        "lock %r is held by this thread or task, which waits for it through the same handle until another thread or "
-        "task releases it; use rlock() to acquire it more than once, or wait with a timeout",
-        claim.name,
-    )
 
 
 def _own_hold_in_the_way(store: Store, primitive: Primitive, claim: Claim) -> Renewable | None:

@@ -21,7 +21,7 @@ from ..process.caller import Caller, calling
 from ..process.mutex import state_mutex
 from ..renewal.registry import renewal
 from ..values import Claim, Lease, Refusal, Seconds, new_token
-from .deadlock import before_waiting, check_nesting
+from .deadlock import check_nesting_flow
 from .hand_off import HANDED_OFF, NOT_HANDED_OFF, HandedOff, adopt_request, check_hand_off, give_flow, text_claim
 from .hold import ENDED_BEFORE, End, Hold
 
@@ -39,6 +39,7 @@ class Handle:
 
     hold_type: type[Hold] = Hold
     several = False  # whether the handle can have several holds at once
+    nesting_logged = False  # whether the warning of `check_nesting_flow` was logged
 
     def __init__(self, store: Store, primitive: Primitive, name: str, keys: Keys, options: LockOptions) -> None:
         self.name = name
@@ -169,7 +170,7 @@ class Handle:
         gate = (store.local_queue_for(primitive) if wait > 0 else None) or store.algorithm
         flow = gate.acquire(primitive, claim, deadline)
         if wait == FOREVER and renewal.entries:  # without entries, this process holds no lock
-            flow = before_waiting(flow, partial(check_nesting, store, primitive, claim, self.holds))
+            return check_nesting_flow(flow, self, claim)
         return flow
 
     def _release_late_grant(self, lease: Lease, late_grants: int, deadline: float) -> Flow[None]:
