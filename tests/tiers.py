@@ -29,6 +29,7 @@ class Tier(IntEnum):
 PLACES = {
     "core/": Tier.QUICK,
     "scripts/": Tier.QUICK,
+    "scripts/test_declared_keys.py": Tier.REST,  # the whole conformance suite
     "backends/test_bad_settings.py": Tier.QUICK,
     "backends/test_locmem.py": Tier.QUICK,
     "conformance/test_in_memory.py": Tier.QUICK,

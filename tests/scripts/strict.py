@@ -1,5 +1,20 @@
 """A prologue for scripts: refuses a command with a key that is not in KEYS, as strict servers do."""
 
+from django_redlock.client import pipelines, request_plans
+from django_redlock.client.fanout import in_flight
+from django_redlock.client.resp import encode_eval
+
+
+def be_strict(monkeypatch):
+    """Let each script that this process sends begin with the prologue."""
+
+    def strict(call):
+        return encode_eval(call._replace(script=call.script._replace(source=STRICT + call.script.source)))
+
+    for module in pipelines, request_plans, in_flight:
+        monkeypatch.setattr(module, "encode_evalsha", strict)
+
+
 STRICT = b"""
 local redis = (function(redis)
   local declared, keyless = {}, {TIME = true, INFO = true}

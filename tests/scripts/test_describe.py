@@ -73,21 +73,6 @@ def test_describe_waiters(kind, redis, describe, keys):
     assert redis.zcard(keys.waiters) == 3
 
 
-def test_force_release(kind, force_release, dump):
-    """A lock of any kind is released."""
-    assert force_release() == 1
-    assert dump() == {}
-    assert force_release() == 0
-
-
-def test_force_release_wakes_one(kind, redis, force_release, keys):
-    """A forced release wakes one waiter."""
-    redis.zadd(keys.waiters, {b"waits": 9e15, b"waits too": 9e15})
-    assert force_release() == 1
-    assert redis.llen(keys.wake) == 1
-    assert 0 < redis.pttl(keys.wake) <= 10_000
-
-
 def test_force_release_reserves(redis, force_release, keys, dump):
     """A mutex with waiters stays reserved for a tenth of a second, in which it counts as not held."""
     redis.set(keys.lock, VALUE, px=9_000)
@@ -99,12 +84,3 @@ def test_force_release_reserves(redis, force_release, keys, dump):
     assert force_release() == 0
     assert force_release("0" * 40) == 0
     assert dump() == before
-
-
-def test_force_release_of_one_holding(kind, force_release, dump):
-    """With the digest of another holding nothing is released, and with that of the current one the lock is."""
-    before = dump()
-    assert force_release("0" * 40) == -1
-    assert dump() == before
-    assert force_release(sha1(HOLDERS[kind], usedforsecurity=False).hexdigest()) == 1
-    assert dump() == {}

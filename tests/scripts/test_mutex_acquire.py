@@ -3,7 +3,7 @@
 import pytest
 from redis.exceptions import ResponseError
 
-from tests.scripts.conftest import OTHER, OWNER, RESERVED, TOKEN, VALUE, WAITER
+from tests.scripts.conftest import OTHER, OWNER, RESERVED, TOKEN, WAITER
 
 DAY = 86_400_000
 
@@ -24,39 +24,11 @@ def micros(redis):
     return seconds * 1_000_000 + rest
 
 
-def test_free(redis, acquire, keys, dump):
-    """A free lock is granted with token, owner and ttl, and the reply is the server's time in µs."""
-    before = micros(redis)
-    assert before <= acquire() <= micros(redis)
-    assert dump() == {keys.lock: VALUE}
-    assert 0 < redis.pttl(keys.lock) <= 10_000
-
-
-def test_repeated(redis, acquire, keys, dump):
-    """The same token is granted again, with a new lease."""
-    acquire(ttl=5_000)
-    assert acquire(ttl=10_000) > 0
-    assert dump() == {keys.lock: VALUE}
-    assert redis.pttl(keys.lock) > 5_000
-
-
 def test_late_repetition(redis, acquire, keys):
     """A repeated request that arrives after an extension does not shorten the lease."""
     acquire(ttl=60_000)
     assert acquire(ttl=1_000) > 0
     assert redis.pttl(keys.lock) > 30_000
-
-
-@pytest.mark.parametrize("wait", [0, -1])
-def test_held(redis, acquire, keys, dump, wait):
-    """A held lock is refused with its remaining lease, the time and the owner, and nothing changes."""
-    redis.set(keys.lock, OTHER + b" the owner", px=9_000)
-    before, at = dump(), micros(redis)
-    refused, left, time, owner, _ = acquire(wait=wait)
-    assert (refused, owner) == (0, b"the owner")
-    assert 0 < left <= 9_000
-    assert at <= time <= micros(redis)
-    assert dump() == before
 
 
 def test_held_by_another_program(redis, acquire, keys):
@@ -121,26 +93,6 @@ def test_queues(redis, acquire, keys):
     assert 0 < seconds * 1000 + rest // 1000 + left - entries[WAITER] <= 1_002  # a little longer than the waiter
     acquire(TOKEN[:-1] + b"7", wait=-6_000)
     assert set(redis.zrange(keys.waiters, 0, -1)) == {b"waits", WAITER}
-
-
-@pytest.mark.parametrize("free", [True, False], ids=["granted", "refused"])
-def test_leaves_the_queue(redis, acquire, keys, free):
-    """A waiter's entry is removed when it is granted or refused for the last time."""
-    redis.zadd(keys.waiters, {WAITER: 9e15, b"waits": 9e15})
-    if not free:
-        redis.set(keys.lock, OTHER, px=9_000)
-    acquire(wait=-6_000 if free else -1)
-    assert redis.zrange(keys.waiters, 0, -1) == [b"waits"]
-
-
-def test_fencing(redis, acquire, keys, dump):
-    """With fencing the token is stored beside the lock for a day."""
-    before = micros(redis)
-    granted, fence, time = acquire(fencing=1)
-    assert granted == 1
-    assert before <= fence <= time
-    assert dump() == {keys.lock: VALUE, keys.fence: b"%d" % fence}
-    assert DAY - 5_000 < redis.pttl(keys.fence) <= DAY
 
 
 def test_fencing_after_the_clock_was_set_back(redis, acquire, keys):

@@ -21,15 +21,6 @@ def release(call, keys):
     return lambda keep=0: call("mutex_release", keys.of_mutex, TOKEN, keep)
 
 
-@pytest.mark.parametrize("ttl", [5_000, 20_000])
-def test_extend(redis, extend, keys, dump, ttl):
-    """The remaining lease is replaced by a longer or shorter one, and the value stays."""
-    redis.set(keys.lock, VALUE, px=10_000)
-    assert extend(ttl) == 1
-    assert ttl - 5_000 < redis.pttl(keys.lock) <= ttl
-    assert dump() == {keys.lock: VALUE}
-
-
 def test_extend_keeps_the_fence(redis, extend, keys):
     """With fencing the last fencing token is kept for a day after the last renewal."""
     redis.set(keys.lock, VALUE, px=10_000)
@@ -50,14 +41,6 @@ def test_extend_nothing(redis, extend, keys, dump):
     assert redis.pttl(keys.lock) <= 5_000
 
 
-def test_extend_of_another(redis, extend, keys, dump):
-    """Another holder's lease is not changed."""
-    redis.set(keys.lock, OTHER + b" x", px=10_000)
-    assert extend(20_000) == -1
-    assert redis.pttl(keys.lock) <= 10_000
-    assert dump() == {keys.lock: OTHER + b" x"}
-
-
 def test_extend_many(redis, call, keys):
     """Each lock is extended whose token is right. Its value stays, and no other lock changes."""
     others = [keys_for(b"redlock", name) for name in (b"another", b"free")]
@@ -73,24 +56,6 @@ def test_extend_many(redis, call, keys):
     assert not redis.exists(others[1].lock)
     assert call("mutex_extend", (keys.lock, keys.fence, others[0].lock, others[0].fence), 40_000, 0, TOKEN, OTHER) == 2
     assert redis.pttl(keys.fence) > DAY - 5_000
-
-
-def test_release(redis, release, keys, dump):
-    """The lock is removed, and without waiters nothing is written."""
-    redis.set(keys.lock, VALUE, px=10_000)
-    redis.set(keys.fence, 17)
-    assert release() == 1
-    assert dump() == {keys.fence: b"17"}
-    assert release() == 0
-
-
-def test_release_of_another(redis, release, keys, dump):
-    """Another holder's lock stays, and no waiter is woken."""
-    redis.set(keys.lock, OTHER + b" x", px=10_000)
-    redis.zadd(keys.waiters, {b"waits": 9e15})
-    before = dump()
-    assert release() == -1
-    assert dump() == before
 
 
 def test_release_reserves(redis, release, keys, dump):
@@ -120,15 +85,6 @@ def test_release_by_the_beginning_of_a_token(redis, call, keys, dump):
     redis.set(keys.lock, VALUE, px=10_000)
     assert call("mutex_release", keys.of_mutex, TOKEN[:16], 0) == 1
     assert dump() == {}
-
-
-def test_keep(redis, release, keys):
-    """With `keep` the lock stays for that time, and one waiter is woken, which is told of the time."""
-    redis.set(keys.lock, VALUE, px=10_000)
-    redis.zadd(keys.waiters, {b"waits": 9e15})
-    assert release(5_000) == 1
-    assert 0 < redis.pttl(keys.lock) <= 5_000
-    assert redis.llen(keys.wake) == 1
 
 
 def test_wrong_type(redis, extend, release, keys):

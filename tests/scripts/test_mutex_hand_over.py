@@ -72,30 +72,6 @@ def test_all_or_none(redis, call, keys, dump):
     assert dump() == before
 
 
-@pytest.mark.parametrize("fencing", [b"0", b"1"], ids=["plain", "fencing"])
-def test_several(redis, call, keys, fencing):
-    """All of several locks are adopted. With fencing one number, the largest, is remembered for all."""
-    several = keys, keys_for(b"redlock", b"stock:43")
-    for each in several:
-        redis.set(each.lock, VALUE, px=5_000)
-    redis.set(keys.fence, b"9000000000000000")
-    places = [key for each in several for key in (each.lock, each.fence)[: 1 + int(fencing)]]
-    assert call("mutex_hand_over", places, OTHER, NEXT, b"10000", fencing, TOKEN, 2)
-    for each in several:
-        assert redis.get(each.lock) == OTHER + b" " + NEXT
-    remembered = [b"9000000000000001"] * 2 if fencing == b"1" else [b"9000000000000000", None]
-    assert [redis.get(each.fence) for each in several] == remembered
-
-
-def test_fencing(adopt, redis, keys):
-    """With fencing the number is larger than the last, and remembered."""
-    redis.set(keys.lock, VALUE, px=5_000)
-    redis.set(keys.fence, b"9000000000000000")
-    granted, fence, _ = adopt(fencing=b"1")
-    assert (granted, fence) == (1, 9000000000000001)
-    assert redis.get(keys.fence) == b"9000000000000001"
-
-
 def test_timestamp_adopted(adopt_stamp, redis, keys):
     """Older code sees a later end, and the successor is the holder; a repeated request is granted again."""
     redis.set(keys.lock, STAMP, px=5_000)

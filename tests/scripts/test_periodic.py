@@ -29,21 +29,6 @@ def test_not_held(call, redis, keys, dump, value, answer):
     assert dump() == state
 
 
-@pytest.mark.parametrize("name", ["mutex", "fair"])
-def test_released(call, redis, keys, name):
-    """A release that keeps the key replaces the token, and leaves the owner as it is."""
-    redis.set(keys.lock, VALUE, px=5_000)
-    assert call(f"{name}_release", keys.of_queue if name == "fair" else keys.of_mutex, TOKEN, b"10000") == 1
-    assert redis.get(keys.lock) == DONE
-    assert 5000 < redis.pttl(keys.lock) <= 10_000
-
-
-def test_refused(call, redis, keys):
-    """A refusal by a lock that is kept says that its work is done."""
-    redis.set(keys.lock, DONE, px=5_000)
-    assert call("mutex_acquire", keys.of_mutex, TOKEN, OWNER, 10_000, 0, 0)[3] == b'{"state":"done","host":"here"}'
-
-
 def test_released_out_of_memory(call, redis, keys, full):
     """A release that keeps the key works on a server that is out of memory."""
     redis.set(keys.lock, VALUE, px=5_000)

@@ -109,7 +109,6 @@ def test_a_primary_in_service(primary):
 
 @pytest.mark.parametrize("marker", [b"x", b"role", ANOTHER, ANOTHER[:20] + b"|10000"])
 def test_an_unreadable_marker_of_a_primary_begins_a_quarantine(primary, marker):
-    """A marker of a primary that can't be read begins a quarantine."""
     guard = replica_quarantine("sim", 10, 5, 1, "majority")
     for text in marker, f"master_replid:{primary.info('replication')['master_replid']} what":
         primary.set(MARKER, text)

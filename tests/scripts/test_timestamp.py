@@ -37,13 +37,6 @@ def test_all_attempts_are_one_waiter(redis, acquire, call, keys):
     assert not redis.exists(keys.waiters)
 
 
-def test_repeated(redis, acquire, keys):
-    """The holder is granted again even if others wait."""
-    acquire()
-    redis.zadd(keys.waiters, {b"waits": 9e15})
-    assert acquire(wait=6_000) > 0
-
-
 def test_late_repetition(redis, acquire, keys):
     """A repeated request that arrives after an extension does not shorten the lease, for older code neither."""
     acquire()

@@ -4,12 +4,10 @@ import random
 
 import pytest
 
-from django_redlock.client import request_plans
-from django_redlock.client.resp import encode_eval
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.flow.requests import Fault
 from django_redlock.single_instance.transitions import keep_message, remember_ended, rename
-from tests.scripts.strict import STRICT
+from tests.scripts.strict import be_strict
 from tests.single_instance.player import Player
 
 MOVES = ("submit", "submit", "start", "start", "end", "cancel", "redeliver", "lose", "extend")
@@ -18,11 +16,7 @@ MOVES = ("submit", "submit", "start", "start", "end", "cancel", "redeliver", "lo
 @pytest.mark.parametrize("mode", ["until_executed", "until_and_while_executing", "while_executing"])
 def test_keys(redis_store, mode, monkeypatch):
     """Random calls are queued, replaced, put off, started and ended on a server that refuses any other key."""
-
-    def strict(call):
-        return encode_eval(call._replace(script=call.script._replace(source=STRICT + call.script.source)))
-
-    monkeypatch.setattr(request_plans, "encode_evalsha", strict)
+    be_strict(monkeypatch)
     chance, player, store = random.Random(mode), Player(redis_store, mode), redis_store
     for step in range(300):
         task, replace = chance.choice("abc"), chance.random() < 0.5

@@ -150,7 +150,6 @@ def store(request):
 
 
 def test_a_retry_is_not_lost_with_the_lease_of_the_run_that_sent_it(store):
-    """A retry survives the lease of the run that sent it."""
     player = Player(store, "until_executed", lease=0.05)
     player.play("submit", "a", "1")
     player.play("start", "a", "1")
@@ -163,21 +162,6 @@ def test_a_retry_is_not_lost_with_the_lease_of_the_run_that_sent_it(store):
     )
     assert "granted" not in others
     assert player.play("end", "a", "1") == 0
-
-
-def test_describe_leaves_out_expired_leases(redis_store):
-    """describe() leaves out expired leases, and shows a task that has sent a retry as queued."""
-    player = Player(redis_store, "while_executing", limit=3, lease=0.05)
-    for task in "abc":
-        player.lease = 60.0 if task == "c" else 0.05
-        player.play("start", task, "1")
-    player.play("submit", "b", "2", own=True)
-
-    def states():
-        owners = redis_store.describe(player.name).holders
-        return {owner.extra["task_id"]: owner.extra["state"] for owner in owners}
-
-    poll(lambda: states() == {"b": "queued", "c": "running"}, timeout=20, what="the end of two leases")
 
 
 def test_what_runs_and_has_a_next_sending_counts_as_queued(store):
@@ -195,7 +179,6 @@ def test_what_runs_and_has_a_next_sending_counts_as_queued(store):
     ("mode", "limit"), [("until_and_while_executing", 1), ("until_executing", 1), ("until_executed", 2)]
 )
 def test_a_submit_with_the_id_of_a_body_that_runs_leaves_it_its_lease(store, mode, limit):
-    """A submit with the id of a running body leaves its lease alone and does not run beside it."""
     player = Player(store, mode, limit)
     player.play("submit", "a", "1")
     player.play("start", "a", "1")
@@ -204,25 +187,6 @@ def test_a_submit_with_the_id_of_a_body_that_runs_leaves_it_its_lease(store, mod
     assert player.play("start", "a", "2", run=1) == "running"
     assert player.play("end", "a", "1") == 1
     assert player.play("start", "a", "2", run=1) == "granted"
-
-
-@pytest.mark.parametrize("mode", ["until_executing", "until_expired"])
-def test_a_redelivered_message_does_not_run_beside_itself(store, mode):
-    """A redelivered message does not run beside its own body, even in modes that let other calls run."""
-    player = Player(store, mode)
-    player.play("submit", "a", "1")
-    assert player.play("start", "a", "1") == "granted"
-    assert player.play("start", "a", "1", run=1) == "running"
-    assert player.play("submit", "b", "1") == ("granted" if mode == "until_executing" else "running")
-
-
-@pytest.mark.parametrize("mode", ["while_executing", "until_executed"])
-def test_a_dead_process_whose_message_does_not_come_back_leaves_no_record(store, mode):
-    """If the message of a dead process does not come back, the script that ends the body removes its record."""
-    player = Player(store, mode)
-    player.play("start", "a", "1")
-    assert player.play("lose", "a", "1") == 1
-    assert player.play("cancel", "a", "1") == 0
 
 
 @pytest.mark.parametrize(("mode", "left"), [("while_executing", 0), ("until_executed", 1)])

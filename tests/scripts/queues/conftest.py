@@ -32,10 +32,8 @@ def call(call, named):
 def fair(call, keys):
     """`fair(token, wait, …)`: run fair_acquire."""
 
-    def run(token=TOKEN, wait=0, ttl=10_000, fencing=0, order=2):
-        return call(
-            "fair_acquire", (*keys.of_queue, keys.fence)[: 4 + fencing], token, OWNER, ttl, fencing, wait, order
-        )
+    def run(token=TOKEN, wait=0, ttl=10_000, order=2):
+        return call("fair_acquire", keys.of_queue, token, OWNER, ttl, 0, wait, order)
 
     return run
 
@@ -44,9 +42,8 @@ def fair(call, keys):
 def rw(call, keys):
     """`rw(mode, token, wait, …)`: run rw_acquire. Each token belongs to another holder."""
 
-    def run(mode, token=TOKEN, wait=0, ttl=10_000, fencing=0, order=2, holder=None):
-        args = token, OWNER, ttl, fencing, wait, order, mode, holder or token[:1]
-        return call("rw_acquire", (*keys.of_queue, keys.fence)[: 4 + fencing], *args)
+    def run(mode, token=TOKEN, wait=0, ttl=10_000, order=2, holder=None):
+        return call("rw_acquire", keys.of_queue, token, OWNER, ttl, 0, wait, order, mode, holder or token[:1])
 
     return run
 
