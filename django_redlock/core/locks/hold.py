@@ -388,10 +388,7 @@ class Hold:
         self._schedule(delay)
 
     def _schedule(self, delay: float) -> None:
-        token = self.lease.claim.token
-        renewal.schedule(token, weakref.ref(self), max(0.0, delay))
-        if self.end_kind is not None:  # ended by another thread meanwhile
-            renewal.cancel(token)
+        renewal.schedule(self.lease.claim.token, weakref.ref(self), max(0.0, delay))
 
     @property
     def ends_by_itself(self) -> bool:

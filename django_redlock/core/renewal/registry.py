@@ -48,15 +48,17 @@ class Renewal:
         self._reporters = 0
 
     def schedule(self, token: bytes, target: Target, delay: float) -> None:
-        """Schedule the work on ``target`` in ``delay`` seconds: extend the lease of a handle, or release an `Orphan`.
+        """Schedule the work on ``target`` in ``delay`` seconds: extend the lease of a hold, or release an `Orphan`.
 
         ``token``: the token of the lease or claim. Replaces an earlier entry with this token, but an extension never
-        replaces a scheduled release.
+        replaces a scheduled release. A hold that has ended is not scheduled.
         """
         due = monotonic() + delay
-        place = _server_of(target)
+        alive: Any = target if isinstance(target, Orphan) else target()  # the caller has a reference to the hold
+        place = id(alive.store), alive.store.server_of(alive.keys)
         with self._mutex:
-            if token in self.entries and isinstance(self.entries[token][1], Orphan) and not isinstance(target, Orphan):
+            scheduled = self.entries.get(token)
+            if alive is not target and (alive.end_kind or (scheduled and isinstance(scheduled[1], Orphan))):
                 return
             if (thread := self._threads.get(place)) is None:
                 ended = partial(self._threads.pop, place, None)
@@ -136,15 +138,6 @@ class Renewal:
         if waited:
             later = claim.all_attempts()
             self.schedule(later.token, orphan._replace(claim=later), CANCEL_DELAY)
-
-
-def _server_of(target: Target) -> tuple[int, str]:
-    """Return the store of ``target``, as its id, and the address of the server.
-
-    Each pair has its own renewal thread.
-    """
-    alive: Any = target if isinstance(target, Orphan) else target()  # the caller has a reference to the handle
-    return id(alive.store), alive.store.server_of(alive.keys)
 
 
 renewal = Renewal()

@@ -14,7 +14,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from ..contract import Extension, Orphan, Renewable
 from ..events import logger
@@ -35,6 +35,7 @@ RENEWAL_RETRY_SECONDS = 0.5  # seconds after which a failed extension or release
 RENEWAL_IDLE_SECONDS = 10.0  # seconds without an entry, after which the thread ends
 MAX_WAIT = 3600.0  # longest wait in seconds, because `threading` limits the timeout of a wait
 BATCH = 256  # extensions in one pipeline: about 2 ms of a server's time
+FAILED = "the renewal of lock %r failed"
 
 
 class RenewalThread:
@@ -152,110 +153,84 @@ class RenewalThread:
 
 
 def serve(due: Due, served: set[bytes]) -> None:
-    """Extend the lease of each handle in ``due``, and release each orphan, all of one server.
+    """Extend the lease of each hold in ``due``, and release each orphan, all of one server.
 
     Adds to ``served`` the tokens that need no further attempt.
     """
-    handles = {target: token for token, target in due.items() if not isinstance(target, Orphan)}
-    failed = extend_all(handles)
-    served.update(token for handle, token in handles.items() if handle not in failed)
-    orphans = {token: target for token, target in due.items() if isinstance(target, Orphan)}
-    released = release_many(orphans)
-    silent = False  # after one release without a reply, the other releases are left for the next round
-    for token, orphan in orphans.items():
-        done = token in released or (not silent and _release(orphan))
-        silent = silent or not done
-        if done or orphan.store.clock() >= orphan.until:
-            served.add(token)
+    holds = {target: token for token, target in due.items() if not isinstance(target, Orphan)}
+    failed = extend_all(holds)
+    served.update(token for hold, token in holds.items() if hold not in failed)
+    _release_all([(token, target) for token, target in due.items() if isinstance(target, Orphan)], served)
 
 
-def release_many(orphans: Mapping[bytes, Orphan]) -> set[bytes]:
-    """Release many orphans in few pipelines, because one pair of requests for each would delay the next renewals.
+def extend_all(holds: Iterable[Renewable]) -> set[Renewable]:
+    """Extend the leases of ``holds``, or mark them as lost. Returns the holds for which an exception was raised.
 
-    Returns the tokens of the orphans that their store has served. The caller releases the other orphans one by one.
+    An error with one hold is logged, and stops no other.
     """
-    released: set[bytes] = set()
-    # Orphans whose lock must stay taken for a time are released one by one: `cancel_many` releases at once.
-    pairs = [(token, each) for token, each in orphans.items() if each.keep_until <= each.store.clock()]
-    store = pairs[0][1].store if len(pairs) > 1 else None  # a renewal thread has one store
-    cancel_many = store.algorithm.cancel_many if store else None
-    if store is None or cancel_many is None:
-        return released
-    for first in range(0, len(pairs), BATCH):
-        batch = pairs[first : first + BATCH]
-        try:
-            outcomes = drive(cancel_many([(each.primitive, each.claim) for _, each in batch]), store.perform)
-        except Exception:  # noqa: BLE001  (any error: each is released by itself, or later)
-            break
-        released.update(token for (token, _), done in zip(batch, outcomes, strict=True) if done)
-        if not any(outcomes):
-            break
-    return released
-
-
-def _release(orphan: Orphan) -> bool:
-    """Release one orphan. Returns whether its store has served the request."""
-    try:
-        drive(orphan.release_flow(), orphan.store.perform)
-    except Exception:  # noqa: BLE001  (any error: the release is repeated until the ttl ends the lock)
-        return False
-    return True
-
-
-def extend_all(locks: Iterable[Renewable]) -> set[Renewable]:
-    """Extend the leases of ``locks``, or mark them as lost. Returns the locks for which an exception was raised."""
     failed: set[Renewable] = set()
-    groups: defaultdict[tuple[int, str, Primitive], list[Renewable]] = defaultdict(list)
-    for lock in locks:
-        store = lock.store
-        groups[id(store), store.server_of(lock.keys), lock.primitive].append(lock)
-    for _, group in sorted(groups.items(), key=lambda item: item[0][:2]):
-        failed |= _extend_group(group)
+    groups: defaultdict[tuple[int, Primitive], list[Renewable]] = defaultdict(list)
+    for hold in holds:
+        groups[id(hold.store), hold.primitive].append(hold)
+    for group in groups.values():
+        fault: Fault | None = None  # a fault of all leases of a batch: later batches are not sent to this server
+        for first in range(0, len(group), BATCH):
+            begun: list[tuple[Renewable, Extension]] = []
+            for hold in group[first : first + BATCH]:
+                try:
+                    if (extension := hold.begin_renewal()) is not None:
+                        begun.append((hold, extension))
+                except BaseException:
+                    logger.exception(FAILED, hold.name)
+                    failed.add(hold)
+            outcomes = [fault] * len(begun) if fault else _extend(begun)
+            if begun and all(isinstance(outcome, Fault) for outcome in outcomes):
+                fault = cast("Fault", outcomes[0])  # the fault of some leases says nothing about the others
+            for (hold, extension), outcome in zip(begun, outcomes, strict=True):
+                try:
+                    hold.on_extended(extension, outcome)
+                except BaseException:
+                    logger.exception(FAILED, hold.name)
+                    failed.add(hold)
     return failed
 
 
-def _extend_group(locks: list[Renewable]) -> set[Renewable]:
-    failed: set[Renewable] = set()
-    fault: Fault | None = None  # a fault of all leases of a batch: later batches are not sent to this server
-    for first in range(0, len(locks), BATCH):
-        begun: list[tuple[Renewable, Extension]] = []
-        for lock in locks[first : first + BATCH]:
-            try:
-                extension = lock.begin_renewal()
-            except BaseException as error:  # noqa: BLE001  (the renewal of the other locks goes on)
-                _on_error(failed, lock, error)
-            else:
-                if extension is not None:
-                    begun.append((lock, extension))
-        outcomes = _extend(begun, fault)
-        faults = [outcome for outcome in outcomes if isinstance(outcome, Fault)]
-        if faults and len(faults) == len(outcomes):  # the fault of some locks says nothing about the other locks
-            fault = faults[0]
-        for (lock, extension), outcome in zip(begun, outcomes, strict=True):
-            try:
-                lock.on_extended(extension, outcome)
-            except BaseException as error:  # noqa: BLE001  (the renewal of the other locks goes on)
-                _on_error(failed, lock, error)
-    return failed
-
-
-def _extend(begun: list[tuple[Renewable, Extension]], fault: Fault | None) -> Sequence[Lease | Fault | None]:
-    """Extend the leases in ``begun`` in one pipeline, and return an outcome for each, as `Algorithm.extend_many` does.
-
-    If an earlier batch has ended with ``fault``, nothing is sent, and every outcome is this fault.
-    """
-    if not begun or fault is not None:
-        return [fault] * len(begun)
-    lock = begun[0][0]
-    flow = lock.store.algorithm.extend_many(lock.primitive, [(each.lease, each.ttl) for _, each in begun])
+def _extend(begun: list[tuple[Renewable, Extension]]) -> Sequence[Lease | Fault | None]:
+    """Extend the leases in one pipeline, and return an outcome for each, as `Algorithm.extend_many` does."""
+    if not begun:
+        return []
+    store, primitive = begun[0][0].store, begun[0][0].primitive
     try:
-        return drive(flow, lock.store.perform)
+        leases = [(each.lease, each.ttl) for _, each in begun]
+        return drive(store.algorithm.extend_many(primitive, leases), store.perform)
     except BaseException as error:  # a defect, perhaps of a custom backend: the leases are extended again later
         logger.exception("the renewal of locks failed")
         return [Fault(error if isinstance(error, Exception) else RuntimeError(repr(error)))] * len(begun)
 
 
-def _on_error(failed: set[Renewable], lock: Renewable, error: BaseException) -> None:
-    """Log the error of ``lock``, and add ``lock`` to ``failed``: an error must not stop the renewal of other locks."""
-    failed.add(lock)
-    logger.error("the renewal of lock %r failed", lock.name, exc_info=error)
+def _release_all(orphans: list[tuple[bytes, Orphan]], served: set[bytes]) -> None:
+    """Release ``orphans``, many in few pipelines, because a request for each would delay the next renewals.
+
+    After one release without a reply, the other releases are left for the next round.
+    """
+    # Orphans whose lock must stay taken for a time are released one by one: `cancel_many` releases at once.
+    pairs = [(token, each) for token, each in orphans if each.keep_until <= each.store.clock()]
+    if len(pairs) > 1 and (cancel_many := pairs[0][1].store.algorithm.cancel_many) is not None:
+        with suppress(Exception):  # each is released by itself then
+            for first in range(0, len(pairs), BATCH):
+                batch = pairs[first : first + BATCH]
+                flow = cancel_many([(each.primitive, each.claim) for _, each in batch])
+                outcomes = drive(flow, batch[0][1].store.perform)
+                served.update(token for (token, _), done in zip(batch, outcomes, strict=True) if done)
+                if not any(outcomes):
+                    break
+    answers = True
+    for token, orphan in orphans:
+        if token not in served and answers:
+            try:
+                drive(orphan.release_flow(), orphan.store.perform)
+                served.add(token)
+            except Exception:  # noqa: BLE001  (any error: the release is repeated until the ttl ends the lock)
+                answers = False
+        if orphan.store.clock() >= orphan.until:
+            served.add(token)
