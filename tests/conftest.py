@@ -20,12 +20,14 @@ from typing import Any, TypeVar
 
 import pytest
 
+from django_redlock import locks
 from django_redlock.history.event_queue import event_queue
 from testproject.redis_server import RedisServer
 from tests import tiers
 from tests.support import service
 from tests.support.cluster import Cluster
 from tests.support.group import Group
+from tests.support.locks import memory_entry, redis_entry
 from tests.support.mariadb import MariaDB
 from tests.support.postgres import Postgres
 from tests.support.proxy import Proxy
@@ -140,6 +142,15 @@ def redis_server(running) -> RedisServer:
 def redis_url(redis_server) -> str:
     """The URL of `redis_server`."""
     return redis_server.url
+
+
+@pytest.fixture
+def stores(settings, redis_url, unique):
+    """`locks`: `default` on a real Redis, and `memory` in this process."""
+    settings.REDLOCK = {"default": redis_entry(redis_url), "memory": memory_entry(unique)}
+    yield locks
+    event_queue.flush()  # nothing of this test is to be written down during another
+    locks.reset()
 
 
 @pytest.fixture

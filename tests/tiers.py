@@ -61,23 +61,6 @@ PLACES = {
     "simulation/": Tier.REST,  # `make simulate` plays; here the mistakes are that it must find
     "testing/test_plugin.py": Tier.REST,  # whole test runs
 }
-# Large files without a test for `rest`, which doesn't import them.
-NOT_IN_REST = (
-    "conformance/test_custom_backend.py",
-    "conformance/test_in_memory.py",
-    "conformance/test_redis.py",
-    "conformance/test_redlock.py",
-    "conformance/test_timestamp.py",
-    "core/test_errors.py",
-    "core/test_local_queue.py",
-    "core/test_scripts.py",
-    "django/decorators/test_locked_view.py",
-    "django/test_shortcuts.py",
-    "docs/test_own_backend.py",
-    "idempotency/test_answers.py",
-    "packaging/test_exports.py",
-    "packaging/test_structure.py",
-)
 # Names of fixtures, and of parameters: a server besides the one Redis, or processes of the test's own.
 NEEDS = frozenset({"start", "start_worker", "own_redis", "proxy", "workers", "tlsredis"})
 NEEDS |= {"tls_redis", "sentinel", "cluster", "zookeeper", "rabbitmq", "postgres", "mariadb", "older-redis", "chromium"}
@@ -85,11 +68,8 @@ NEEDS |= {"tls_redis", "sentinel", "cluster", "zookeeper", "rabbitmq", "postgres
 ONE_WORKER = "celery/calls/test_canvas.py"
 
 
-if gone := [name for name in (*PLACES, *NOT_IN_REST, ONE_WORKER) if not (TESTS / name).exists()]:
+if gone := [name for name in (*PLACES, ONE_WORKER) if not (TESTS / name).exists()]:
     raise FileNotFoundError(f"tests/tiers.py: {', '.join(gone)}")
-
-
-_NOT_IN_REST = frozenset(TESTS / name for name in NOT_IN_REST)
 
 
 @functools.cache
@@ -115,16 +95,11 @@ def _parameters(item: pytest.Item) -> set[str]:
 
 def ignored(path: Path, wanted: range) -> bool:
     """Return whether no test of this file or folder is in one of these tiers. Such a file is not imported."""
-    inside = TESTS in path.parents and (path.suffix == ".py" or path.is_dir())
-    return inside and (place(path) >= wanted.stop or (wanted.start == Tier.REST and path in _NOT_IN_REST))
+    return TESTS in path.parents and (path.suffix == ".py" or path.is_dir()) and place(path) >= wanted.stop
 
 
 def select(config: pytest.Config, items: list[pytest.Item], wanted: range) -> None:
     """Keep the tests of these tiers."""
     tiers = [tier(item) for item in items]
-    if lost := [
-        item.nodeid for item, each in zip(items, tiers, strict=True) if each == Tier.REST and item.path in _NOT_IN_REST
-    ]:
-        raise pytest.UsageError(f"tests/tiers.py: NOT_IN_REST has the file of {', '.join(lost)}")
     config.hook.pytest_deselected(items=[item for item, each in zip(items, tiers, strict=True) if each not in wanted])
     items[:] = [item for item, each in zip(items, tiers, strict=True) if each in wanted]

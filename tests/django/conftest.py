@@ -22,16 +22,10 @@ UNREACHABLE = "redis://127.0.0.1:1/0"  # nobody listens on port 1
 
 
 @pytest.fixture
-def stores(settings, redis_url, unique):
-    """`default` on a real Redis, and `memory` in this process."""
+def stores(stores, settings):
+    """The stores, and the admin alone."""
     settings.ROOT_URLCONF = "tests.django.urls"
-    settings.REDLOCK = {
-        "default": {"BACKEND": REDIS, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 5}},  # the machine may be busy
-        "memory": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": unique},
-    }
-    yield locks
-    event_queue.flush()  # nothing of this test is to be written down during another
-    locks.reset()
+    return stores
 
 
 @pytest.fixture
@@ -135,9 +129,6 @@ def passing_time(monkeypatch):
 def answer(monkeypatch):
     """`answer("y")`: the operator's answer on stdin."""
     return lambda text: monkeypatch.setattr("sys.stdin", io.StringIO(f"{text}\n"))
-
-
-# ── list ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture

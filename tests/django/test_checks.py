@@ -210,7 +210,6 @@ def test_forgetful_server(found, own_redis):
 @pytest.mark.filterwarnings("ignore:RedlockBackend")
 @pytest.mark.parametrize(("nodes", "expected"), [(1, []), (2, ["redlock.W010"]), (3, []), (4, ["redlock.W010"])])
 def test_even_number_of_nodes(nodes, expected):
-    """A quorum with an even number of nodes is reported."""
     backend = RedlockBackend([f"redis://127.0.0.1:{port}/0" for port in range(1, nodes + 1)])
     assert [each.id for each in cautions(backend, [])] == expected
 

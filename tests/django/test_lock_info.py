@@ -31,20 +31,6 @@ def test_records_of_tasks(stores, redis_server):
     assert held.owner.extra["task_id"] == "c0ffee"
 
 
-def test_digest_survives_a_renewal_and_not_another_holder(stores, redis_server):
-    """The digest of a holding stays the same when its times change, and differs for another holder."""
-    backend = stores["default"]
-    with redis_server.client() as redis:
-        redis.zadd("redlock:{pool}", {"t1 {}": 1})
-        seen = backend.describe("pool").digest
-        redis.zadd("redlock:{pool}", {"t1 {}": 2})
-        assert backend.describe("pool").digest == seen
-        redis.zadd("redlock:{pool}", {"t2 {}": 2})
-        assert not backend.force_release("pool", seen)
-        assert backend.force_release("pool", backend.describe("pool").digest)
-        assert not redis.exists("redlock:{pool}")
-
-
 def test_limit_reached_in_the_last_step_is_not_complete(stores):
     """A listing that leaves something out is marked as incomplete, even if the last SCAN step reached the limit."""
     backend = stores["default"]

@@ -1,7 +1,5 @@
 """The REDLOCK setting: its backends, its errors, and when it is read."""
 
-import os
-import pickle
 import threading
 
 import pytest
@@ -10,6 +8,7 @@ from django.test import override_settings
 
 from django_redlock import lock, locks
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.testing.conformance.harness.fixtures import in_child
 from tests.support.proxy import Proxy
 from tests.support.service import poll
 
@@ -147,7 +146,6 @@ def test_settings_that_change(redlock):
 
 
 def test_held_locks_survive_a_change_of_settings(redlock, redis_url):
-    """A lock that is held when settings change can be released."""
     redlock({"BACKEND": REDIS, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 5}})
     held = lock("x")
     held.acquire()
@@ -172,7 +170,6 @@ def test_building_connects_nowhere(redlock, settings, start, location):
 
 @pytest.mark.parametrize("backend", ["django_redis.cache.RedisCache", "django.core.cache.backends.redis.RedisCache"])
 def test_a_cache_on_redis_is_the_default(settings, redis_url, backend, monkeypatch):
-    """Without REDLOCK the default is the default cache's Redis."""
     monkeypatch.setattr("django_redlock.backends.redis_base.default_node_timeout", lambda _ttl: 5)
     del settings.REDLOCK
     settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": redis_url}}
@@ -183,27 +180,16 @@ def test_a_cache_on_redis_is_the_default(settings, redis_url, backend, monkeypat
     assert locks["default"].location == "cache:default"
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_after_fork(redlock, redis_url):
     """A forked child has the settings and backends of its parent, and none of its locks and connections."""
     redlock({"BACKEND": REDIS, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 10}})
     held = lock("parent")
     held.acquire()
-    ours, theirs = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            with lock("child"):
-                seen = held.remaining, lock("parent").locked(), lock("child").locked()
-            os.write(theirs, pickle.dumps(seen))
-        except BaseException as error:  # noqa: BLE001  (a child has no test to fail)
-            os.write(theirs, pickle.dumps(repr(error)))
-        finally:
-            os._exit(0)
-    os.close(theirs)
-    with os.fdopen(ours, "rb") as pipe:
-        assert pickle.load(pipe) == (0.0, True, True)  # noqa: S301  (our own child's)
-    os.waitpid(pid, 0)
+
+    def look():
+        with lock("child"):
+            return held.remaining, lock("parent").locked(), lock("child").locked()
+
+    assert in_child(look) == (0.0, True, True)
     assert held.owned()
     held.release()

@@ -31,12 +31,6 @@ def test_options_and_store(stores, make, using):
     assert not stores[using].held()
 
 
-def test_fair(stores):
-    """fair_lock() creates a lock with ``fair=True``."""
-    made = fair_lock("x")
-    assert made.primitive == stores["default"].lock("x", fair=True).primitive
-
-
 @pytest.mark.parametrize(
     ("option", "hint"),
     [

@@ -115,7 +115,6 @@ def test_async_receiver(connect):
 
 
 def test_receiver_that_locks(connect):
-    """A receiver may use locks."""
     heard = []
 
     def receiver(event, **kwargs):

@@ -12,6 +12,7 @@ from django_redlock import locks
 from django_redlock.errors import LockError
 from tests.fencing import settings as ours
 from tests.support.databases import postgres_database, sqlite_file
+from tests.support.locks import redis_entry
 
 
 @pytest.fixture
@@ -41,8 +42,7 @@ def db(request, app, unique, tmp_path, django_db_blocker):
 @pytest.fixture
 def backend(settings, redis_url):
     """`locks["default"]`, on a real Redis."""
-    redis = "django_redlock.backends.redis.RedisBackend"
-    settings.REDLOCK = {"default": {"BACKEND": redis, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 5}}}
+    settings.REDLOCK = {"default": redis_entry(redis_url)}
     yield locks["default"]
     locks.reset()
 

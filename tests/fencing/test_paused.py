@@ -81,7 +81,6 @@ def test_cannot_write_between_read_and_write(paused, stock, successor, way):
 
 @pytest.mark.parametrize("way", ["save", "update"])
 def test_can_write_before_its_successor_has_looked(paused, stock, successor, way):
-    """A write before the successor has read the row succeeds, and the successor reads it."""
     late = paused(way)
     held = successor()
     assert goes_on(late) == "written"

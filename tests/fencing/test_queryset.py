@@ -211,12 +211,6 @@ def test_lock_that_ends_meanwhile(stocks, held):
             write()
 
 
-def test_related_manager(stocks, held):
-    """fenced() works on related managers."""
-    shop = Shop.objects.using(stocks.db).get()
-    assert shop.stock_set.fenced(held()).update(quantity=0) == 2
-
-
 def test_without_lock(stocks, held):
     """Without `fenced()` writes are Django's own, and leave the fence alone."""
     holder = held()

@@ -1,7 +1,6 @@
 """`save()`, `delete()` and `refresh_from_db()` under a lock."""
 
 import asyncio
-import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -68,14 +67,6 @@ def test_later_holder_wins(stock, held):
     assert vars(late)["fence"] == second.fencing_token
 
 
-def test_one_statement(stock, held, django_assert_num_queries):
-    """The check of the fence and the write are one statement."""
-    holder = held()
-    with django_assert_num_queries(1, connection=connections[stock._state.db]) as queries:
-        stock.save(lock=holder)
-    assert queries[0]["sql"].startswith("UPDATE")
-
-
 def test_some_fields(stock, held):
     """With `update_fields` and on deferred objects the fence is written, too."""
     using = stock._state.db
@@ -132,20 +123,6 @@ def test_token_alone(stock, held):
         stock.save(lock=first.fencing_token)
 
 
-def test_handle_of_several(stock):
-    """A handle without a single token is refused with an explanation."""
-
-    class Several(models.Model):
-        name, fencing_token = "both", {"a": 1, "b": 2}
-        check = print
-
-        class Meta:
-            abstract = True
-
-    with pytest.raises(TypeError, match="no single fencing token"):
-        stock.save(lock=Several)
-
-
 def test_without_lock(stock, held):
     """A plain `save()` writes as usual, and never lowers the fence."""
     before = Stock.objects.using(stock._state.db).get(pk=stock.pk)
@@ -155,14 +132,6 @@ def test_without_lock(stock, held):
     before.save()
     assert before.fence == 0
     assert row(stock) == (9, holder.fencing_token)
-
-
-def test_new_row(db, held):
-    """A new row has the fence."""
-    holder = held()
-    made = Stock(quantity=1)
-    made.save(lock=holder, using=db)
-    assert row(made) == (1, holder.fencing_token)
 
 
 @pytest.mark.parametrize("db", ["postgres"], indirect=True)  # SQLite lets no other write in between
@@ -375,10 +344,3 @@ def test_asyncio(stock, held):
         return deleted
 
     assert asyncio.run(late()) == 1
-
-
-def test_error():
-    """`StaleLock` is a LockLost, and keeps its attributes after pickling."""
-    error = pickle.loads(pickle.dumps(StaleLock("stock:42", "too late", 1, 2)))  # noqa: S301  (our own)
-    assert isinstance(error, LockLost)
-    assert (error.name, error.token, error.fence, str(error)) == ("stock:42", 1, 2, "lock 'stock:42': too late")

@@ -14,28 +14,20 @@ from django.db import connections
 from django.http import HttpResponse
 from django.test import AsyncRequestFactory, RequestFactory
 
-from django_redlock import locks
-from django_redlock.history.event_queue import event_queue
 from django_redlock.idempotency.models import StoredAnswer
 from tests.idempotency.models import Charge
 from tests.support.databases import mariadb_database, postgres_database, sqlite_file
+from tests.support.locks import redis_entry
 
 ALICE = SimpleNamespace(is_authenticated=True, pk=1)
 BOB = SimpleNamespace(is_authenticated=True, pk=2)
 
 
 @pytest.fixture
-def stores(settings, redis_url, unique):
-    """`default` on a real Redis, `memory` in this process, and a store that is not reachable."""
-    redis = "django_redlock.backends.redis.RedisBackend"
-    settings.REDLOCK = {
-        "default": {"BACKEND": redis, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 5}},  # the machine may be busy
-        "memory": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": unique},
-        "broken": {"BACKEND": redis, "LOCATION": "redis://127.0.0.1:1/0"},
-    }
-    yield locks
-    event_queue.flush()
-    locks.reset()
+def stores(stores, settings):
+    """The stores, and `broken`, which is not reachable."""
+    settings.REDLOCK = {**settings.REDLOCK, "broken": redis_entry("redis://127.0.0.1:1/0")}
+    return stores
 
 
 def new_database(kind, request, unique, tmp_path):

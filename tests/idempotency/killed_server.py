@@ -1,10 +1,7 @@
 """A web server that kills itself (`kill -9`) at any point of a request, and a client that repeats it until an answer.
 
 The server is a real process. Its parent has loaded Django, and forks another one when one has died. A point is a call
-or
-return of a Python or C function, counted by the interpreter, or a time, which may lie within a call.
-
-`python -m tests.idempotency.killed_server` plays 200 requests on each store, SQLite and PostgreSQL included.
+or return of a Python or C function, counted by the interpreter.
 """
 
 from __future__ import annotations
@@ -17,9 +14,8 @@ import random
 import signal
 import socket
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -71,8 +67,6 @@ def killing(application: Any) -> Any:
 
     def call(environ: dict[str, Any], start_response: Any) -> Any:
         started: list[Any] = []
-        if after := environ.get("HTTP_X_KILL_AFTER"):
-            threading.Thread(target=lambda: (time.sleep(float(after)), kill()), daemon=True).start()
         point = int(environ.get("HTTP_X_KILL_AT", 0))
         profile = kill_at(point)
         sys.setprofile(profile)
@@ -160,10 +154,9 @@ class KilledServer:
         self.child.kill()
         self.socket.close()
 
-    def send(self, key: str, **kill: object) -> Reply:
+    def send(self, key: str, kill_at: int = 0) -> Reply:
         """Send one request. Raises `ConnectionError` or `HTTPException` if the server has died."""
-        headers = {"Idempotency-Key": f'"{key}"'}
-        headers |= {f"X-Kill-{name.title()}": str(value) for name, value in kill.items()}
+        headers = {"Idempotency-Key": f'"{key}"', "X-Kill-At": str(kill_at)}
         connection = http.client.HTTPConnection(*self.address, timeout=DEADLINE)
         try:
             connection.request("POST", "/charge", b"{}", headers)
@@ -172,19 +165,19 @@ class KilledServer:
             if "X-Points" not in response.headers:  # the last of the headers: the answer was cut off before it
                 raise http.client.IncompleteRead(body)
             if response.status not in (201, 409, 503):  # 503: the lease has ended before its reply came
-                raise AssertionError(f"{key} {kill}: {response.status} {body[:2000]!r}")
+                raise AssertionError(f"{key} {kill_at}: {response.status} {body[:2000]!r}")
             return Reply(response.status, json.loads(body), int(response.headers["X-Points"]))
         finally:
             connection.close()
 
-    def repeat(self, key: str, kills: list[dict[str, object]]) -> Reply:
-        """Send a request until it is answered. The n-th time, the server dies as the n-th of `kills` says."""
+    def repeat(self, key: str, kills: list[int]) -> Reply:
+        """Send a request until it is answered. The n-th time, the server dies at the n-th point of `kills`."""
         deadline, deaths, kills = time.monotonic() + DEADLINE, 0, list(kills)
         while True:
             assert self.child.alive, self.child.log()
             assert time.monotonic() < deadline, f"no answer to {key}; {self.child.log()}"
             try:
-                reply = self.send(key, **(kills.pop(0) if kills else {}))
+                reply = self.send(key, kills.pop(0) if kills else 0)
             except (ConnectionError, http.client.HTTPException):
                 deaths += 1
                 continue
@@ -193,20 +186,15 @@ class KilledServer:
             time.sleep(LEASE / 10)
 
 
-def play(server: KilledServer, requests: int, by_time: bool) -> Iterator[tuple[str, Reply]]:
+def play(server: KilledServer, requests: int) -> Iterator[tuple[str, Reply]]:
     """Kill the server at evenly spread points of `requests` requests, and at a random one of the first repeat."""
     server.repeat("first", [])
     with contextlib.suppress(ConnectionError, http.client.HTTPException):
-        server.send("second", at=1)
-    start = time.monotonic()
+        server.send("second", 1)
     points = server.repeat("third", []).points  # by a process that has just begun, as after each death
-    took = time.monotonic() - start
     for number in range(requests):
         at = 1 + number * points // requests
-        kills: list[dict[str, object]] = [{"at": at}, {"at": random.randint(1, points)}]
-        if by_time:
-            kills = [{"after": took * number / requests}, {"after": random.uniform(0, took)}]
-        yield f"order-{number}", server.repeat(f"order-{number}", kills)
+        yield f"order-{number}", server.repeat(f"order-{number}", [at, random.randint(1, points)])
 
 
 def judge(alias: str, replies: dict[str, Reply], in_doubt_allowed: bool) -> dict[str, int]:
@@ -231,43 +219,5 @@ def judge(alias: str, replies: dict[str, Reply], in_doubt_allowed: bool) -> dict
     return counted
 
 
-def by_hand(kinds: Sequence[str] = ("sqlite", "postgres", "redis"), ways: Sequence[bool] = (False, True)) -> None:
-    """Play 200 requests on each store, by points and by time."""
-    import tempfile
-
-    import django
-
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")
-    django.setup()
-    from django.db import connections
-
-    from testproject.redis_server import RedisServer
-    from tests.idempotency.conftest import create_tables
-    from tests.support.databases import postgres_database, sqlite_file
-    from tests.support.postgres import Postgres
-
-    with RedisServer() as redis, Postgres() as postgres, tempfile.TemporaryDirectory() as directory:
-        for kind in kinds:
-            for by_time in ways:
-                name = f"{kind}-{by_time}".lower()
-                made = (
-                    postgres_database(name, postgres, name)
-                    if kind == "postgres"
-                    else sqlite_file(name, Path(directory) / name)
-                )
-                options = {} if kind == "redis" else {"database": "default"}
-                with made as alias:
-                    create_tables(alias)
-                    settings = {**connections.settings[alias]}
-                    with KilledServer(Path(directory), redis.url, settings, options) as server:
-                        replies = dict(play(server, 200, by_time))
-                    print(name, judge(alias, replies, kind == "redis"))
-                with redis.client() as client:
-                    client.flushall()
-
-
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        serve(int(sys.argv[1]), json.loads(sys.argv[2]))
-    else:
-        by_hand()
+    serve(int(sys.argv[1]), json.loads(sys.argv[2]))

@@ -116,16 +116,8 @@ def test_with_a_lock(new_store, order):
     assert [replayed(ask(view)) for _ in range(2)] == [False, True]
 
 
-def test_a_refused_lock_is_not_stored(new_store):
-    """The 409 of a locked view is not stored."""
-    view = idempotent(**new_store("default"))(locked_view("stock")(plain))
-    with locks["default"].lock("stock"):
-        assert ask(view).status_code == 409
-    assert ask(view).content == b"done"
-
-
-@pytest.mark.parametrize("status", [303, busy])
-def test_a_refused_lock_with_another_answer(new_store, status):
+@pytest.mark.parametrize("status", [409, 303, busy])
+def test_a_refused_lock_is_not_stored(new_store, status):
     """The response of ``on_conflict`` is not stored, with any status, because the view did not run."""
     view = idempotent(**new_store("default"))(locked_view("stock", on_conflict=status)(plain))
     with locks["default"].lock("stock"):

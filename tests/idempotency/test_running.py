@@ -20,65 +20,53 @@ from tests.idempotency.conftest import Paused, ask, code, replayed, send
 from tests.support.service import poll
 
 
-def test_while_the_first_runs(options, pool):
+@pytest.fixture
+def first_runs(pool):
+    """`first_runs(view)`: a context in which the first request runs the view, a `Paused`. It yields the request."""
+
+    @contextlib.contextmanager
+    def run(view):
+        paused = view.__wrapped__
+        first = pool.submit(send, view)
+        try:
+            assert paused.entered.wait(60)
+            yield first
+        finally:
+            paused.go.set()
+        assert first.result(60).content == b"done"
+        assert paused.calls == 1
+
+    return run
+
+
+def test_while_the_first_runs(options, first_runs):
     """A repeat during the first request gets 409 with Retry-After, and later the answer."""
-    paused = Paused()
-    view = idempotent(**options, ttl=30)(paused)
-    first = pool.submit(send, view)
-    try:
-        assert paused.entered.wait(60)
+    view = idempotent(**options, ttl=30)(Paused())
+    with first_runs(view):
         refused = ask(view)
         assert code(refused) == (409, "idempotency-key-in-use")
         assert refused["Retry-After"] == "1"
-    finally:
-        paused.go.set()
-    assert first.result(60).content == b"done"
     assert replayed(ask(view))
-    assert paused.calls == 1
 
 
-def test_a_repeat_waits(options, pool):
+def test_a_repeat_waits(options, pool, first_runs):
     """With `wait` a repeat gets the answer when the first request ends, and 409 when the time is over."""
     paused = Paused()
-    first = pool.submit(send, idempotent(**options, ttl=30)(paused))
-    try:
-        assert paused.entered.wait(60)
+    with first_runs(idempotent(**options, ttl=30)(paused)):
         assert code(ask(idempotent(**options, ttl=30, wait=0.2)(paused))) == (409, "idempotency-key-in-use")
         waiting = pool.submit(send, idempotent(**options, ttl=30, wait=60)(paused))
         assert not waiting.done()
-    finally:
-        paused.go.set()
-    assert first.result(60).content == b"done"
     assert replayed(waiting.result(60))
-    assert paused.calls == 1
 
 
-def test_another_request_while_the_first_runs(new_store, pool):
-    """With Redis another request under the key is recognised while the first runs."""
-    paused = Paused()
-    view = idempotent(**new_store("default"))(paused)
-    first = pool.submit(send, view)
-    try:
-        assert paused.entered.wait(60)
+def test_what_is_known_of_a_running_request(new_store, first_runs):
+    """With Redis another request under its key is recognised, and live locks show its method and path."""
+    view = idempotent(**new_store("default"))(Paused())
+    with first_runs(view):
         assert code(ask(view, {"other": 1})) == (422, "idempotency-key-reused")
-    finally:
-        paused.go.set()
-    first.result(60)
-
-
-def test_live_locks_show_running_requests(new_store, pool):
-    """The list of live locks has a running request with its method and path, but not its answer."""
-    paused = Paused()
-    view = idempotent(**new_store("default"))(paused)
-    first = pool.submit(send, view)
-    try:
-        assert paused.entered.wait(60)
         [held] = locks["default"].held()
         assert held.name.startswith("idempotency:")
         assert held.owner.label == "POST /pay"
-    finally:
-        paused.go.set()
-    first.result(60)
     assert locks["default"].held() == []
 
 
@@ -222,9 +210,7 @@ def test_store_goes_down_in_between(settings, own_redis):
 
 
 def test_an_extension_in_flight_does_not_lose_the_answer(proxy, redis_server, unique):
-    """If neither the release nor the renewal before it gets a reply, the release in the background stores the
-    answer.
-    """
+    """Neither release nor renewal gets a reply: the release in the background stores the answer."""
     backend = RedisBackend(proxy.url, node_timeout=4)
     lock = request_lock(backend, Entry(unique, "f", "POST /pay", 60), None)
     assert backend.drive(lock.begin_flow()) is None

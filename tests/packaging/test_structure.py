@@ -108,17 +108,10 @@ def test_imports_are_short_and_without_cycles():
 
 
 def test_small_folders():
-    """No folder has more modules than fit on a screen."""
-    counts = defaultdict(int)
-    for path, _ in trees().values():
-        counts[str(path.parent.relative_to(ROOT))] += path.name != "__init__.py"
-    assert {folder: count for folder, count in counts.items() if count > MODULES_IN_FOLDER} == {}
-
-
-def test_small_folders_of_tests():
-    """No folder of tests has more modules with tests than fit on a screen."""
-    counts = Counter(str(path.parent.relative_to(TESTS)) for path in TESTS.rglob("test_*.py"))
-    assert {folder: count for folder, count in counts.items() if count > MODULES_IN_FOLDER} == {}
+    """No folder of the package has more modules than fit on a screen, and none of the tests."""
+    modules = [path for path, _ in trees().values() if path.name != "__init__.py"]
+    counts = Counter(path.parent for path in [*modules, *TESTS.rglob("test_*.py")])
+    assert {str(folder): count for folder, count in counts.items() if count > MODULES_IN_FOLDER} == {}
 
 
 def test_conformance_cases_have_unique_names():

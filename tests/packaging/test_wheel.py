@@ -65,11 +65,16 @@ def test_wheel_has_every_file(wheel):
     assert packed == ours
 
 
-def test_metadata(wheel):
-    """The metadata have the name, licence, Python versions and the extras of the documentation."""
+def info(wheel, name):
+    """Return the text of a file in the wheel's `.dist-info`."""
     with zipfile.ZipFile(wheel) as archive:
-        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
-        metadata = HeaderParser().parsestr(archive.read(name).decode())
+        [path] = [path for path in archive.namelist() if path.endswith(f".dist-info/{name}")]
+        return archive.read(path).decode()
+
+
+def test_metadata(wheel):
+    """The metadata have the name, licence, Python versions, the documentation's extras and the pytest plugin."""
+    metadata = HeaderParser().parsestr(info(wheel, "METADATA"))
     assert (metadata["Name"], metadata["License-Expression"]) == ("django-redlock", "BSD-3-Clause")
     assert metadata["Requires-Python"] == ">=3.11"
     versions = {"Python :: 3.11", "Python :: 3.12", "Framework :: Django :: 5.2"}
@@ -77,14 +82,8 @@ def test_metadata(wheel):
     assert not re.search(r"\]\((?!https://)", metadata.get_payload()), "a relative link breaks on the index's page"
     extras = {"celery", "django-redis", "zookeeper", "embedded", "prometheus", "dev"}
     assert extras <= set(metadata.get_all("Provides-Extra"))
-
-
-def test_pytest_plugin(wheel):
-    """The wheel has the entry point of the pytest plugin."""
-    with zipfile.ZipFile(wheel) as archive:
-        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt")]
-        points = archive.read(name).decode()
-    assert points.split() == ["[pytest11]", "redlock", "=", "django_redlock.testing.plugin"]
+    plugin = "[pytest11] redlock = django_redlock.testing.plugin"
+    assert info(wheel, "entry_points.txt").split() == plugin.split()
 
 
 def test_works_alone(wheel, empty, tmp_path):
@@ -111,9 +110,7 @@ def requirements(texts, seen=()):
 
 def test_works_with_what_it_requires(wheel, empty, tmp_path):
     """With its dependencies and nothing else installed, a Django project acquires a lock in Redis."""
-    with zipfile.ZipFile(wheel) as archive:
-        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
-        required = HeaderParser().parsestr(archive.read(name).decode()).get_all("Requires-Dist")
+    required = HeaderParser().parsestr(info(wheel, "METADATA")).get_all("Requires-Dist")
     [packages] = run(empty, "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path)
     for each in requirements(required).values():  # from here: an index may be out of reach
         for top in {file.parts[0] for file in each.files} - {"..", "__pycache__"}:

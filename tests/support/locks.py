@@ -11,6 +11,17 @@ from testproject.redis_server import RedisServer
 from tests.support.service import poll
 
 
+def redis_entry(location: str, **options: Any) -> dict[str, Any]:
+    """Return an entry of REDLOCK for one Redis, which may take its time: the machine may be busy."""
+    backend = "django_redlock.backends.redis.RedisBackend"
+    return {"BACKEND": backend, "LOCATION": location, "OPTIONS": {"node_timeout": 5, **options}}
+
+
+def memory_entry(location: str = "") -> dict[str, Any]:
+    """Return an entry of REDLOCK for locks in this process."""
+    return {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": location}
+
+
 class AdvancedClock:
     """A clock that runs like the monotonic clock, `ahead` seconds fast."""
 

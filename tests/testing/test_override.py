@@ -242,9 +242,7 @@ class TestPlannedFailures:
         assert_not_locked("x")
 
     def test_broken_for_a_while(self, rehearsal):
-        """Within broken() all operations raise LockUnavailable with the lock's name, and a lease that does not expire
-        survives.
-        """
+        """All operations raise LockUnavailable with the lock's name, and a lease that does not expire survives."""
         with lock("x", ttl=70) as held:
             with rehearsal.broken():
                 for ask in (held.extend, held.locked, lock("x").acquire, lambda: locks["default"].describe("x")):

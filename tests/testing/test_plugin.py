@@ -53,17 +53,16 @@ def run(pytester, monkeypatch):
 
 def test_fixtures(run):
     """The fixtures give locks in memory for each test, planned failures, assertions and a clock."""
-    done = run("""
+    done = run(
+        """
         import pytest
         from reports import report
         from django_redlock import lock
         from django_redlock.errors import LockLost, LockUnavailable
         from django_redlock.testing import assert_locked, assert_not_locked
 
-        pytestmark = pytest.mark.usefixtures("redlock")
-
         @pytest.mark.parametrize("turn", [1, 2])
-        def test_isolated(turn):
+        def test_isolated(redlock, turn):
             assert_not_locked("left behind")
             lock("left behind").acquire()
             assert_locked("left behind")
@@ -85,19 +84,6 @@ def test_fixtures(run):
             redlock_clock.advance(8)
             assert held.lost
 
-        def test_that_fails():
-            assert_locked("x")
-    """)
-    done.assert_outcomes(passed=4, failed=1)
-    done.stdout.fnmatch_lines(["*AssertionError: lock 'x' on 'default' is not held (held: none)"])
-
-
-def test_dummy_and_coroutines(run):
-    """The dummy fixture and coroutines work."""
-    done = run(
-        """
-        from django_redlock import lock
-
         def test_dummy(redlock_dummy):
             with lock("x"), lock("x"):
                 pass
@@ -107,11 +93,15 @@ def test_dummy_and_coroutines(run):
             assert not await lock("x").aacquire()
             async with lock("x"):
                 pass
+
+        def test_that_fails(redlock):
+            assert_locked("x")
     """,
         "-o",
         "asyncio_mode=auto",
     )
-    done.assert_outcomes(passed=2)
+    done.assert_outcomes(passed=6, failed=1)
+    done.stdout.fnmatch_lines(["*AssertionError: lock 'x' on 'default' is not held (held: none)"])
 
 
 def test_settings_are_restored(run):
@@ -152,24 +142,6 @@ def test_settings_are_restored(run):
     done.assert_outcomes(passed=5)
 
 
-def test_without_settings(run):
-    """Without Django's settings the fixture creates a backend for code that gets one as an argument."""
-    done = run(
-        """
-        def test_backend(redlock):
-            backend = redlock.backend(ttl=5)
-            redlock.refuse_next()
-            assert not backend.lock("x").acquire()
-            with backend.lock("x"):
-                redlock.advance(3)
-    """,
-        "-p",
-        "no:django",
-        django=False,
-    )
-    done.assert_outcomes(passed=1)
-
-
 def test_imports_no_libraries(run):
     """A project that doesn't use the plugin gets no imports of Django or client libraries, and no warning."""
     done = run(
@@ -193,29 +165,6 @@ def test_imports_no_libraries(run):
     )
     done.assert_outcomes(passed=1)
     done.stdout.no_fnmatch_line("*warning*")
-
-
-def test_conformance_suite_is_rewritten(run):
-    """With the plugin, failures in the conformance suite show the compared values."""
-    done = run(
-        """
-        import pytest
-        from django_redlock.backends.dummy import DummyBackend
-        from django_redlock.testing.conformance import LockConformance
-
-        class TestDummy(LockConformance):
-            @pytest.fixture
-            def new_backend(self):
-                return DummyBackend
-    """,
-        "-p",
-        "no:django",
-        "-k",
-        "test_second_handle_is_excluded and sync",
-        django=False,
-    )
-    assert done.ret == 1
-    done.stdout.fnmatch_lines(["E *assert not True*", "E *where True = *"])
 
 
 def test_unittest(run, pytester):

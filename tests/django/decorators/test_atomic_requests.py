@@ -251,7 +251,6 @@ def test_lost_lock_rolls_back(database, on_lost):
 
 
 def test_refused_request_opens_no_transaction(database):
-    """A refused request opens no database connection."""
     with lock("stock"):
         connections["write"].close()
         assert respond(VIEWS["function"]).status_code == 409
@@ -259,9 +258,7 @@ def test_refused_request_opens_no_transaction(database):
 
 
 def test_wrong_place(database):
-    """On a handler method, where the transaction would be outside the lock, an error says where to put the
-    decorator.
-    """
+    """On a handler method, where the transaction would be outside the lock, an error names the right place."""
 
     class Page(View):
         @method_decorator(locked_view("stock"))

@@ -59,7 +59,6 @@ def port(request, redis_url, tmp_path):
 
 
 def test_next_request_enters_after_the_commit(port, redis_server):
-    """When a client disconnects during a transaction, the next request enters after the commit."""
     with redis_server.client() as redis, contextlib.closing(RedisBackend(redis_server.url, node_timeout=5)) as backend:
 
         def events():
@@ -136,7 +135,6 @@ async def test_cancelled_while_it_waits_for_the_lock(alocks):
 
 
 async def test_error_of_a_cancelled_view(alocks):
-    """An error of a cancelled view is logged."""
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     @locked_view("stock")

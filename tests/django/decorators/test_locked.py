@@ -122,9 +122,7 @@ async def test_coroutines():
 
 
 def test_errors_of_the_body_and_of_the_lock(settings):
-    """An error of the function is raised and the lock is free; a lost lock raises LockLost, and no store
-    LockUnavailable.
-    """
+    """An error of the function is raised and the lock is free. A loss and a store that is down raise, too."""
 
     @locked("report")
     def report(action):

@@ -27,51 +27,36 @@ def answer(request, *args, **kwargs):
     return JsonResponse({"lock": request.lock.name, "held": locks["default"].lock(request.lock.name).locked()})
 
 
-@locked_view("stock:{sku}")
+protect = locked_view("stock:{sku}")
+
+
+@protect
 def function(request, sku="apple"):
     return answer(request)
 
 
-@locked_view("stock:{sku}")
+@protect
 async def afunction(request, sku="apple"):
     await asyncio.sleep(0)
     return await asyncio.to_thread(answer, request)
 
 
-@locked_view("stock:{sku}")
-class OnClass(View):
+class Page(View):
     def get(self, request, sku):
         return answer(request)
 
 
-@method_decorator(locked_view("stock:{sku}"), name="dispatch")
-class OnDispatch(View):
-    def get(self, request, sku):
-        return answer(request)
-
-
-class OnHandler(View):
-    @method_decorator(locked_view("stock:{sku}"))
-    def get(self, request, sku):
-        return answer(request)
-
-
-@locked_view("stock:{sku}")
-class AsyncOnClass(View):
+class AsyncPage(View):
     async def get(self, request, sku):
         return await asyncio.to_thread(answer, request)
 
 
-@method_decorator(locked_view("stock:{sku}"), name="dispatch")
-class AsyncOnDispatch(View):
-    async def get(self, request, sku):
-        return await asyncio.to_thread(answer, request)
-
-
-class AsyncOnHandler(View):
-    @method_decorator(locked_view("stock:{sku}"))
-    async def get(self, request, sku):
-        return await asyncio.to_thread(answer, request)
+def places(page):
+    """Return views with the decorator on the class, on its parent, on `dispatch` and on the handler."""
+    on_class, on_dispatch, on_handler = (type(page.__name__, (page,), {"get": page.get}) for _ in range(3))
+    decorated = [protect(on_class), type("Inherited", (on_class,), {})]
+    decorated += [method_decorator(protect, name="dispatch")(on_dispatch), method_decorator(protect, "get")(on_handler)]
+    return [each.as_view() for each in decorated]
 
 
 class ViewSet:
@@ -91,19 +76,13 @@ class ViewSet:
         return self.get(request, **kwargs)
 
 
-@locked_view("stock:{sku}")
+@protect
 class OnViewSet(ViewSet):
     def retrieve(self, request, sku):
         return answer(request)
 
 
-class Inherited(OnClass):
-    pass
-
-
-SYNC = [function, OnClass.as_view(), OnDispatch.as_view(), OnHandler.as_view(), Inherited.as_view()]
-SYNC += [OnViewSet.as_view({"get": "retrieve"})]
-ASYNC = [afunction, AsyncOnClass.as_view(), AsyncOnDispatch.as_view(), AsyncOnHandler.as_view()]
+VIEWS = [function, *places(Page), OnViewSet.as_view({"get": "retrieve"}), afunction, *places(AsyncPage)]
 
 
 def called(view, name="sku", value="pear"):
@@ -121,14 +100,14 @@ async def closing(work):
         await locks["default"].aclose()
 
 
-@pytest.mark.parametrize("view", [*SYNC, *ASYNC])
+@pytest.mark.parametrize("view", VIEWS)
 def test_holds_the_lock(view):
     """The view has the lock as `request.lock`, and the lock is free afterwards."""
     assert called(view).content == b'{"lock": "stock:pear", "held": true}'
     assert not lock("stock:pear").locked()
 
 
-@pytest.mark.parametrize("view", [*SYNC, *ASYNC])
+@pytest.mark.parametrize("view", VIEWS)
 def test_conflict(view):
     """A held lock gives 409 with Retry-After, without the name of the holder."""
     with lock("stock:pear", ttl=20, owner="secret"):
@@ -140,7 +119,7 @@ def test_conflict(view):
     assert b"secret" not in response.content
 
 
-@pytest.mark.parametrize("view", [*SYNC, *ASYNC])
+@pytest.mark.parametrize("view", VIEWS)
 def test_store_down(view, settings, caplog):
     """Without a store the response is 503 with Retry-After, the cause is logged, and the view is not called."""
     settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "LOCATION": "redis://127.0.0.1:1/0"}}
@@ -294,7 +273,7 @@ def test_unknown_name_at_decoration():
         locked_view("stock:{skew}")(type("Page", (View,), {"get": answer})).as_view()(get("/"), sku="pear")
 
 
-@pytest.mark.parametrize("decorated", [OnClass.get, type("Plain", (), {}), classmethod(print), None])
+@pytest.mark.parametrize("decorated", [Page.get, type("Plain", (), {}), classmethod(print), None])
 def test_refuses_what_is_no_view(decorated):
     """A decorated method or a class that is no view raises an error that says where to put the decorator."""
     with pytest.raises(TypeError, match="put locked_view\\(\\) on the view function, on the class"):
@@ -304,13 +283,13 @@ def test_refuses_what_is_no_view(decorated):
 def test_refuses_a_method_when_called():
     """A method whose first argument is not called `self` raises the error when it is called."""
 
-    class Page(View):
+    class Shop(View):
         @locked_view("stock")
         def get(this, request):  # noqa: N805
             raise AssertionError("never called")
 
-    with pytest.raises(TypeError, match="got Page instead of a request: put"):
-        Page.as_view()(get("/"))
+    with pytest.raises(TypeError, match="got Shop instead of a request: put"):
+        Shop.as_view()(get("/"))
 
 
 def test_unknown_options():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from django_redlock.errors import LockUnavailable
 from django_redlock.history.event_queue import event_queue
 from django_redlock.metrics import prometheus
 from django_redlock.signals import task_duplicate
+from django_redlock.testing.conformance.harness.fixtures import in_child
 
 pytestmark = pytest.mark.usefixtures("own_listeners")
 
@@ -158,26 +158,18 @@ def test_installed_twice(registry):
     assert registry.get_sample_value("redlock_acquisitions_total", {"backend": "default", "kind": "mutex"}) == 1
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_fork(held_now):
     """A forked child counts its own locks and not its parent's."""
+
+    def count():
+        held_now.left.clear()
+        before = held_now()
+        with lock("child"):
+            return [before, held_now()]
+
     with lock("parent"):
         assert held_now() == 1
-        read, write = os.pipe()
-        if (child := os.fork()) == 0:  # pragma: no cover
-            numbers = "failed"
-            try:
-                held_now.left.clear()
-                before = held_now()
-                with lock("child"):
-                    numbers = json.dumps([before, held_now()])
-            finally:
-                os.write(write, numbers.encode())
-                os._exit(0)
-        os.close(write)
-        with os.fdopen(read) as pipe:
-            assert json.loads(pipe.read()) == [0, 1]
-        os.waitpid(child, 0)
+        assert in_child(count) == [0, 1]
         assert held_now() == 1
 
 

@@ -80,9 +80,7 @@ class TestRealTransactions:
         assert wrapped_methods() == []
 
     def test_lost_after_it_was_taken_again(self, kept):
-        """A lock that is lost in a second block rolls back what the first block has written, even if the error is
-        caught.
-        """
+        """A lock that is lost in a second block rolls back the first block, too, even if the error is caught."""
         with pytest.raises(LockLost, match="before the transaction"), transaction.atomic():
             held = kept(auto_renew=False)
             with held:

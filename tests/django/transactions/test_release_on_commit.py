@@ -13,6 +13,7 @@ from django.db import IntegrityError, connection, connections, transaction
 from django_redlock import lock, locks
 from django_redlock.decorators import locked
 from django_redlock.errors import LockNotAcquired, LockNotHeld
+from django_redlock.testing.conformance.harness.fixtures import in_child
 from tests.django.transactions.kept_locks import Boom, wrapped_methods
 from tests.support.locks import renew_now
 from tests.support.service import poll
@@ -63,9 +64,7 @@ class TestRealTransactions:
         assert not any(map(is_locked, ("committed", "rolled back", "no savepoint")))
 
     def test_released_in_a_savepoint(self, kept, is_locked):
-        """A kept lock that was acquired outside a savepoint and released in it is kept to the end of the
-        transaction.
-        """
+        """A kept lock that is released in a savepoint is kept to the end of the transaction."""
         held = kept()
         with transaction.atomic():
             held.acquire()
@@ -182,16 +181,6 @@ class TestRealTransactions:
                 pass
         assert is_locked()
 
-    def test_several(self, kept, is_locked):
-        """One transaction can keep several locks, and each is released once."""
-        names = [f"stock:{number}" for number in range(5)]
-        with transaction.atomic():
-            for name in names:
-                with kept(name):
-                    pass
-            assert all(map(is_locked, names))
-        assert not any(map(is_locked, names))
-
     def test_store_down_at_the_commit(self, stores, own_redis, settings, caplog):
         """If the store is down after the commit, the commit stands and a warning is logged."""
         server = own_redis()
@@ -215,6 +204,15 @@ class TestRealTransactions:
             reserve(1)
             assert is_locked("stock:1")
         assert not is_locked("stock:1")
+
+    def test_the_child_is_refused_the_lock(self, stores):
+        """A forked child is refused a lock that its parent's transaction keeps."""
+        with transaction.atomic():
+            with lock("stock", release_on_commit=True):
+                pass
+            assert in_child(lambda: lock("stock", release_on_commit=True).acquire(blocking=False)) is False
+            assert lock("stock").locked()
+        assert not lock("stock").locked()
 
 
 @pytest.mark.django_db
