@@ -13,51 +13,19 @@ from collections.abc import Callable, Iterator
 from django_redlock.management.pipes import unread
 from tests.benchmarks.async_pairs import asyncio_pair
 from tests.benchmarks.cluster import cluster
-from tests.benchmarks.computed import computed_once
 from tests.benchmarks.costs import costs
-from tests.benchmarks.crowd import crowd, tasks
-from tests.benchmarks.ended_tasks import ended_tasks
 from tests.benchmarks.growth import growth
-from tests.benchmarks.handover import handover, handover_busy
-from tests.benchmarks.history import history
-from tests.benchmarks.listing import listing, listing_full
-from tests.benchmarks.many import many
+from tests.benchmarks.handover import crowd, handover
 from tests.benchmarks.measure import Row
 from tests.benchmarks.pair import pair
 from tests.benchmarks.quorum import quorum, quorum_faults
-from tests.benchmarks.refusals import refusals
 from tests.benchmarks.renewals import renewals
-from tests.benchmarks.replicas import quarantine, replica
-from tests.benchmarks.stripes import stripes
 
 BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     each.__name__.replace("_", "-"): each
-    for each in (
-        pair,
-        asyncio_pair,
-        costs,
-        refusals,
-        handover,
-        handover_busy,
-        crowd,
-        tasks,
-        stripes,
-        computed_once,
-        many,
-        renewals,
-        listing,
-        listing_full,
-        history,
-        ended_tasks,
-        quorum,
-        quorum_faults,
-        cluster,
-        replica,
-        quarantine,
-        growth,
-    )
+    for each in (pair, asyncio_pair, costs, handover, crowd, renewals, quorum, quorum_faults, cluster, growth)
 }
-BY_NAME_ONLY = {"listing-full", "growth"}  # take 300 MB, and minutes
+BY_NAME_ONLY = {"growth"}  # takes minutes
 VERDICTS = {True: "met", False: "MISSED", None: ""}
 
 

@@ -3,21 +3,66 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import os
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import redis.asyncio
 
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.client.resp import encode_command
 from testproject.redis_server import RedisServer
-from tests.benchmarks.async_peers import AsyncPair, Streams, redis_asyncio
 from tests.benchmarks.measure import Row, Spent, one_core, server_cpu, spent_ratio
+from tests.benchmarks.peers import FREE
 
 OURS, BASE, BARE = "async with backend.lock()", "redis.asyncio by hand", "bare streams"
 TASKS, ROUNDS = 200, 20
 PAIRS = {1: 200, TASKS: 1200}  # of all tasks in one round
+
+
+AsyncPair = Callable[[str], Awaitable[None]]
+SHA = hashlib.sha1(FREE.encode(), usedforsecurity=False).hexdigest().encode()  # loaded by `redis_asyncio`
+
+
+async def redis_asyncio(client: redis.asyncio.Redis) -> AsyncPair:
+    """SET NX PX and EVALSHA through redis.asyncio. Its pool opens a connection for each task at work."""
+    sha = await client.script_load(FREE)
+
+    async def pair(name: str) -> None:
+        token = os.urandom(16).hex()
+        if not await client.set(name, token, nx=True, px=30000):
+            raise RuntimeError("taken")
+        await client.evalsha(sha, 1, name, token)
+
+    return pair
+
+
+class Streams:
+    """SET NX PX and EVALSHA on bare streams, with a connection for each active task."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def pair(self, name: str) -> None:
+        """Acquire and release ``name``."""
+        reader, writer = self.idle.pop() if self.idle else await asyncio.open_connection("127.0.0.1", self.port)
+        key, token = name.encode(), os.urandom(16).hex().encode()
+        writer.write(encode_command(b"SET", key, token, b"NX", b"PX", b"30000"))
+        if await reader.readuntil(b"\r\n") != b"+OK\r\n":
+            raise RuntimeError("taken")
+        writer.write(encode_command(b"EVALSHA", SHA, b"1", key, token))
+        await reader.readuntil(b"\r\n")
+        self.idle.append((reader, writer))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for _, writer in self.idle:
+            writer.close()
+            await writer.wait_closed()
 
 
 @asynccontextmanager

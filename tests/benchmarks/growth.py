@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.core.owner import describe_owner
 from testproject.redis_server import RedisServer
-from tests.benchmarks.listing import fill
 from tests.benchmarks.measure import Row, server_cpu
 from tests.support.group import Group
 from tests.support.processes import Channel, Worker
@@ -24,6 +24,16 @@ HELD, WAITERS, KEYS = (100, 1_000, 10_000, 100_000), (1, 10, 100, 1_000), (10_00
 NODES, PROCESSES = (1, 3, 5, 7, 9), (1, 4, 16, 64)
 TTL = 30  # seconds; each held lock is renewed once in a third of them
 PAIRS, ROUNDS = 2_000, 5
+STEP = 10_000  # keys
+# ARGV 1 first number  2 how many  3 owner of the lock beside each tenth
+FILL = """
+for number = ARGV[1], ARGV[1] + ARGV[2] - 1 do
+  redis.call('SET', 'session:' .. number, string.rep('x', 50))
+  if number % 10 == 0 then
+    redis.call('SET', 'redlock:{' .. number .. '}', string.format('%032x ', number) .. ARGV[3], 'PX', 3600000)
+  end
+end
+"""
 
 
 def growth() -> Iterator[Row]:
@@ -90,7 +100,8 @@ async def _handed_on(server: RedisServer, admin: object, waiters: int) -> tuple[
 def _listings() -> Iterator[Row]:
     for keys in KEYS:
         with RedisServer() as server, server.client() as admin:
-            fill(admin, keys // 10, keys)
+            for first in range(0, keys, STEP):
+                admin.eval(FILL, 0, first, STEP, describe_owner(ttl=3600))
             backend = RedisBackend(server.url, history=False, node_timeout=5)
             seen = []
             for _ in range(ROUNDS):

@@ -1,10 +1,11 @@
-"""The time from a release in one process to the acquire in the next, compared with RPUSH and BLPOP."""
+"""Hand-overs: from a release in one process to the acquire in the next, and 200 threads that want one lock."""
 
 from __future__ import annotations
 
 import contextlib
 import random
 import statistics
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,22 +18,18 @@ import redis_lock
 from django_redlock.backends.redis import RedisBackend
 from testproject.redis_server import RedisServer
 from tests.benchmarks.measure import Row, jain, one_core, server_cpu
-from tests.benchmarks.peers import Wire
 from tests.support.processes import Channel, Worker
 
 ROUNDS, SECONDS, TIMEOUT = 15, 0.3, 60.0
-OURS, BARE, CLIENT = "ours", "BLPOP ping-pong on bare sockets", "BLPOP ping-pong with redis-py"
-PEER = "python-redis-lock"
+CROWD_PROCESSES, CROWD_THREADS = 4, 50
+OURS, PEER, BASE = "ours", "python-redis-lock", "BLPOP ping-pong with redis-py"
 SENT = ("blpop", "eval", "evalsha", "ping")  # by our clients; what a script calls has other names
 TOKEN = "bench:token"
 # Seconds: long enough for the others to be waiting when it is passed on. On one core the scheduler decides who runs
 # first, the woken or the releasing one, and so what p50 comes to: many short rounds, and no rhythm that it could keep.
 HOLD = 0.0003
-# Where the bars apply. Bare sockets tell what redis-py costs, in which all the locks are written.
-BASES = {CLIENT: True, BARE: False}
 
 Stamps = list[tuple[int, int]]  # ns of the monotonic clock: acquired, and about to release
-Turns = Callable[[float, float], Stamps]
 
 
 class Round(NamedTuple):
@@ -45,107 +42,108 @@ class Round(NamedTuple):
     rate: float
     jain: float
     commands: float
-    executed: float = 0.0
-    server: float = 0.0
+    executed: float
+    server: float
 
 
-def contend(channel: Channel, port: int) -> None:
-    """A worker that takes part in every round."""
-    wire, client = Wire(port), redis.Redis("127.0.0.1", port)
-    lock = RedisBackend(f"redis://127.0.0.1:{port}/0", node_timeout=5).lock("bench")
-    lock.locked()  # connect, so that the first round begins alike for all
-
-    def push(value: bytes) -> None:
-        wire.ask(b"RPUSH", TOKEN.encode(), value)
-
-    sides: dict[str, Turns] = {
-        OURS: lambda end, hold: _locking(lambda: lock, end, hold),
-        PEER: lambda end, hold: _locking(lambda: redis_lock.Lock(client, "bench:prl", expire=30), end, hold),
-        BARE: lambda end, hold: _passing(lambda: wire.ask(b"BLPOP", TOKEN.encode(), b"0"), push, end, hold),
-        CLIENT: lambda end, hold: _passing(
-            lambda: client.blpop([TOKEN]), lambda value: client.rpush(TOKEN, value), end, hold
-        ),
+def contend(channel: Channel, port: int, threads: int, hold: float) -> None:
+    """A worker: its threads take part in every round."""
+    client, backend = redis.Redis("127.0.0.1", port), RedisBackend(f"redis://127.0.0.1:{port}/0", node_timeout=5)
+    backend.lock("bench").locked()  # connect, so that the first round begins alike for all
+    sides: dict[str, Callable[[float, Stamps], None]] = {
+        OURS: lambda end, stamps: _locking(lambda: backend.lock("bench"), end, hold, stamps),
+        PEER: lambda end, stamps: _locking(lambda: redis_lock.Lock(client, "bench:prl", expire=30), end, hold, stamps),
+        BASE: lambda end, stamps: _passing(client, end, hold, stamps),
     }
     channel.say("ready")
     while (told := channel.hear("go", TIMEOUT))["side"]:
+        shares: list[Stamps] = [[] for _ in range(threads)]
         end = time.monotonic() + told["seconds"]
-        channel.say("done", stamps=sides[told["side"]](end, told["hold"]))
+        working = [threading.Thread(target=sides[told["side"]], args=(end, share)) for share in shares]
+        for thread in working:
+            thread.start()
+        for thread in working:
+            thread.join()
+        channel.say("done", shares=shares)
 
 
-def _locking(made: Callable[[], Any], end: float, hold: float) -> Stamps:
-    stamps = []
+def _locking(made: Callable[[], Any], end: float, hold: float, stamps: Stamps) -> None:
     while time.monotonic() < end:
         lock = made()
         lock.acquire()
-        got = time.monotonic_ns()
-        if hold:
-            time.sleep(hold * random.uniform(0.5, 1.5))
-        stamps.append((got, time.monotonic_ns()))
+        stamps.append(_held(hold))
         lock.release()
-    return stamps
 
 
-def _passing(pop: Callable[[], Any], push: Callable[[bytes], Any], end: float, hold: float) -> Stamps:
+def _passing(client: redis.Redis, end: float, hold: float, stamps: Stamps) -> None:
     """Take the turn by popping a token. After the end each process gets the token once more, and ends."""
-    stamps, over = [], False
+    over = False
     while not over:
-        pop()
-        got = time.monotonic_ns()
-        if hold:
-            time.sleep(hold * random.uniform(0.5, 1.5))
+        client.blpop([TOKEN])
+        stamps.append(_held(hold))
         over = time.monotonic() >= end
-        stamps.append((got, time.monotonic_ns()))
-        push(b"1")
-    return stamps
-
-
-def _measured(side: str, workers: Sequence[Worker], client: redis.Redis, hold: float) -> Round:
-    client.delete(TOKEN)
-    before, executed_before, server = sent(client), executed(client), server_cpu(client)
-    for worker in workers:
-        worker.tell("go", side=side, seconds=SECONDS, hold=hold)
-    if side in (BARE, CLIENT):
         client.rpush(TOKEN, "1")
-    shares = [worker.expect("done", TIMEOUT)["stamps"] for worker in workers]
-    server = server_cpu(client) - server
+
+
+def _held(hold: float) -> tuple[int, int]:
+    got = time.monotonic_ns()
+    if hold:
+        time.sleep(hold * random.uniform(0.5, 1.5))
+    return got, time.monotonic_ns()
+
+
+def _measured(side: str, workers: Sequence[Worker], client: redis.Redis, seconds: float) -> Round:
+    client.delete(TOKEN)
+    (sent_before, executed_before), server = _commands(client), server_cpu(client)
+    for worker in workers:
+        worker.tell("go", side=side, seconds=seconds)
+    if side == BASE:
+        client.rpush(TOKEN, "1")
+    shares = [share for worker in workers for share in worker.expect("done", TIMEOUT)["shares"]]
+    server, (sent, executed) = server_cpu(client) - server, _commands(client)
     turns = sorted((*stamp, who) for who, stamps in enumerate(shares) for stamp in stamps)
     gaps = [after[0] - turn[1] for turn, after in pairwise(turns) if turn[2] != after[2]]
     if any(gap < 0 for gap in gaps):
         raise AssertionError("two had it at once")
-    length = (turns[-1][1] - turns[0][0]) / 1e9
-    commands = (sent(client) - before).total() / len(turns)
-    run = (executed(client) - executed_before) / len(turns)
-    fairness = jain(map(len, shares))
-    return Round(statistics.median(gaps) / 1e9, len(gaps) / length, fairness, commands, run, server / len(turns))
+    length, count = (turns[-1][1] - turns[0][0]) / 1e9, len(turns)
+    return Round(
+        statistics.median(gaps) / 1e9,
+        len(gaps) / length,
+        jain(map(len, shares)),
+        (sent - sent_before) / count,
+        (executed - executed_before) / count,
+        server / count,
+    )
 
 
-def sent(client: redis.Redis) -> Counter[str]:
+def _commands(client: redis.Redis) -> tuple[int, int]:
+    """Return how many commands clients have sent, and how many the server has run, those inside scripts included."""
     stats: dict[str, Any] = client.info("commandstats")
-    return Counter({name: stats[f"cmdstat_{name}"]["calls"] for name in SENT if f"cmdstat_{name}" in stats})
+    calls = Counter({name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats.items()})
+    return sum(calls[name] for name in SENT), calls.total()
 
 
-def executed(client: redis.Redis) -> int:
-    """Return the number of commands that the server has run, those inside scripts included."""
-    stats: dict[str, Any] = client.info("commandstats")
-    return sum(stat["calls"] for stat in stats.values())
-
-
-def _contest(waiting: int, hold: float, rounds: int) -> dict[str, list[Round]]:
-    """Run a contest of ``waiting`` processes and one more for the lock."""
-    results: dict[str, list[Round]] = {OURS: [], BARE: [], CLIENT: [], PEER: []}
-    with one_core(), RedisServer() as server, server.client() as client, contextlib.ExitStack() as stack:
-        workers = [stack.enter_context(Worker(contend, server.port)) for _ in range(waiting + 1)]
+def _contest(
+    sides: Sequence[str], processes: int, threads: int, hold: float, rounds: int, seconds: float
+) -> dict[str, list[Round]]:
+    results: dict[str, list[Round]] = {side: [] for side in sides}
+    with RedisServer() as server, server.client() as client, contextlib.ExitStack() as stack:
+        workers = [stack.enter_context(Worker(contend, server.port, threads, hold)) for _ in range(processes)]
         for worker in workers:
             worker.expect("ready", TIMEOUT)
         for number in range(rounds + 1):
             for side, measured in results.items():
-                outcome = _measured(side, workers, client, hold)
+                outcome = _measured(side, workers, client, seconds)
                 if number:  # the first is for warming up
                     measured.append(outcome)
         for worker in workers:
             worker.tell("go", side="")
             worker.result()
     return results
+
+
+def _medians(results: dict[str, list[Round]]) -> dict[str, Round]:
+    return {side: Round(*map(statistics.median, zip(*rounds, strict=True))) for side, rounds in results.items()}
 
 
 def _ratio(results: dict[str, list[Round]], side: str, base: str, field: str) -> float:
@@ -156,38 +154,25 @@ def _ratio(results: dict[str, list[Round]], side: str, base: str, field: str) ->
 def handover() -> Iterator[Row]:
     """Hand-over with 1 and with 32 waiting processes: time, fairness, commands."""
     for waiting in (1, 32):
-        results = _contest(waiting, HOLD, ROUNDS)
-        p50 = {side: statistics.median(each.p50 for each in rounds) * 1e6 for side, rounds in results.items()}
-        for base, barred in BASES.items():
-            for side, bar in ((OURS, 1.6 if barred else None), (PEER, None)):
-                note = f"{p50[side]:.0f} µs, {p50[base]:.0f} µs"
-                yield Row(
-                    f"p50, {waiting} waiting, {side} / {base}", _ratio(results, side, base, "p50"), bar, note=note
-                )
-        fairness = statistics.median(each.jain for each in results[OURS])
-        yield Row(f"Jain's index, {waiting} waiting", fairness, 0.99, "", least=True)
-        commands = statistics.median(each.commands for each in results[OURS])
-        yield Row(f"client commands a hand-over, {waiting} waiting", commands, 4, "")
-        run = {side: statistics.median(each.executed for each in results[side]) for side in (OURS, PEER)}
-        yield Row(
-            f"commands that the server runs a hand-over, {waiting} waiting, {OURS}",
-            run[OURS],
-            unit="",
-            note=f"{PEER}: {run[PEER]:.1f}",
-        )
-        cpu = {side: statistics.median(each.server for each in rounds) * 1e6 for side, rounds in results.items()}
-        for side in (OURS, PEER):
-            what, note = f"server CPU a hand-over, {waiting} waiting", f"{cpu[side]:.0f} µs, {cpu[CLIENT]:.0f} µs"
-            yield Row(f"{what}, {side} / {CLIENT}", _ratio(results, side, CLIENT, "server"), note=note)
+        with one_core():
+            results = _contest((OURS, BASE, PEER), waiting + 1, 1, HOLD, ROUNDS, SECONDS)
+        medians = _medians(results)
+        for field, what, bar in (("p50", "p50", 1.6), ("server", "server CPU a hand-over", None)):
+            for side in (OURS, PEER):
+                note = ", ".join(f"{getattr(medians[each], field) * 1e6:.0f} µs" for each in (side, BASE))
+                name, ratio = f"{what}, {waiting} waiting, {side} / {BASE}", _ratio(results, side, BASE, field)
+                yield Row(name, ratio, bar if side == OURS else None, note=note)
+        ours, note = medians[OURS], f"{PEER}: {medians[PEER].executed:.1f}"
+        yield Row(f"Jain's index, {waiting} waiting", ours.jain, 0.99, "", least=True)
+        yield Row(f"client commands a hand-over, {waiting} waiting", ours.commands, 4, "")
+        yield Row(f"commands that the server runs a hand-over, {waiting} waiting", ours.executed, None, "", note=note)
 
 
-def handover_busy() -> Iterator[Row]:
-    """8 and 32 processes that hold for 1 ms: hand-overs to another process a second."""
-    for processes in (8, 32):
-        results = _contest(processes - 1, 0.001, ROUNDS)
-        for base, barred in BASES.items():
-            for side, bar in ((OURS, 0.9 if barred else None), (PEER, None)):
-                rates = [statistics.median(each.rate for each in results[which]) for which in (side, base)]
-                what, note = f"hand-overs a second, {processes} processes, {side} / {base}", "{:.0f}/s, {:.0f}/s"
-                ratio = _ratio(results, side, base, "rate")
-                yield Row(what, ratio, bar, least=True, note=note.format(*rates))
+def crowd() -> Iterator[Row]:
+    """200 threads in 4 processes: commands that clients send for each hand-over, hand-overs a second."""
+    results = _contest((OURS, PEER), CROWD_PROCESSES, CROWD_THREADS, 0.0, 3, 1.5)
+    medians = _medians(results)
+    note = ", ".join(f"{medians[side].rate:.0f}/s" for side in (OURS, PEER))
+    yield Row("client commands a hand-over", medians[OURS].commands, 2, "")
+    yield Row(f"hand-overs a second, ours / {PEER}", _ratio(results, OURS, PEER, "rate"), 2.5, least=True, note=note)
+    yield Row("Jain's index over the threads", medians[OURS].jain, unit="")

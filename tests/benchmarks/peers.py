@@ -6,7 +6,6 @@ import os
 import select
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import redis
 
@@ -101,47 +100,5 @@ def polled(ports: Sequence[int]) -> Callable[[], None]:
         if asked(encode_command(b"SET", b"bench:poll", token, b"NX", b"PX", b"30000"), b"+OK\r\n") <= len(wires) // 2:
             raise RuntimeError("no majority")
         asked(encode_command(b"EVALSHA", sha, b"1", b"bench:poll", token), b":1\r\n")
-
-    return pair
-
-
-def one_after_another(clients: Sequence[redis.Redis]) -> Callable[[], None]:
-    """Hand-written Redlock, one node after another, through redis-py."""
-    sha, *_ = [client.script_load(FREE) for client in clients]
-
-    def pair() -> None:
-        token = os.urandom(16).hex()
-        if sum(bool(client.set("bench:serial", token, nx=True, px=30000)) for client in clients) <= len(clients) // 2:
-            raise RuntimeError("no majority")
-        for client in clients:
-            client.evalsha(sha, 1, "bench:serial", token)
-
-    return pair
-
-
-def pottery(clients: Sequence[redis.Redis]) -> Callable[[], None]:
-    """pottery's Redlock."""
-    from pottery import Redlock
-
-    lock = Redlock(key="bench", masters=set(clients), auto_release_time=30)
-
-    def pair() -> None:
-        with lock:
-            pass
-
-    return pair
-
-
-def three_round_trips(client: redis.Redis) -> Callable[[], None]:
-    """ReplicaLock as published: ROLE, the lock script, WAIT for all replicas; then the release."""
-    take = client.register_script("if redis.call('set',KEYS[1],ARGV[1],'NX','PX',ARGV[2]) then return 1 end return 0")
-    free = client.register_script(FREE)
-
-    def pair() -> None:
-        token = os.urandom(16).hex()
-        role: Any = client.role()
-        if not take(keys=["bench:three"], args=[token, 30000]) or client.wait(len(role[2]), 250) < len(role[2]):
-            raise RuntimeError("not confirmed")
-        free(keys=["bench:three"], args=[token])
 
     return pair

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.errors import LockError, LockUnavailable
@@ -32,7 +32,6 @@ def _healthy(where: str, *, another: bool, bar: float | None) -> Iterator[Row]:
     with one_core(), contextlib.ExitStack() as stack:
         with one_core(another):
             group = stack.enter_context(_group())
-        clients = [server.client() for server in group.servers]
         backend = RedlockBackend([server.url for server in group.servers])
         backend.arm()
         base = f"poll over bare sockets, {where}"
@@ -41,16 +40,10 @@ def _healthy(where: str, *, another: bool, bar: float | None) -> Iterator[Row]:
             with backend.lock("five"):
                 pass
 
-        sides: dict[str, Callable[[], None]] = {
-            base: peers.polled([server.port for server in group.servers]),
-            "RedlockBackend": ours,
-            "redis-py, one after another": peers.one_after_another(clients),
-        }
-        with contextlib.suppress(ImportError):
-            sides["pottery"] = peers.pottery(clients)
-        rounds = interleaved(sides, calls=30)
+        polled = peers.polled([server.port for server in group.servers])
+        rounds = interleaved({base: polled, "RedlockBackend": ours}, calls=30)
         backend.close()
-    yield from rounds.rows(base, dict.fromkeys(list(sides)[1:]) | {"RedlockBackend": bar})
+    yield from rounds.rows(base, {"RedlockBackend": bar})
 
 
 class Tries:
