@@ -36,9 +36,8 @@ KINDS = (
 
 
 def runs(algorithm: str, primitive: Primitive) -> bool:
-    """Whether an algorithm is simulated with this kind of lock.
-
-    A cluster differs from a single node only for multilocks, a node without quarantine for mutexes (SET NX).
+    """Whether an algorithm is simulated with this kind of lock. A cluster differs from a single node only for
+    multilocks, a node without quarantine for mutexes (SET NX).
     """
     if algorithm == "quorum":
         return primitive is not FAIR

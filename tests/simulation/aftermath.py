@@ -21,9 +21,8 @@ SOON = 0.02  # seconds within which a message without faults arrives
 
 
 def at_rest(scenario: Scenario, names: list[str]) -> None:
-    """Check that all locks are free after the end of the faults.
-
-    If all clients were killed, their leases must expire within ``max_ttl``. Otherwise the clients end their work first.
+    """Check that all locks are free after the end of the faults. If all clients were killed, their leases must expire
+    within ``max_ttl``. Otherwise the clients end their work first.
     """
     primary = [scenario.replicas.primary] if scenario.replicas else []
     length = MAX_TTL / (1 - scenario.setting.rate) + SOON  # by the slowest of the clocks
@@ -31,7 +30,7 @@ def at_rest(scenario: Scenario, names: list[str]) -> None:
         length += 2 * APART
     if not scenario.killed:
         # Clients wait for at most three ttls or until the end of a pause, and then hold for at most three ttls.
-        paused = max(client._paused_until for client in scenario.clients) - scenario.world.now
+        paused = max(client.paused_until for client in scenario.clients) - scenario.world.now
         held = max(3 * scenario.ttl, paused) + 3 * scenario.ttl + 8 * TIMEOUT
         length = max(length, held) + scenario.setting.threads.keeps
     _pass(scenario, length)
@@ -54,9 +53,8 @@ def at_rest(scenario: Scenario, names: list[str]) -> None:
 
 
 def _pass(scenario: Scenario, seconds: float) -> None:
-    """Let ``seconds`` pass. Servers get requests, as from new connections, which start a quarantine that is due.
-
-    A standalone server starts its quarantine at once, a primary starts it when its replicas follow.
+    """Let ``seconds`` pass. Servers get requests, as from new connections, which start a quarantine that is due. A
+    standalone server starts its quarantine at once, a primary starts it when its replicas follow.
     """
     guard, pause = standalone_quarantine("sim", MAX_TTL), seconds
     if scenario.replicas:

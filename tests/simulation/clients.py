@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from django_redlock.core.contract import Algorithm
 from django_redlock.core.flow.requests import Fault
@@ -25,79 +25,66 @@ def held(claim: Claim) -> list[str | None]:
     return [lock_name_of(b"sim", place.lock) for place in (claim.all_keys if claim.require_all else claim.all_keys[:1])]
 
 
-class Watcher(Protocol):
-    """A checker of the invariants."""
+class Host:
+    """A process, which runs, pauses and crashes."""
 
-    def asks(self, claim: Claim) -> None: ...
+    def __init__(self, world: World, name: str, clock: Clock) -> None:
+        self.world = world
+        self.name = name
+        self.clock = clock
+        self.alive = True
+        self.paused_until = 0.0
 
-    def believes(self, client: Client, lease: Lease) -> None: ...
+    def later(self, event: Then, value: Any) -> None:
+        """Handle an event as soon as this process runs."""
+        if not self.alive:
+            return
+        if self.world.now < self.paused_until:
+            self.world.at(self.paused_until, lambda: self.later(event, value))
+        else:
+            event(value)
 
-    def waited(self, client: Client, late: float) -> None: ...
+    def after(self, delay: float, event: Callable[[], None]) -> None:
+        """Run an event after ``delay`` seconds, when this process runs."""
+        self.world.after(delay, lambda: self.later(lambda _: event(), None))
 
-    def over(self, claim: Claim) -> None: ...
+    def pause(self, seconds: float) -> None:
+        """Stop the process, as SIGSTOP, garbage collection or a migrated virtual machine does."""
+        self.paused_until = max(self.paused_until, self.world.now + seconds)
+        self.world.say(self.name, f"paused for {seconds:.2f} s")
+
+    def crash(self) -> None:
+        """End the process without releasing its locks."""
+        self.alive = False
+        self.world.say(self.name, "crashed")
 
 
-class Client:
-    """One handle of one thread. ``holder`` identifies the thread."""
+class Client(Host):
+    """A process with one handle of one thread. ``holder`` identifies the thread."""
 
     def __init__(
-        self,
-        world: World,
-        name: str,
-        holder: str,
-        clock: Clock,
-        watcher: Watcher,
-        ttl: float,
-        fencing: bool,
-        primitive: Primitive,
+        self, world: World, name: str, clock: Clock, watcher: Any, ttl: float, fencing: bool, primitive: Primitive
     ) -> None:
-        self.world = world
-        self.name = self.host = name
-        self.holder = holder
-        self.clock = clock
+        super().__init__(world, name, clock)
+        self.host = self.holder = name
         self.lease: Lease | None = None
-        self.alive = True
-        self.busy = False
         self._watcher = watcher
         self._ttl = ttl
         self._fencing = fencing
         self.primitive = primitive
         self.mode = primitive.access
-        self._paused_until = 0.0
         self._count = 0
         self.performer: Performer
         self.algorithm: Algorithm
 
-    def later(self, event: Then, value: Any) -> None:
-        """Handle an event as soon as this client runs."""
-        if not self.alive:
-            return
-        if self.world.now < self._paused_until:
-            self.world.at(self._paused_until, lambda: self.later(event, value))
-        else:
-            event(value)
-
-    def after(self, delay: float, event: Callable[[], None]) -> None:
-        """Run an event after ``delay`` seconds, when this client runs."""
-        self.world.after(delay, lambda: self.later(lambda _: event(), None))
-
-    def pause(self, seconds: float) -> None:
-        """Stop the client for ``seconds``, as SIGSTOP, garbage collection or a migrated virtual machine does."""
-        self._paused_until = max(self._paused_until, self.world.now + seconds)
-        self.world.say(self.name, f"paused for {seconds:.2f} s")
-
     def crash(self) -> None:
-        """End the client without releasing its locks."""
-        self.alive = False
+        super().crash()
         self.lease = None
-        self.world.say(self.name, "crashed")
 
     def live(self, names: list[str], until: float) -> None:
         """Acquire and release locks until ``until`` and until the faults stop."""
         if self.world.now >= max(until, self.world.troubled):
-            self.busy = False
             return
-        self.busy = True
         name = self.world.random.choice(names)
         if self.primitive.kind in SEVERAL:
             some = self.world.random.sample(names, self.world.random.randint(2, len(names)))

@@ -6,7 +6,7 @@ The background work of `Lock` runs as events of the simulation, interleaved with
 from __future__ import annotations
 
 import itertools
-import random
+import os
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,16 +28,16 @@ from django_redlock.core.waiting.waiters import Waiter
 from django_redlock.core.waiting.wake_event import WakeEvent
 
 from .aftermath import MAX_TTL
-from .clients import AND, DETERRED, Watcher
-from .performer import Performer, Then
+from .clients import AND, DETERRED, Host
+from .performer import Performer
 from .world import Clock, World
 
 COHORT = 4  # number of local hand-overs in a row
 INTERRUPTED = 0.03  # share of the threads' operations that are interrupted
 
 
-class Process:
-    """The shared state of a process' threads: the store (`core.contract.Store`), connections, pauses and crashes."""
+class Process(Host):
+    """The shared state of a process' threads: the store (`core.contract.Store`) and connections."""
 
     alias, hook, key_prefix = "", None, "sim"
     adopting, not_adopting = ADOPT, ""
@@ -45,12 +45,8 @@ class Process:
     def __init__(
         self, world: World, name: str, clock: Clock, algorithm: Algorithm, connect: Callable[..., Performer]
     ) -> None:
-        self.world = world
-        self.name = name
-        self.clock = clock
+        super().__init__(world, name, clock)
         self.algorithm = algorithm
-        self.alive = True
-        self.paused_until = 0.0
         self.watched: dict[bytes, object] = {}
         self.in_flight: dict[Any, Any] = {}
         self._connect = connect
@@ -75,19 +71,6 @@ class Process:
         performer = self._connect(self.name, self.later)
         performer._in_flight = self.in_flight
         return performer
-
-    def later(self, event: Then, value: Any) -> None:
-        """Handle an event as soon as this process runs."""
-        if not self.alive:
-            return
-        if self.world.now < self.paused_until:
-            self.world.at(self.paused_until, lambda: self.later(event, value))
-        else:
-            event(value)
-
-    def after(self, delay: float, event: Callable[[], None]) -> None:
-        """Run an event after ``delay`` seconds, when this process runs."""
-        self.world.after(delay, lambda: self.later(lambda _: event(), None))
 
 
 class SimulatedHold(hold.Hold):
@@ -138,11 +121,12 @@ class Thread:
     handle: type[Handle] = Handle
     keeps = 0.0  # longest time in seconds for which a lock stays taken after its holder has ended
 
-    def __init__(self, process: Process, name: str, watcher: Watcher, ttl: float, primitive: Primitive) -> None:
+    def __init__(self, process: Process, name: str, watcher: Any, ttl: float, primitive: Primitive) -> None:
         self.process = process
         self.name = self.holder = name
         self.host = process.name
         self.clock = process.clock
+        self.pause, self.crash = process.pause, process.crash
         self.primitive = primitive
         self.mode = primitive.access
         self.performer = process.performer()
@@ -162,18 +146,8 @@ class Thread:
         return held.lease if held and held.active and not held.lost and self.alive else None
 
     @property
-    def _paused_until(self) -> float:
+    def paused_until(self) -> float:
         return self.process.paused_until
-
-    def pause(self, seconds: float) -> None:
-        """Pause the whole process."""
-        self.process.paused_until = max(self.process.paused_until, self._world.now + seconds)
-        self._world.say(self.host, f"paused for {seconds:.2f} s")
-
-    def crash(self) -> None:
-        """End the whole process."""
-        self.process.alive = False
-        self._world.say(self.host, "crashed")
 
     def asks(self, claim: Claim) -> None:
         """Report the claim to the watcher."""
@@ -362,7 +336,7 @@ def virtual(world: World) -> Iterator[None]:
         ends.enter_context(mock.patch.object(hold, "logger", SimpleNamespace(warning=_nothing)))
         ends.enter_context(mock.patch.object(local_queue, "Waiter", VirtualTicket))
         ends.enter_context(mock.patch.object(contract, "WakeEvent", Virtual))
-        ends.enter_context(mock.patch.object(striped, "random", random.Random(0)))
+        ends.enter_context(mock.patch.object(striped, "_starts", itertools.count(-os.getpid())))
         for module, name, function in (
             (local_queue, "caller", lambda: id(world.running)),
             (handle, "describe_owner", lambda *_: b'{"label":"sim"}'),

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from .servers import Server
 from .world import World
 
 Then = Callable[[Any], None]
+Work = Callable[[Then], None]  # what a server does; it passes its answer on
 SLOW = 0.05, 2.5
 QUICK, VARIES = 0.0002, 0.004 - 0.0002
 
 
+def _ignore(*_: object) -> None:
+    pass
+
+
 class Network:
     """The rates of slow messages, cut connections and repeated requests. All rates are 0 after the end of the faults.
-
     TCP does not repeat requests. A proxy may, and so does a client that retries a request without a reply, while the
     first request is still in a socket. The repetition comes at once, or with ``again`` at any time.
     """
@@ -51,9 +56,8 @@ class Network:
         self._know()
 
     def delay(self, number: float, who: str, server: str) -> float | None:
-        """Returns the delay of a message in seconds.
-
-        ``number``: a random number from 0 to 1. ``None``: the message is lost.
+        """Returns the delay of a message in seconds. ``number``: a random number from 0 to 1. ``None``: the message is
+        lost.
         """
         if number < self.cut or (who, server) in self._apart:
             return None
@@ -62,29 +66,6 @@ class Network:
         seconds = self.world.random.uniform(*SLOW)
         self.world.trouble(seconds)
         return seconds
-
-
-class Message:
-    """A request and its reply. No client waits for the reply, except in subclasses."""
-
-    __slots__ = ("connection",)
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-
-    def work(self, reply: Then) -> None:
-        """Execute the request on the server, which passes its answer to ``reply``."""
-        raise NotImplementedError
-
-    def reply(self, answer: Any) -> None:
-        """Send the server's answer back to the client."""
-        self.connection.back(self, answer)
-
-    def answered(self, reply: Any) -> None:
-        """Handle the reply on the client."""
-
-    def broken(self) -> None:
-        """Handle a cut connection on the client. No reply will come."""
 
 
 class Connection:
@@ -100,8 +81,12 @@ class Connection:
         self._there = self._back = 0.0
         self._born = server.life  # a restart of the server closes its connections
 
-    def send(self, message: Message) -> None:
-        """Send a message. The server executes ``message.work(reply)``."""
+    def send(
+        self, work: Callable[[Then], None], answered: Then = _ignore, broken: Callable[[], None] = _ignore
+    ) -> None:
+        """Send a message. The server calls ``work(reply)``. On the client, ``answered(answer)`` handles the reply, and
+        ``broken()`` a cut connection.
+        """
         network, world = self._network, self._network.world
         number = network.draw()
         delay = QUICK + VARIES * number if number >= network.usual else self._delay(number)
@@ -110,51 +95,46 @@ class Connection:
         there = world.now + delay
         self._there = there = there if there > self._there else self._there + 1e-6
         if not self.open:
-            world.at(there, message.broken)
+            world.at(there, broken)
             return
+        reply = partial(self._reply, answered, broken)
         if not network.twice or network.draw() >= network.twice:
-            world.at(there, self._arrive, message, message.reply)
+            world.at(there, self._arrive, work, reply, broken)
             return
         # The client receives one of the two replies, and ignores the second.
-        one, other = world.random.sample((message.reply, _unheard), 2)
+        one, other = world.random.sample((reply, _ignore), 2)
         late = world.random.uniform(*SLOW) if network.again and world.chance(0.5) else 1e-6
         world.trouble(there + late - world.now)
-        world.at(there, self._arrive, message, one)
-        world.at(there + late, self._arrive, message, other)
+        world.at(there, self._arrive, work, one, broken)
+        world.at(there + late, self._arrive, work, other, broken)
 
-    def _arrive(self, message: Message, reply: Then) -> None:
+    def _arrive(self, work: Work, reply: Then, broken: Callable[[], None]) -> None:
         server = self.server
         if not server.up or self._born != server.life:
             self.open = False
-            self._network.world.after(QUICK, message.broken)
+            self._network.world.after(QUICK, broken)
         elif self.open:
-            server.handle(message.work, reply)
+            server.handle(work, reply)
 
-    def back(self, message: Message, answer: Any) -> None:
-        """Deliver the server's answer to the client."""
+    def _reply(self, answered: Then, broken: Callable[[], None], answer: Any) -> None:
         network, world = self._network, self._network.world
         number = network.draw()
         delay = QUICK + VARIES * number if number >= network.usual else self._delay(number)
         if delay is not None:
             back = world.now + delay
             self._back = back = back if back > self._back else self._back + 1e-6
-            world.at(back, self._hear, message, answer)
+            world.at(back, self._hear, answered, broken, answer)
 
-    def _hear(self, message: Message, answer: Any) -> None:
+    def _hear(self, answered: Then, broken: Callable[[], None], answer: Any) -> None:
         if self.open:
-            message.answered(answer)
+            answered(answer)
         else:
-            message.broken()
+            broken()
 
     def _delay(self, number: float) -> float | None:
-        """Returns the delay of a message.
-
-        ``None``: the message is lost, and so are all later messages on this connection.
+        """Returns the delay of a message. ``None``: the message is lost, and so are all later messages on this
+        connection.
         """
         delay = self._network.delay(number, self._who, self.server.name)
         self.open = self.open and delay is not None
         return delay
-
-
-def _unheard(answer: Any) -> None:
-    del answer

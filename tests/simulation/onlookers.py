@@ -66,9 +66,8 @@ class Onlooker:
         }
 
     def _judge(self, name: str, before: dict[Client, Lease], said: LockInfo | None) -> None:
-        """Check an answer. A lock that was held during the whole question is not free, and its holder is reported.
-
-        The holder may differ if nodes were silent, because leftover votes may then look like a majority.
+        """Check an answer. A lock that was held during the whole question is not free, and its holder is reported. The
+        holder may differ if nodes were silent, because leftover votes may then look like a majority.
         """
         now = self._world.now
         for client, lease in self._holders(name).items():

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from django_redlock.core.flow.requests import (
+    AfterWait,
     Batch,
     Block,
     BlockThenEval,
@@ -22,8 +23,9 @@ from django_redlock.core.flow.scripts import Script
 from django_redlock.core.waiting.waiters import AwaitTurn
 from django_redlock.errors import LockError
 
-from .network import Connection, Network, Then
-from .requests import Acknowledged, Awaited, Blocked, Once, Request, Runs
+from .network import Connection, Network, Then, Work
+from .replication import Member
+from .requests import Request
 from .servers import Server, Slots
 
 NEVER = float("inf")
@@ -52,9 +54,8 @@ class Performer:
         self._alarm = NEVER  # time at which the next request may have to be given up
 
     def drive(self, flow: Flow[Any], then: Callable[[Any, BaseException | None], None]) -> Callable[[], None]:
-        """Drive ``flow``, then call ``then(result, error)``.
-
-        Returns a function that interrupts the flow as Ctrl-C does.
+        """Drive ``flow``, then call ``then(result, error)``. Returns a function that interrupts the flow as Ctrl-C
+        does.
         """
         over = interrupted = False
         self.world.flows.append(flow)
@@ -99,7 +100,6 @@ class Performer:
         return self._who not in self._network.gone
 
     def perform(self, request: Any, then: Then) -> None:
-        """Perform one request."""
         _KINDS[type(request)](self, request, then)
 
     def _place(self, key: bytes, node: int) -> int:
@@ -129,7 +129,7 @@ class Performer:
         self.ask(node, (run,), b"", partial(_only, then))
 
     def _set(self, request: SetIfAbsent, then: Then) -> None:
-        """Run SET NX, as the client does."""
+        """Run SET NX, as the client does. It is not repeated: the flow sends a script."""
         node = self._place(request.key, request.node)
         script, args = Script.made("set", self.set_script, 1, 2), (request.value, request.ttl_ms)
         run = EvalScript(script, (request.key,), args, node, request.compensation)
@@ -137,7 +137,7 @@ class Performer:
         def done(reply: Any) -> None:
             then(True if reply == 1 else reply)
 
-        self.send(Once(self, self.connect(node), partial(_only, done), node, (run,), b"", None))
+        self.send(self._scripts(self.connect(node), (run,), partial(_only, done)))
 
     def _sleep(self, request: Sleep, then: Then) -> None:
         self.world.after(request.seconds, then, None)
@@ -158,17 +158,55 @@ class Performer:
             end()
 
     def _signal(self, request: Block, then: Then) -> None:
-        self.send(Blocked(self, self.connect(self._place(request.key, request.node)), request, then))
+        key, seconds, node, more = request
+        connection = self.connect(self._place(key, node))
+
+        def work(reply: Then) -> None:
+            connection.server.block((key, *more), seconds, self.there, reply)
+
+        self.send(Request(self, connection, then, work, seconds))
 
     def _await(self, request: BlockThenEval, then: Then) -> None:
-        self.send(
-            Awaited(
-                self, self.connect(self._place(request.script_call.keys[0], request.script_call.node)), request, then
-            )
-        )
+        run, signal, seconds, more = request
+        connection = self.connect(self._place(run.keys[0], run.node))
+        server, ended = connection.server, False
+
+        def work(reply: Then) -> None:
+            asked = server.clock.micros()
+
+            def unblocked(_: bytes | None) -> None:
+                nonlocal ended
+                if not ended:
+                    ended = True
+                    reply(AfterWait(server.run(run), (server.clock.micros() - asked) / 1e6))
+
+            server.block((signal, *more), seconds, self.there, unblocked)
+
+        def forget(reply: Then) -> None:
+            # A server forgets the pending commands of a blocked client that closes its connection.
+            nonlocal ended
+            if ended and run.compensation is not None:
+                reply(server.run(run.compensation()))
+            ended = True
+
+        self.send(Request(self, connection, then, work, seconds, forget))
 
     def _confirmed(self, request: EvalAndWait, then: Then) -> None:
-        self.send(Acknowledged(self, self.connect(0), request, then))
+        runs, replicas, seconds = request
+        connection = self.connect(0)
+        server = connection.server
+
+        def work(reply: Then) -> None:
+            replies = list(map(server.run, runs))
+            first = replies[0]
+            if isinstance(first, Fault):
+                reply(first)
+            elif (isinstance(first, list) and first[0] >= 2) or not isinstance(server, Member):
+                reply((replies, 0))  # no write, or a server without replicas
+            else:
+                server.wait(replicas, seconds, lambda count: reply((replies, self.count(count))))
+
+        self.send(Request(self, connection, then, work, seconds, _undoing(server, runs[0])))
 
     def count(self, count: int) -> int:
         """Returns the number of replicas that are reported to have acknowledged."""
@@ -210,7 +248,20 @@ class Performer:
         connection = self._in_flight.get((family, node)) if family else None
         if connection is None or not connection.open:
             connection = self.connect(node, family)
-        self.send(Runs(self, connection, then, node, runs, family, certain))
+
+        def repeat(then: Then, fault: Fault) -> None:
+            heard = partial(_doubt, then, fault)
+            self.send(self._scripts(self.connect(node, family), runs, heard, certain=certain))
+
+        self.send(self._scripts(connection, runs, then, repeat=repeat, certain=certain))
+
+    def _scripts(self, connection: Connection, runs: Sequence[EvalScript], then: Then, **options: Any) -> Request:
+        server = connection.server
+
+        def work(reply: Then) -> None:
+            reply(list(map(server.run, runs)))
+
+        return Request(self, connection, then, work, undo=_undoing(server, runs[0]), **options)
 
     def connect(self, node: int, family: bytes = b"") -> Connection:
         """Returns a new connection, which carries this family's requests from now on."""
@@ -222,7 +273,7 @@ class Performer:
     def send(self, sent: Request) -> None:
         """Send a request, and give it up if there is no reply in time."""
         self.unanswered[sent] = None
-        sent.connection.send(sent)
+        sent.connection.send(sent.work, sent.answered, sent.broken)
         if sent.until < self._alarm:
             self._set_alarm(sent.until)
 
@@ -231,10 +282,7 @@ class Performer:
         self.world.at(when, self._look)
 
     def _look(self) -> None:
-        """Give up the requests that are due.
-
-        One event serves many requests, because most have been answered by then.
-        """
+        """Give up the requests that are due. One event serves many, because most have been answered by then."""
         now = self.world.now
         if now < self._alarm:  # an earlier alarm has been set since
             return
@@ -251,6 +299,17 @@ class Performer:
 
 def _only(then: Then, reply: Any) -> None:
     then(reply if type(reply) is Fault else reply[0])
+
+
+def _undoing(server: Server, run: EvalScript) -> Work | None:
+    return None if run.compensation is None else lambda reply: reply(server.run(run.compensation()))
+
+
+def _doubt(then: Then, repeated: Fault, reply: Any) -> None:
+    """Pass on the reply to a repeated request. A refusal becomes the fault, because the first request may have
+    succeeded.
+    """
+    then(reply if type(reply) is Fault else [repeated if each in (0, -1) else each for each in reply])
 
 
 _KINDS: dict[type, Callable[[Performer, Any, Then], None]] = {

@@ -1,7 +1,7 @@
 """A Redis in memory that runs the real scripts in a real Lua, with only the commands that the scripts use.
 
 The commands are implemented in Lua too, in ``redis_model.lua``, because calls between the languages are slow.
-`test_redis_model` compares the model with a real Redis, and its Lua with Redis' Lua.
+`test_redis_model` compares the model with a real Redis.
 """
 
 from __future__ import annotations
@@ -17,9 +17,6 @@ from redis import ResponseError
 from django_redlock.core.flow.requests import Fault
 from django_redlock.core.flow.scripts import Script
 
-PLAIN, FAST = "lua51", "luajit21"  # Redis' Lua, and a faster one that not every machine has
-
-
 PLAIN_KINDS = {int, bytes}  # types of replies that need no conversion
 
 
@@ -30,8 +27,12 @@ def _nothing(key: bytes) -> None:
 class Lua:
     """A Lua interpreter with the commands, which contains the models."""
 
-    def __init__(self, kind: str) -> None:
-        self._runtime = importlib.import_module(f"lupa.{kind}").LuaRuntime(encoding=None)
+    def __init__(self) -> None:
+        try:
+            module = importlib.import_module("lupa.luajit21")
+        except ImportError:  # not every machine has it; Redis' own is slower
+            module = importlib.import_module("lupa.lua51")
+        self._runtime = module.LuaRuntime(encoding=None)
         self.server: Any = self._runtime.execute(Path(__file__).with_suffix(".lua").read_bytes())
         self.run = self.server.run
         self.on: Any = None  # the model on which a script runs now
@@ -57,16 +58,12 @@ class Lua:
         return table
 
 
-try:
-    lua = Lua(FAST)
-except ImportError:
-    lua = Lua(PLAIN)
+lua = Lua()
 
 
 class Model:
-    """The data of one server. ``clock`` returns its time in µs, ``info`` the sections of INFO.
-
-    ``pushed(key)`` is called for each push to a list, ``wrote(changes)`` for the writes of each script.
+    """The data of one server. ``clock`` returns its time in µs, ``info`` the sections of INFO. ``pushed(key)`` is
+    called for each push to a list, ``wrote(changes)`` for the writes of each script.
     """
 
     def __init__(

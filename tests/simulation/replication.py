@@ -164,9 +164,8 @@ class ReplicaSet:
                 replica.follow(member)
 
     def fail_over(self) -> None:
-        """Promote a replica.
-
-        The old primary and the clients notice it later, and until then the old primary still answers.
+        """Promote a replica. The old primary and the clients notice it later, and until then the old primary still
+        answers.
         """
         old = self.primary
         replicas = [member for member in self.members if member is not old and member.up and member.master is old]

@@ -53,7 +53,6 @@ class RoleChecks:
         self.on_their_way.pop(text, None)
 
     def adopted(self, client: HandingThread, text: str) -> None:
-        """Check that no text is adopted twice."""
         if text in self._adopted:
             self.fail(f"{client.name} has adopted a text that was adopted before")
         self._adopted.add(text)
@@ -61,16 +60,15 @@ class RoleChecks:
     # ── elections ────────────────────────────────────────────────────────────────────────────
 
     def elected(self, client: Candidate) -> None:
-        """Check that no other candidate leads, or still works as the leader.
-
-        The work of a process that was paused may go on for too long: docs/guarantees says so.
+        """Check that no other candidate leads, or still works as the leader. The work of a process that was paused may
+        go on for too long: docs/guarantees says so.
         """
         assert client.leader is not None
         for other in self.clients:
             leader = getattr(other, "leader", None)
             if leader is None or other is client or leader.name != client.leader.name or not other.alive:
                 continue
-            if other.works and other._paused_until <= other.elected_at:  # type: ignore[attr-defined]
+            if other.works and other.paused_until <= other.elected_at:  # type: ignore[attr-defined]
                 self.fail(f"{other.name} still works as the leader, and {client.name} is elected")
             if leader.leading:
                 self.fail(f"{other.name} and {client.name} both lead {leader.name}")
@@ -78,10 +76,9 @@ class RoleChecks:
     # ── periods ──────────────────────────────────────────────────────────────────────────────
 
     def started(self, client: Client, lease: Lease, sent: float, period: float) -> None:
-        """Check that the last start is a period ago.
-
-        ``sent``: the time of the request for the lease, before which it was not granted. The last grant was not after
-        its holder's belief, so two grants are further apart than the times that are compared.
+        """Check that the last start is a period ago. ``sent``: the time of the request for the lease, before which it
+        was not granted. The last grant was not after its holder's belief, so two grants are further apart than the
+        times that are compared.
         """
         token, name = lease.claim.token, lease.claim.name
         if token in self._started:

@@ -22,7 +22,6 @@ from django_redlock.core.primitives.periodic import PERIODIC
 from django_redlock.core.values import DRIFT, PRECISION, Claim, Lease
 
 from .aftermath import MAX_TTL
-from .clients import Watcher
 from .handles import Handle, Process, SimulatedHold, Thread, Virtual
 from .world import Clock
 
@@ -227,7 +226,7 @@ class PeriodicThread(Thread):
 
     keeps = MAX_TTL
 
-    def __init__(self, process: Process, name: str, watcher: Watcher, ttl: float, primitive: Primitive) -> None:
+    def __init__(self, process: Process, name: str, watcher: Any, ttl: float, primitive: Primitive) -> None:
         super().__init__(process, name, watcher, ttl, PERIODIC if primitive is MUTEX else primitive)
 
     def _options(self) -> LockOptions:

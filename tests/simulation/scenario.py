@@ -118,7 +118,7 @@ class Scenario(RoleChecks):
     def _client(self, name: str) -> list[Client]:
         clock = Clock(self.world, self._rate(), self.world.random.uniform(0, 1e5))
         fencing, primitive = self.world.seed % 2 == 0, self._side(name)
-        client = Client(self.world, name, name, clock, self, self.ttl, fencing, primitive)
+        client = Client(self.world, name, clock, self, self.ttl, fencing, primitive)
         client.performer = self._performer(name, client.later)
         client.algorithm = self._algorithm(clock)
         return [client]
@@ -139,10 +139,7 @@ class Scenario(RoleChecks):
         return self.setting.performer(self.network, servers, name, TIMEOUT, later)
 
     def _side(self, name: str) -> Primitive:
-        """Returns the primitive for a client.
-
-        Some clients of a rwlock read, some clients of several names acquire one.
-        """
+        """Returns a client's primitive. Some clients of a rwlock read, some of several names acquire one."""
         primitive = self.setting.primitive
         if primitive.kind in SEVERAL and name.startswith("client") and int(name[-1]) % 3 == 2:
             return MUTEX
@@ -206,9 +203,8 @@ class Scenario(RoleChecks):
             self._granted(lease.claim, lease.fencing_token)
 
     def _granted(self, claim: Claim, token: int | None) -> None:
-        """Check that fencing tokens grow.
-
-        Tokens of permits that are requested at the same time may arrive in any order.
+        """Check that fencing tokens grow. Tokens of permits that are requested at the same time may arrive in any
+        order.
         """
         if token is None:
             return
@@ -220,9 +216,8 @@ class Scenario(RoleChecks):
             self._tokens[name] = max(token, last)
 
     def over(self, claim: Claim) -> None:
-        """Check later that a refused or released claim has left nothing on any server.
-
-        After local hand-overs, the check applies to the release by the last holder, if its process is alive.
+        """Check later that a refused or released claim has left nothing on any server. After local hand-overs, the
+        check applies to the release by the last holder, if its process is alive.
         """
         self._overs[claim.acquisition_id] += 1
         number = self._overs[claim.acquisition_id]
@@ -244,7 +239,7 @@ class Scenario(RoleChecks):
 
     def waited(self, client: Client, late: float) -> None:
         """Check that a wait ended at its deadline, within the node timeouts and the client's pauses."""
-        if late > 8 * TIMEOUT and client._paused_until < self.world.now - 8 * TIMEOUT:
+        if late > 8 * TIMEOUT and client.paused_until < self.world.now - 8 * TIMEOUT:
             self.fail(f"{client.name} waited {late:.2f} s beyond its deadline")
 
     # ── the run ──────────────────────────────────────────────────────────────────────────────
@@ -285,9 +280,8 @@ class Scenario(RoleChecks):
                 self.world.at(when, partial(self.kill, client, silently=silently))
 
     def kill(self, client: Client, *, silently: bool) -> None:
-        """Kill the client's process.
-
-        ``silently``: kill its host, so that its connections stay open and may get a grant.
+        """Kill the client's process. ``silently``: kill its host, so that its connections stay open and may get a
+        grant.
         """
         if client.alive:
             client.crash()

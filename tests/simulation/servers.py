@@ -59,10 +59,8 @@ class Server:
     def block(
         self, keys: Sequence[bytes], seconds: float, there: Callable[[], bool], then: Callable[[bytes | None], None]
     ) -> None:
-        """Execute BLPOP.
-
-        ``then`` gets the element, or ``None`` after the timeout; the connection's next command runs right after. The
-        command and its successor are dropped when the client is no longer ``there``.
+        """Execute BLPOP. ``then`` gets the element, or ``None`` after the timeout; the connection's next command runs
+        right after. The command and its successor are dropped when the client is no longer ``there``.
         """
         for each in keys:
             value = self.model.pop(each)

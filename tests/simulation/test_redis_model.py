@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 import redis
 
 from django_redlock.core.algorithms.lease_requests import describe_request
@@ -21,12 +20,7 @@ from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
 from django_redlock.core.values import Claim, Wait
 from tests.support.service import poll
 
-from . import redis_model
-from .__main__ import ALGORITHMS
-from .__main__ import KINDS as PLAYED
-from .__main__ import runs as has
-from .redis_model import FAST, PLAIN, Lua, Model
-from .scenario import Setting, play
+from .redis_model import Model
 
 KINDS = (
     MUTEX,
@@ -106,18 +100,12 @@ def near(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-@pytest.mark.parametrize("kind", [PLAIN, FAST])
-def test_replies_and_state_agree(own_redis: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replies_and_state_agree(own_redis: Any) -> None:
     """Random sequences of script requests give the same replies and leave the same keys in the model and in Redis."""
-    pytest.importorskip(f"lupa.{kind}")
-    monkeypatch.setattr(redis_model, "lua", Lua(kind))
     client: redis.Redis = own_redis().client()  # in a shared server others write, too
     replid = client.info("replication")["master_replid"]
 
     now = 0  # microseconds: when the server ran the last command
-
-    def clock() -> int:
-        return now
 
     def differing(model: Model) -> set[bytes]:
         nonlocal now
@@ -127,7 +115,7 @@ def test_replies_and_state_agree(own_redis: Any, kind: str, monkeypatch: pytest.
     for seed in range(80):
         chance = random.Random(seed)
         client.flushall()
-        model = Model(clock, lambda section: b"# %b\r\nmaster_replid:%b\r\n" % (section, replid.encode()))
+        model = Model(lambda: now, lambda section: b"# %b\r\nmaster_replid:%b\r\n" % (section, replid.encode()))  # noqa: B023
         for step in range(40):
             run = lasting(runs(chance))
             now, theirs = timed(client, "EVAL", run.script.source, len(run.keys), *run.keys, *run.args)
@@ -138,16 +126,3 @@ def test_replies_and_state_agree(own_redis: Any, kind: str, monkeypatch: pytest.
             # A wake-up may expire between TIME and the command after it.
             assert all(b":wake:" in key for key in differing(model)), (seed, step, run.script.name, differing(model))
             poll(lambda model=model: not differing(model), timeout=20, what="wake-ups to expire")
-
-
-@pytest.mark.parametrize("algorithm", sorted(set(ALGORITHMS)))
-def test_timelines_are_those_of_the_lua_that_redis_has(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Timelines do not depend on the Lua interpreter."""
-    pytest.importorskip(f"lupa.{FAST}")
-    for seed, primitive in enumerate(each for each in 3 * PLAYED if has(algorithm, each)):
-        setting = Setting(algorithm, primitive, onlookers=seed % 2 == 0, handles=primitive is MUTEX and seed % 3 == 0)
-        logs = []
-        for kind in (PLAIN, FAST):
-            monkeypatch.setattr(redis_model, "lua", Lua(kind))
-            logs.append(play(seed, setting).log)
-        assert logs[0] == logs[1], (seed, primitive)

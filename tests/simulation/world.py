@@ -33,7 +33,6 @@ class World:
         heappush(self._events, (when, next(self._numbers), event, args))
 
     def after(self, delay: float, event: Callable[..., Any], *args: Any) -> None:
-        """Run ``event`` after ``delay`` seconds."""
         heappush(self._events, (self.now + delay, next(self._numbers), event, args))
 
     def trouble(self, seconds: float) -> None:
@@ -45,7 +44,6 @@ class World:
         self.forgot = max(self.forgot, self.now, until)
 
     def chance(self, probability: float) -> bool:
-        """Returns true with this probability."""
         return self.draw() < probability
 
     def run(self, until: float, most: int = 200_000) -> None:
@@ -64,7 +62,6 @@ class World:
         self.log.append((self.now, who, what))
 
     def timeline(self) -> str:
-        """Returns the timeline as a text."""
         return "\n".join(f"{when:10.4f}  {who:<10} {what}" for when, who, what in self.log)
 
 
