@@ -6,6 +6,7 @@ PY := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 SEEDS ?= 10000
 NODES ?= 0
+RUNS ?= 20
 # Workers mostly wait for servers and leases: there are more of them than processors.
 PYTEST := $(PY) -m pytest -n 4 --dist loadscope
 
@@ -59,8 +60,8 @@ bench: .venv/bench ## this package beside its peers, as ratios; make bench ARGS=
 	[ "$(ARGS)" ] || $(PY) -m tests.benchmarks.bench_celery || failed=1; \
 	exit $$failed
 
-faults: .venv/dev .venv/system ## make faults ARGS="--runs 200 --jobs 8": real servers killed, paused and cut off, clients that fight
-	$(PY) -m tests.faults $(ARGS)
+faults: .venv/dev .venv/system ## make faults RUNS=200: real servers killed, paused and cut off, clients that fight
+	REDLOCK_FAULT_RUNS=$(RUNS) $(PY) -m pytest tests/faults $(ARGS)
 
 simulate: .venv/dev ## make simulate SEEDS=100000: the flows under random faults in virtual time
 	$(PY) -m tests.simulation --seeds $(SEEDS) $(ARGS)

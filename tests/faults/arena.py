@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, Self
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redis_base import RedisBaseBackend
 from testproject.redis_server import RedisServer
-from tests.faults.clients import Clients
-from tests.faults.contenders import Failure, Job
+from tests.faults.contenders import Failure, Job, contend
 from tests.support.overlap import overlaps, read
+from tests.support.processes import ForkedWorker
 from tests.support.proxy import Proxy
 from tests.support.service import poll, revive
 
@@ -30,9 +30,7 @@ LONGEST = 5.0  # stretch of the times for which the lock is held, at most
 
 class Outcome(NamedTuple):
     """The results of a fight: overlapping beliefs, counts of events, and the number of fencing tokens that did not
-    grow.
-
-    ``failures``: the errors of clients that could not reach the store.
+    grow. ``failures``: the errors of clients that could not reach the store.
     """
 
     overlaps: list[Any]
@@ -56,7 +54,7 @@ class Arena:
     def __init__(self, *, proxied: bool = True, **options: Any) -> None:
         self.options = {**self.options, **options}
         self.proxied = proxied  # without proxies the clients connect to the servers directly, which is faster
-        self.clients = Clients()
+        self.clients: list[ForkedWorker] = []  # those that were killed are replaced
         self.prefix = ""
         self.stretch = 1.0  # factor for the times for which two servers serve as primary, and the lock is held
         self._ends = contextlib.ExitStack()
@@ -69,12 +67,18 @@ class Arena:
         with contextlib.ExitStack() as undo:
             undo.push(self.__exit__)
             self.build()
-            self._ends.enter_context(self.clients)
             undo.pop_all()
         return self
 
     def __exit__(self, *exc: object) -> None:
+        for client in self.clients:
+            client.__exit__()
         self._ends.close()
+
+    def kill(self, client: ForkedWorker) -> None:
+        """Kill a client with `kill -9`."""
+        self.clients.remove(client)
+        client.__exit__()
 
     def build(self) -> None:
         """Start the servers."""
@@ -86,7 +90,6 @@ class Arena:
             self.proxies = [self._ends.enter_context(Proxy(server.url)) for server in self.servers]
 
     def locations(self, client: int) -> Any:
-        """Returns the LOCATION for a client."""
         return self.urls()[0]
 
     def urls(self) -> list[str]:
@@ -134,7 +137,10 @@ class Arena:
             )
             for client in range(CLIENTS)
         ]
-        self.clients.begin(jobs)
+        while len(self.clients) < len(jobs):
+            self.clients.append(ForkedWorker(contend))
+        for client, job in zip(self.clients, jobs, strict=True):
+            client.tell("fight", **job._asdict())
         try:
             self.wait_for_grants(file, 3)
             time.sleep(rng.uniform(0, 0.3))
@@ -142,14 +148,22 @@ class Arena:
             self.wait_for_grants(file, 3)
             time.sleep(rng.uniform(0, 0.2))
         except TimeoutError as error:
-            raise TimeoutError(f"{error}; meanwhile {self.clients.end()}") from error
-        reported = self.clients.end()
+            raise TimeoutError(f"{error}; meanwhile {self._stop()}") from error
+        counts, failures = self._stop()
         beliefs = read(file)
         tokens = [int(number) for belief in beliefs if (number := belief.worker.partition("#")[2]) != "None"]
         stale = sum(after <= before for before, after in itertools.pairwise(tokens))
-        return Outcome(overlaps(beliefs), reported.counts + Counter(beliefs=len(beliefs)), stale, reported.failures)
+        return Outcome(overlaps(beliefs), counts + Counter(beliefs=len(beliefs)), stale, failures)
+
+    def _stop(self) -> tuple[Counter[str], list[Failure]]:
+        """Stop the fight. Returns what the clients report."""
+        for client in self.clients:
+            with contextlib.suppress(BrokenPipeError):  # it has failed: expect() raises its error
+                client.tell("stop")
+        reports = [client.expect("stopped", 120) for client in self.clients]
+        counts = sum((each["counts"] for each in reports), Counter[str]())
+        return counts, [failure for each in reports for failure in each["failures"]]
 
     def wait_for_grants(self, file: Path, more: int) -> None:
-        """Wait until the lock was granted `more` more times."""
         known = file.read_bytes().count(b"start")
         poll(lambda: file.read_bytes().count(b"start") >= known + more, timeout=RECOVERY, what="grants")

@@ -121,15 +121,15 @@ def flush_scripts(arena: Arena, rng: random.Random) -> None:
 
 def pause_clients(arena: Arena, rng: random.Random) -> None:
     """Stop clients with SIGSTOP for longer than the ttl, at any moment."""
-    for client in rng.sample(arena.clients.members, rng.randint(1, CLIENTS - 1)):
-        with client.paused():
-            time.sleep(rng.uniform(0.2, 1.2))
+    for client in rng.sample(arena.clients, rng.randint(1, CLIENTS - 1)):
+        client.pause()
+        time.sleep(rng.uniform(0.2, 1.2))
+        client.resume()
 
 
 def kill_clients(arena: Arena, rng: random.Random) -> None:
-    """Kill all clients but one with `kill -9`."""
-    for client in rng.sample(arena.clients.members, rng.randint(1, CLIENTS - 1)):
-        arena.clients.kill(client)
+    for client in rng.sample(arena.clients, rng.randint(1, CLIENTS - 1)):
+        arena.kill(client)
 
 
 def let_fork(arena: Arena, rng: random.Random) -> None:
@@ -211,9 +211,8 @@ def promote_lagging(arena: WithReplicas, rng: random.Random) -> None:
 
 
 def split_brain(arena: WithReplicas, rng: random.Random) -> None:
-    """Promote a replica that does not have the lock.
-
-    The old primary keeps running, and one client stays connected to it.
+    """Promote a replica that does not have the lock. The old primary keeps running, and one client stays connected to
+    it.
     """
     group = arena.group
     lagging, other = rng.sample(group.replicas, 2)
@@ -273,7 +272,6 @@ def restart_primary(arena: WithReplicas, rng: random.Random) -> None:
 
 
 def cut_off_replicas(arena: WithReplicas, rng: random.Random) -> None:
-    """Cut one or both replicas off for a while."""
     replicas = rng.sample(arena.group.replicas, rng.randint(1, 2))
     arena.group.cut_off(*replicas)
     time.sleep(rng.uniform(0.2, 1.5))

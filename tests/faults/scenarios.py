@@ -14,10 +14,7 @@ from tests.faults.places import Alone, AloneWithAof, Asynchronous, Five, FiveWit
 
 
 class Scenario(NamedTuple):
-    """A kind of store, a fault, and options that differ from the defaults.
-
-    `available`: a majority is up all the time.
-    """
+    """A kind of store, a fault, and options. `available`: a majority is up all the time."""
 
     arena: type[Arena]
     fault: Fault
