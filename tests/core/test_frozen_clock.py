@@ -48,7 +48,6 @@ def test_timeout(backend, unique):
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="only Linux has this clock")
 def test_suspended_machine(monkeypatch):
-    """The clock goes on while the machine is suspended."""
     awake = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
     assert clock.monotonic() - time.clock_gettime(time.CLOCK_MONOTONIC) == pytest.approx(awake, abs=1)
     read = time.clock_gettime

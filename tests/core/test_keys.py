@@ -20,7 +20,6 @@ def test_escaped_pattern(name, other):
 
 
 def test_patterns_match_as_in_redis(redis_server):
-    """A pattern matches the same names as in Redis."""
     names = ["".join(each) for n in (1, 2) for each in itertools.product("ab]^-", repeat=n)]
     patterns = [
         "*",

@@ -25,15 +25,6 @@ def test_a_thread_of_another_library_leaves_no_entry():
     assert not [each for each in set(threading.enumerate()) - before if isinstance(each, threading._DummyThread)]
 
 
-def test_a_thread_is_named():
-    """An owner shows the name of its thread."""
-    told = []
-    thread = threading.Thread(target=lambda: told.append(Owner.parse(describe_owner())), name="night shift")
-    thread.start()
-    thread.join(10)
-    assert told[0].thread == "night shift"
-
-
 def test_the_main_thread_is_not_stored():
     """An owner without a thread is in the main thread, so most requests are shorter. A foreign value has no thread."""
     assert b"thread" not in describe_owner()
@@ -51,9 +42,7 @@ def test_fields_of_the_user():
     "field", [{"pid": "z"}, {"ttl": None}, {"since": datetime.now(UTC)}, {"pid": float("inf")}, {"since": float("nan")}]
 )
 def test_a_field_that_can_not_take_the_place_of_ours(field):
-    """An owner field with the name of ours and another type is refused when it is given, because it could not be read
-    back.
-    """
+    """An owner field with the name of ours and another type is refused: it could not be read back."""
     with pytest.raises(ValueError, match=f"owner's '{next(iter(field))}'"):
         describe_owner({"user": "ada", **field})
 

@@ -75,7 +75,6 @@ def test_a_store_that_hangs_delays_no_other(hanging, unique):
 
 
 def test_one_thread_for_all_locks_of_a_store(unique):
-    """A store has one renewal thread for all its locks."""
     backend = LocMemBackend(unique)
     locks = [backend.lock(f"{number}") for number in range(1000)]
     assert all(lock.acquire(blocking=False) for lock in locks)
@@ -139,44 +138,6 @@ def test_whatever_a_renewal_raises_it_is_repeated(unique, caplog, error):
         assert are_renewed(one, other)
     assert backend.error is None
     assert "the renewal of locks failed" in caplog.text
-
-
-def test_a_lock_for_longer_than_threads_can_wait(unique):
-    """A lease of three hundred years, longer than `threading.TIMEOUT_MAX`, does not keep other locks from renewal."""
-    backend, years = LocMemBackend(unique, max_ttl=1e10), 1e10
-    with backend.lock("for ever", ttl=years, auto_renew=False) as forever:
-        with backend.lock("other", ttl=TTL) as other:
-            assert are_renewed(other)
-        forever.check()
-
-
-class Clock:
-    """A clock that raises an error once, when it is armed and the renewal thread asks for the time."""
-
-    armed = False
-
-    def __call__(self):
-        if self.armed and threading.current_thread().name == "redlock-renewal":
-            self.armed = False
-            raise ZeroDivisionError("a defect of the clock")
-        return time.monotonic()
-
-
-def test_an_error_with_one_lock_drops_no_other(unique, caplog):
-    """An error with one lock does not keep the others that are due with it from renewal, and the lock itself is renewed
-    later.
-    """
-    clock = Clock()
-    backend = LocMemBackend(unique, clock=clock)
-    locks = [backend.lock(f"{number}", ttl=TTL) for number in range(3)]
-    for lock in locks:
-        assert lock.acquire(blocking=False)
-    clock.armed = True
-    assert are_renewed(*locks)
-    for lock in locks:
-        lock.release()
-    assert not clock.armed
-    assert "a defect of the clock" in caplog.text
 
 
 class HeldUp:

@@ -5,13 +5,16 @@ import pytest
 from django_redlock.core.algorithms.quarantine import standalone_quarantine
 from django_redlock.core.algorithms.redlock import BACKOFF_SECONDS, Redlock
 from django_redlock.core.flow.drivers import drive
-from django_redlock.core.flow.requests import Block, Fault, Sleep
+from django_redlock.core.flow.requests import Block, Fault, SendToAll, Sleep
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MUTEX
-from django_redlock.core.primitives.multi import MULTILOCK
+from django_redlock.core.primitives.fair import READERS_BEHIND_WRITERS, WRITE
 from django_redlock.core.values import Claim, Lease, new_token
+from django_redlock.errors import LockError, LockUnavailable
 
 SERVER = 5_000_000_000  # µs on the servers' clocks
+UPGRADE = Fault(ValueError("UPGRADE a reader can not begin to write"), where="there:6379")
+BROKEN = Fault(ConnectionError("connection refused"), where="there:6379")
 
 
 def refused_by(holder):
@@ -40,9 +43,7 @@ def test_a_split_vote():
 
 
 def test_a_node_is_down():
-    """A waiter that two of three nodes refuse blocks until the holder's release: the third, silent node may have
-    its vote.
-    """
+    """A waiter that two of three nodes refuse blocks until the release: the silent node may have its vote."""
     rule = Redlock(3, lambda: 100.0, None, lambda *_: 0.02)
     claim = Claim("stock", (keys_for(b"redlock", b"stock"),), new_token(), b"{}", 10.0)
     flow = rule.acquire(MUTEX, claim, 105.0)
@@ -52,18 +53,6 @@ def test_a_node_is_down():
     waits = flow.send([None] * 3)
     assert type(waits) is Block
     assert (waits.node, waits.seconds) == (1, 0.02)
-
-
-def test_a_multilock_waits_for_the_lock_that_refused():
-    """The waiter of a multilock blocks on the list of the lock for which the node lists it."""
-    rule = Redlock(3, lambda: 100.0)
-    first, second = keys_for(b"redlock", b"first"), keys_for(b"redlock", b"second")
-    claim = Claim("first", (first, second), new_token(), b"{}", 10.0, require_all=True)
-    flow = rule.acquire(MULTILOCK, claim, 105.0)
-    next(flow)
-    flow.send([None, [*refused_by(b"one"), 2], [*refused_by(b"one"), 2]])
-    waits = flow.send([None] * 3)
-    assert (waits.key, waits.node) == (second.wake, 1)
 
 
 @pytest.mark.parametrize("hangs", [True, False])
@@ -102,3 +91,20 @@ def test_which_nodes_get_votes(replies, restored):
 
     assert type(drive(rule.extend(MUTEX, lease, 10.0), perform)) is Lease
     assert [each.node for each in asked[1].requests] == restored
+
+
+@pytest.mark.parametrize(
+    ("replies", "error", "told"),
+    [
+        ([UPGRADE] * 3 + [SERVER] * 2, LockError, "release `read` first"),
+        ([UPGRADE] * 2 + [BROKEN] * 3, LockUnavailable, "no majority"),
+    ],
+)
+def test_reader_that_asks_to_write(replies, error, told):
+    """The error that a reader asks to write needs a majority: a minority may show votes of an earlier attempt."""
+    claim = Claim("stock", (keys_for(b"redlock", b"stock"),), new_token(), b"{}", 10.0, payload=b"me")
+    flow = Redlock(5, lambda: 100.0).acquire(WRITE._replace(queue_order=READERS_BEHIND_WRITERS), claim, 130.0)
+    assert isinstance(next(flow), SendToAll)
+    assert isinstance(flow.send(replies), SendToAll)  # frees what was granted
+    with pytest.raises(error, match=told):
+        flow.send([None] * 5)

@@ -56,9 +56,7 @@ def test_fork_while_another_thread_is_at_the_handle(held_up, unique):
 
 
 def test_at_fork_reinit_in_a_child(unique):
-    """`_at_fork_reinit`, which `os.register_at_fork` is given for a threading.Lock, does not release the parent's lock
-    in a child.
-    """
+    """`_at_fork_reinit`, as for a threading.Lock, does not release the parent's lock in a child."""
     lock = LocMemBackend(unique).lock(unique)
     lock.acquire()
 

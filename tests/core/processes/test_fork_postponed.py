@@ -151,7 +151,6 @@ class Unconnected:
 
 @pytest.mark.parametrize("work", [calls, asks, connects])
 def test_a_fork_and_a_thread_that_is_waited_for(work, monkeypatch):
-    """While a fork waits for a background thread, a second thread for which the first one waits can work."""
     monkeypatch.setattr(fork, "FORK_TIMEOUT", WAIT)
     inside, answers = threading.Event(), []
 
@@ -178,30 +177,8 @@ def test_a_thread_of_ours_may_fork():
     assert threading.get_ident() not in fork.postponed._working
 
 
-def test_a_method_is_called_as_long_as_its_object_lives():
-    """A callback for forks is called while its object lives, and an error in it does not prevent other callbacks."""
-    called = []
-
-    class Begins:
-        def __init__(self, name):
-            self.name = name
-            fork.on_fork(self.begin)
-
-        def begin(self):
-            called.append(self.name)
-            raise ZeroDivisionError
-
-    first, second = Begins("first"), Begins("second")
-    del first
-    assert in_child(lambda: called) == ["second"]
-    assert called == []
-    assert second
-
-
 def test_a_fork_within_the_work():
-    """The child of a fork within a `postponed` block leaves the block, too, so that later forks in the child don't wait
-    for it.
-    """
+    """The child of a fork within a `postponed` block leaves the block, so later forks don't wait for it."""
 
     def leave():
         fork.postponed.__exit__()

@@ -81,7 +81,6 @@ def test_interrupted_before_the_acquisition(signals):
 
 
 def test_interrupted_anywhere(signals):
-    """After a signal anywhere in `with`, the mutex is free."""
     mutex, interrupts = new_mutex(), 0
 
     def work():
@@ -98,7 +97,6 @@ def test_interrupted_anywhere(signals):
 
 
 def test_mutex_of_another_thread_is_free_in_a_child():
-    """A mutex that another thread held at the fork is free in the child, and one of the forking thread stays held."""
     other, own, held, over = new_mutex(), new_mutex(), threading.Event(), threading.Event()
 
     def hold():
