@@ -21,8 +21,8 @@ from .core.events import Event
 from .core.locks.hand_off import HANDED_OFF
 from .core.options import unknown_options
 from .errors import LockUnavailable
+from .history import minutes
 from .history.event_queue import EventRecord, event_queue
-from .history.recorder import recorder
 from .signals import announce, task_duplicate
 from .transactions import warn_of_early_release
 
@@ -145,7 +145,7 @@ def _record_duplicate(*, conflict: Any, **_kwargs: Any) -> None:
 
 
 task_duplicate.connect(_record_duplicate, dispatch_uid="django_redlock.backend_registry")
-event_queue.subscribe("history", recorder.observe)
+event_queue.subscribe("history", minutes.write)
 
 
 class Locks(Mapping[str, Backend]):

@@ -13,7 +13,7 @@ from django.utils.translation import gettext, gettext_lazy
 from .core.lock_info import LockInfo
 from .core.owner import Owner
 from .core.primitives.base import KINDS
-from .history.minute_stats import HistoryEvent
+from .history import HistoryEvent
 
 STATES = ("queued", "running", "done", "read", "write")
 _SPACES = re.compile("^ +| +$")

@@ -18,7 +18,7 @@ from .core.keys import glob_escape
 from .core.lock_info import LockInfo
 from .errors import LockError
 from .formatting import printable_lock
-from .history.minute_stats import MinuteStats
+from .history import MinuteStats
 from .models import HeldLock, parse_pk
 
 
@@ -73,19 +73,6 @@ def last_hour(alias: str, name: str = "") -> list[MinuteStats]:
     except Exception as error:  # noqa: BLE001  (an error of one store must not hide the other stores)
         explain(error)
         return []
-
-
-def lost_names(alias: str) -> dict[str, int]:
-    """Return how often each lock of one store was lost in the last hour, by name, the most frequent first.
-
-    Never raises: if the store fails, the result is empty.
-    """
-    try:
-        found = history.lost_names(locks[alias])
-    except Exception as error:  # noqa: BLE001  (an error of one store must not hide the other stores)
-        explain(error)
-        return {}
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
 class NodeView(NamedTuple):

@@ -24,11 +24,11 @@ from ..checks.deploy import deployment
 from ..core.owner import Owner
 from ..errors import LockError
 from ..formatting import age, owners, printable, state_of
-from ..history.minute_stats import MAX_TEXT
-from ..inspection import explain, find_lock, health, last_hour, lost_names, node_views
+from ..history.minutes import MAX_TEXT, HistoryEvent, MinuteStats
+from ..inspection import explain, find_lock, health, last_hour, node_views
 from ..models import HeldLock, make_pk, parse_pk
 from . import release
-from .charts import Chart, charts
+from .charts import Chart, chart
 from .columns import Columns, nodes_of
 from .filters import SCAN, AliasFilter, HostFilter, KindFilter, ScanFilter, StateFilter, TabFilter, TaskFilter
 from .queryset import LockRows
@@ -37,14 +37,14 @@ from .queryset import LockRows
 class StoreHealth(NamedTuple):
     """The part of the health page about one store.
 
-    ``nodes``: results of health checks. ``plots``: charts of the last hour. ``lost``: a tuple for each lock that was
-    lost in the last hour: primary key (quoted for URLs), name, number of losses.
+    ``nodes``: results of health checks. ``chart`` and ``events``: of the last hour. Each event is a loss or a forced
+    release, with the primary key of the lock, quoted for URLs.
     """
 
     alias: str
     nodes: list[dict[str, Any]]
-    plots: list[Chart]
-    lost: list[tuple[str, str, int]]
+    chart: Chart | None
+    events: list[tuple[HistoryEvent, str]]
 
 
 def _ages(people: Iterable[Owner]) -> list[tuple[Owner, float | None]]:
@@ -89,8 +89,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
     actions = [release.force_release]
     max_locks = 1000
     max_keys = 20_000
-    max_events = 20  # events of the last hour on the page of one lock
-    max_lost = 20  # lost locks on the health page, for each store
+    max_events = 20  # events of the last hour on a page, for each lock or store
     refresh = 5  # seconds after which an open page is refreshed
 
     # ── permissions ──────────────────────────────────────────────────────────────────────────
@@ -205,7 +204,6 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         minutes = [] if error else last_hour(alias, name)
         abandoned = {each.holder for minute in minutes for each in minute.events if each.kind == "abandoned"}
         people = owners(row.held) if row else ()
-        counted = [each for each in people if state_of(each) != "queued" and locks[alias].history]
         history = LogEntry.objects.filter(content_type=ContentType.objects.get_for_model(HeldLock), object_id=pk)
         context = {
             "title": printable(name),
@@ -217,9 +215,8 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             "holders": _ages(people),
             "queue": sorted(_ages(row.held.queue), key=lambda pair: -(pair[1] or 0.0)) if row else [],
             "views": node_views(pk),
-            "plots": charts(minutes, held=[seconds for each in counted if (seconds := age(each)) is not None]),
-            "complete": all(minute.complete for minute in minutes),
-            "events": [event for minute in reversed(minutes) for event in reversed(minute.events)][: self.max_events],
+            "chart": chart(minutes),
+            "events": [(event, "") for event in self.last_events(minutes)],
             "history": history.select_related("user")[:10],
             "may_release": row and self.has_delete_permission(request),
         }
@@ -255,14 +252,15 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
 
     def stores(self) -> Iterator[StoreHealth]:
         """Yield the part of the health page about each store."""
-        for number, alias in enumerate(locks):
+        for alias in locks:
             nodes = health(alias)
-            plots, lost = [], []
-            if any(node["ok"] for node in nodes):
-                plots = charts(last_hour(alias), number)
-                names = list(lost_names(alias).items()) if plots else []
-                lost = [(quote(make_pk(alias, name)), printable(name), times) for name, times in names[: self.max_lost]]
-            yield StoreHealth(alias, [*nodes, *deployment(alias, nodes)], plots, lost)
+            minutes = last_hour(alias) if any(node["ok"] for node in nodes) else []
+            events = [(event, quote(make_pk(alias, event.name))) for event in self.last_events(minutes)]
+            yield StoreHealth(alias, [*nodes, *deployment(alias, nodes)], chart(minutes), events)
+
+    def last_events(self, minutes: list[MinuteStats]) -> list[HistoryEvent]:
+        """Return the last ``max_events`` events of ``minutes``, the latest first."""
+        return [event for minute in reversed(minutes) for event in reversed(minute.events)][: self.max_events]
 
     def release_view(self, request: HttpRequest) -> HttpResponse:
         """Handle the confirmed form: release the chosen locks by force. Returns a redirect to the list."""

@@ -24,13 +24,12 @@ from ..core.process.clock import monotonic
 from ..core.values import Seconds, check_lease, seconds
 from ..core.waiting.local_queue import LocalQueue
 from ..errors import LockError, LockNotSupported
-from ..history.minute_stats import MAX_NAMES, check_history_option
-from ..history.store import HistoryStore
 from .lock_factories import LockFactories
 
 T = TypeVar("T")
 
 DEFAULT_TTL = 30.0  # seconds
+HISTORY_NAMES = 200  # lock names that the history counts separately in a minute, by default
 MAX_PREFIX = 128  # characters of a prefix that a function returns
 _PREFIX = re.compile(r"[!-z|~]+")
 
@@ -71,7 +70,7 @@ class Backend(LockFactories):
     alias = ""
     for_tenants = False  # key_prefix may be a function
     hook: Hook | None = None
-    history_store: HistoryStore | None = None  # where the last hour is kept
+    keeps_history = False  # whether the last hour is kept
     algorithm: Algorithm
     fair: Primitive | None = None  # the primitive for fair=True
     unfair = "it has no queue in order of arrival"
@@ -87,7 +86,7 @@ class Backend(LockFactories):
         max_ttl: Seconds = 300,
         auto_renew: bool = True,
         blocking_timeout: Seconds | None = None,
-        history: int | bool = MAX_NAMES,
+        history: int | bool = HISTORY_NAMES,
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.location = location
@@ -101,7 +100,8 @@ class Backend(LockFactories):
         self.ttl = min(DEFAULT_TTL, self.max_ttl) if ttl is None else self.check_ttl(ttl)
         self.auto_renew = bool(auto_renew)
         self.blocking_timeout = None if blocking_timeout is None else _wait(blocking_timeout)
-        self.history = 0 if self._prefix_of else check_history_option(history)  # it would show each tenant all names
+        names = _history_names(history)
+        self.history = names if self.keeps_history and not self._prefix_of else 0  # it would show each tenant all names
         self.clock: Callable[[], float] = clock or monotonic
 
     @property
@@ -360,6 +360,15 @@ def _wait(value: Seconds) -> float:
     if value in (0, timedelta()) and not isinstance(value, bool):
         return 0.0
     return seconds(value, "blocking_timeout, if not 0,")
+
+
+def _history_names(option: int | bool) -> int:
+    """Return how many lock names the history counts separately in a minute: ``option``, or 200 for ``True``."""
+    if not isinstance(option, int):
+        raise TypeError(f"history must be a number of names, True or False, not {option!r}")
+    if option < 0:
+        raise ValueError(f"history must be at least 0, not {option}")
+    return HISTORY_NAMES if option is True else int(option)
 
 
 def _called_prefix(function: Callable[[], str]) -> str:

@@ -25,7 +25,6 @@ from ..core.primitives.periodic import PERIODIC
 from ..core.values import Seconds, millis, seconds
 from ..core.waiting.local_queue import LocalQueue
 from ..errors import LockUnavailable
-from ..history.store import RedisHistory
 from .base import Backend
 from .health import health
 from .inspection import load_scripts
@@ -60,6 +59,7 @@ class RedisBaseBackend(Backend):
     """
 
     for_tenants = True
+    keeps_history = True
     kinds = KINDS
     adopting: Primitive | None = ADOPT
     periodic: Primitive | None = PERIODIC
@@ -90,7 +90,6 @@ class RedisBaseBackend(Backend):
         if self.quarantine and any(isinstance(node, ClusterNode) for node in self.nodes):
             raise ValueError("quarantine=True is not possible on a Redis Cluster: it would need a marker in every slot")
         self._local_queue = LocalQueue(self, cohort) if _count(cohort, "cohort") else None
-        self.history_store = RedisHistory(self.fixed_prefix, len(self.nodes))
         guard = self._new_quarantine()
         greeting = encode_eval(guard.noop_request()) if guard else b""
         self._executor = Executor(self.nodes, self.node_timeout, greeting)

@@ -1,5 +1,5 @@
-"""The history of locks: counts by minute for the last hour, and the stores that keep the counts."""
+"""The history of locks: counts by minute for the last hour, and the queue that hands lock events to listeners."""
 
-from .store import alast_hour, last_hour, lost_names
+from .minutes import HistoryEvent, MinuteStats, last_hour
 
-__all__ = ["alast_hour", "last_hour", "lost_names"]
+__all__ = ["HistoryEvent", "MinuteStats", "last_hour"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any
 
 from opentelemetry import context, metrics, trace
@@ -12,7 +11,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
 
 from .. import __version__
 from ..core.renewal.registry import renewal
-from ..history.event_queue import EventRecord, Work, event_queue
+from ..history.event_queue import EventRecord, event_queue
 
 NAME = "django_redlock"
 
@@ -76,7 +75,7 @@ class MetricsListener:
         }
 
     def observe(self, records: Sequence[EventRecord]) -> None:
-        """Count ``records``, a batch of events. This method is the listener for `EventQueue.subscribe`."""
+        """Count ``records``, a batch of events. A listener of the `EventQueue`."""
         for record in records:
             if handler := self._handlers.get(record.kind):
                 handler(record)
@@ -95,15 +94,8 @@ class SpanListener:
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
 
-    def observe(self, records: Sequence[EventRecord]) -> Work:
-        """Return a function that makes the spans for ``records``, a batch of events.
-
-        This method is the listener for `EventQueue.subscribe`. The queue calls the returned function later in the
-        background. The end of a span may export it, and a scrape of the metrics must not wait for that I/O.
-        """
-        return partial(self._end, records)
-
-    def _end(self, records: Sequence[EventRecord]) -> None:
+    def observe(self, records: Sequence[EventRecord]) -> None:
+        """Make the spans for ``records``, a batch of events. A listener of the `EventQueue`."""
         for record in records:
             if record.kind in ("acquired", "refused"):
                 self._span("redlock.acquire", record, record.waited, failed=record.kind == "refused")

@@ -1,27 +1,21 @@
 """Prometheus metrics: counters, histograms and a gauge. No label contains a lock's name, so there are few series.
 
-If ``PROMETHEUS_MULTIPROC_DIR`` is set, each process writes its numbers to files in that directory, as prometheus_client
-does with all metrics. Otherwise a scrape reads the up-to-date numbers of the process that answers.
+The numbers are up to a second old. If ``PROMETHEUS_MULTIPROC_DIR`` is set, prometheus_client adds up all processes.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from weakref import WeakKeyDictionary
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from ..core.renewal.registry import renewal
 from ..history.event_queue import EventRecord, event_queue
-from ..history.recorder import recorder
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)  # seconds
 LOCK = ("backend", "kind")
-HELD = ("redlock_held", "Locks that are held")
 
 _installed: WeakKeyDictionary[CollectorRegistry, PrometheusListener] = WeakKeyDictionary()
 
@@ -33,37 +27,10 @@ def install(registry: CollectorRegistry = REGISTRY) -> None:
         event_queue.subscribe(f"prometheus {id(registry)}", metrics.observe)
 
 
-class HeldLocksCollector(Collector):
-    """Collects the gauge ``redlock_held`` at each scrape: the number of locks that this process holds.
-
-    ``labels``: the pairs of backend alias and kind of lock to report. `collect` first has the queued events counted.
-    The collector is registered before the counters, so a scrape reads the counters after that.
-    """
-
-    def __init__(self, labels: set[tuple[str, str]]) -> None:
-        self._labels = labels
-
-    def describe(self) -> Iterable[Metric]:
-        return [GaugeMetricFamily(*HELD, labels=LOCK)]
-
-    def collect(self) -> Iterable[Metric]:
-        event_queue.drain()
-        now, family = renewal.held_counts(), GaugeMetricFamily(*HELD, labels=LOCK)
-        for label in sorted(self._labels):
-            family.add_metric(label, now[label])
-        return [family]
-
-
 class PrometheusListener:
     """Counts events of locks in the metrics of one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._labels: set[tuple[str, str]] = set()  # backend and kind of each lock that was acquired
-        self._gauge: Gauge | None = None
-        if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
-            self._gauge = Gauge(*HELD, LOCK, registry=registry, multiprocess_mode="livesum")
-        else:
-            registry.register(HeldLocksCollector(self._labels))
         counter = partial(Counter, registry=registry)
         histogram = partial(Histogram, unit="seconds", buckets=BUCKETS, registry=registry)
         self.acquired = cache(counter("redlock_acquisitions", "Locks acquired", LOCK).labels)
@@ -74,10 +41,9 @@ class PrometheusListener:
         self.held = cache(histogram("redlock_hold", "Time for which a lock was held", LOCK).labels)
         self.failed = cache(counter("redlock_node_errors", "Failed requests to nodes", ("node", "error")).labels)
         self.duplicates = cache(counter("redlock_task_duplicates", "Calls of tasks", ("task", "found_at")).labels)
-        self.dropped = counter(
-            "redlock_events_dropped", "Events that were not counted, or not written to the store", ("by",)
-        )
-        self._dropped = {"queue": 0, "history": 0}
+        # `livesum` adds up the processes that live.
+        self.now = Gauge("redlock_held", "Locks that are held", LOCK, registry=registry, multiprocess_mode="livesum")
+        self._labels: set[tuple[str, str]] = set()  # backend and kind of each lock that was acquired
         self._handlers: dict[str, Callable[[EventRecord], None]] = {
             "acquired": self._acquired,
             "released": lambda record: self.held(record.alias, record.primitive).observe(record.held),
@@ -87,25 +53,15 @@ class PrometheusListener:
             "fault": lambda record: self.failed(record.name, record.reason).inc(),
             "duplicate": lambda record: self.duplicates(record.name, record.reason).inc(),
         }
-        for by in self._dropped:
-            self.dropped.labels(by)  # exports 0 before the first drop
 
     def observe(self, records: Sequence[EventRecord]) -> None:
-        """Count ``records``, a batch of events, and the events that were dropped.
-
-        This method is the listener for `EventQueue.subscribe`. With ``PROMETHEUS_MULTIPROC_DIR`` it also updates the
-        gauge ``redlock_held``.
-        """
+        """Count ``records``, a batch of events, and the locks that are held. A listener of the `EventQueue`."""
         for record in records:
             if handler := self._handlers.get(record.kind):
                 handler(record)
-        for by, now in {"queue": event_queue.dropped, "history": recorder.dropped}.items():
-            self.dropped.labels(by).inc(max(0, now - self._dropped[by]))
-            self._dropped[by] = now
-        if self._gauge:
-            held = renewal.held_counts()
-            for label in self._labels:
-                self._gauge.labels(*label).set(held[label])
+        held = renewal.held_counts()
+        for label in self._labels:
+            self.now.labels(*label).set(held[label])
 
     def _acquired(self, record: EventRecord) -> None:
         self.acquired(record.alias, record.primitive).inc()

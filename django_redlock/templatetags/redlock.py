@@ -12,12 +12,13 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 
 from ..core.owner import Owner
-from ..formatting import age, event_text, facts
+from ..formatting import age, event_text, facts, printable
 from ..formatting import duration as _duration
 
 register = template.Library()
 register.filter(facts)
 register.filter(event_text)
+register.filter(printable)
 
 
 @register.filter

@@ -47,7 +47,7 @@ def test_one_thread_for_all(queue, seen, monkeypatch):
     monkeypatch.setattr(module, "INTERVAL", 0.01)
     started = []
     run = queue._run
-    monkeypatch.setattr(queue, "_run", lambda run_id: (started.append(threading.current_thread()), run(run_id)))
+    monkeypatch.setattr(queue, "_run", lambda: (started.append(threading.current_thread()), run()))
     for round_ in (1, 2):
         monkeypatch.setattr(module, "IDLE_ROUNDS", 100_000)  # however late some of the threads are
         threads = [threading.Thread(target=queue.record, args=(event(),)) for _ in range(20)]
@@ -57,26 +57,16 @@ def test_one_thread_for_all(queue, seen, monkeypatch):
             each.join()
         poll(lambda: len(seen) == 20 * round_, timeout=20, what="all events")  # noqa: B023
         monkeypatch.setattr(module, "IDLE_ROUNDS", 1)
-        poll(lambda: queue._run_id is None, timeout=20, what="the thread's end")
+        poll(lambda: queue._thread is None, timeout=20, what="the thread's end")
         started[-1].join(20)
         assert (len(started), len(seen)) == (round_, 20 * round_)
 
 
-def test_work_of_a_listener_is_done_by_flush(queue, seen):
-    """Work that a listener returns is done by flush(), and not by drain()."""
-    queue.subscribe("worker", lambda records: lambda: seen.append(f"wrote {len(records)}"))
-    queue.record(event())
-    queue.drain()
-    assert seen == ["stock"]
-    queue.flush()
-    assert seen == ["stock", "wrote 1"]
-
-
 def test_flush_waits_for_another_thread(queue, seen):
-    """flush() returns when the listener's work is done, even if another thread does it."""
+    """flush() returns when the listeners have the records, even if another thread hands them over."""
     begun, go_on = threading.Event(), threading.Event()
 
-    def work():
+    def work(_records):
         begun.set()
         assert go_on.wait(20)
         seen.append("wrote")
@@ -85,8 +75,8 @@ def test_flush_waits_for_another_thread(queue, seen):
         queue.flush()
         seen.append("returned")
 
-    queue.listeners = {"worker": lambda _records: work}
-    queue._run_id = object()  # no thread of its own
+    queue.listeners = {"worker": work}
+    queue._thread = object()  # no thread of its own
     queue.record(event())
     first, second = threading.Thread(target=queue.flush), threading.Thread(target=beat)
     first.start()
@@ -100,27 +90,26 @@ def test_flush_waits_for_another_thread(queue, seen):
 
 
 def test_listener_that_fails(queue, seen, caplog):
-    """An error in a listener, or in the work that it returns, is logged, and the other listeners are served."""
+    """An error in a listener is logged, and the other listeners are served."""
 
-    def fail(_records=None):
+    def fail(_records):
         raise ZeroDivisionError("in a watcher")
 
-    queue.listeners = {"seeing": fail, "working": lambda _records: fail, **queue.listeners}
+    queue.listeners = {"failing": fail, **queue.listeners}
     queue.record(event())
     queue.flush()
     assert seen == ["stock"]
     logged = [record for record in caplog.records if record.exc_info and "in a watcher" in str(record.exc_info[1])]
-    assert [record.levelname for record in logged] == ["ERROR", "ERROR"]
+    assert [record.levelname for record in logged] == ["ERROR"]
 
 
 def test_full_queue_drops_events(queue, seen, monkeypatch):
-    """An event that is recorded while the queue is full is dropped and counted."""
+    """An event that is recorded while the queue is full replaces the oldest."""
     monkeypatch.setattr(queue, "_start", lambda: None)
-    for _ in range(MAX_RECORDS + 7):
-        queue.record(event())
-    assert queue.dropped == 7
+    for name in ["old", *["new"] * MAX_RECORDS]:
+        queue.record(event(name))
     queue.flush()
-    assert len(seen) == MAX_RECORDS
+    assert seen == ["new"] * MAX_RECORDS
 
 
 def test_without_listeners():
@@ -128,7 +117,7 @@ def test_without_listeners():
     queue = EventQueue()
     queue.record(event())
     assert not queue._queue
-    assert queue._run_id is None
+    assert queue._thread is None
 
 
 def test_unsubscribe(queue, seen):
@@ -183,7 +172,7 @@ def test_fork_waits_for_listeners(monkeypatch):
     queue.subscribe("test", see)
     try:
         queue.record(event())
-        threading.Thread(target=queue.drain, daemon=True).start()
+        threading.Thread(target=queue.flush, daemon=True).start()
         assert inside.wait(20)
         threading.Timer(0.1, go_on.set).start()
         if (child := os.fork()) == 0:  # pragma: no cover

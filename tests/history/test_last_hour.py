@@ -8,12 +8,12 @@ from itertools import pairwise
 import pytest
 
 from django_redlock import locks
+from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.errors import LockUnavailable
+from django_redlock.history import last_hour
 from django_redlock.history.event_queue import EventRecord, event_queue
-from django_redlock.history.minute_stats import MAX_EVENTS, MINUTES
-from django_redlock.history.recorder import recorder
-from django_redlock.history.store import add, alast_hour, last_hour, lost_names
+from django_redlock.history.minutes import MAX_EVENTS, MINUTES, add, write
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
 
@@ -23,8 +23,8 @@ REDIS, REDLOCK = f"{BACKENDS}.redis.RedisBackend", f"{BACKENDS}.redlock.RedlockB
 PATIENT = {"node_timeout": 5}  # the machine may be busy
 
 
-@pytest.fixture(params=["one", "quorum", "replica", "memory"])
-def backend(request, settings, start, redis_url, unique):
+@pytest.fixture(params=["one", "quorum", "replica"])
+def backend(request, settings, start, redis_url):
     """Each kind of store that keeps a history."""
     if request.param == "quorum":
         nodes = start(Group(RedisServer() for _ in range(3))).servers
@@ -36,8 +36,6 @@ def backend(request, settings, start, redis_url, unique):
     elif request.param == "replica":
         options = {**PATIENT, "wait_timeout": 2, "quarantine": False, "min_replicas": 0}
         entry = {"BACKEND": f"{BACKENDS}.replica.ReplicaBackend", "LOCATION": redis_url, "OPTIONS": options}
-    elif request.param == "memory":
-        entry = {"BACKEND": f"{BACKENDS}.locmem.LocMemBackend", "LOCATION": unique}
     else:
         entry = {"BACKEND": REDIS, "LOCATION": redis_url, "OPTIONS": PATIENT}
     settings.REDLOCK = {"default": entry}
@@ -56,10 +54,9 @@ def hour(backend, name=""):
     return {
         "acquired": sum(each.acquired for each in minutes),
         "refused": sum(each.refused for each in minutes),
-        "held": sum(sum(each.held.values()) for each in minutes),
+        "lost": sum(each.lost for each in minutes),
         "forced": sum(each.forced for each in minutes),
         "events": [event.kind for each in minutes for event in each.events],
-        "complete": all(each.complete for each in minutes),
     }
 
 
@@ -70,78 +67,75 @@ def test_counts(backend):
     with backend.lock("invoice"):
         pass
     kinds = ["acquired", "refused", "released"]
-    stock = {"acquired": 1, "refused": 1, "held": 1, "forced": 0, "events": kinds, "complete": True}
+    stock = {"acquired": 1, "refused": 1, "lost": 0, "forced": 0, "events": kinds}
     assert hour(backend, "stock") == stock
-    assert hour(backend) == stock | {"acquired": 2, "held": 2, "events": []}
-    assert hour(backend, "stock:1") == dict.fromkeys(stock, 0) | {"events": [], "complete": True}
+    assert hour(backend) == stock | {"acquired": 2, "events": []}
+    assert hour(backend, "stock:1") == dict.fromkeys(stock, 0) | {"events": []}
 
 
 def test_forced(backend):
-    """A forced release is an event with the user."""
+    """A forced release is an event of the lock and of the store, with the user."""
     lock = backend.lock("stock", on_lost="warn")
     lock.acquire()
     assert backend.force_release("stock", by="eve")
     assert not backend.force_release("stock", by="eve")
     event_queue.flush()
-    [forced] = [event for each in last_hour(backend, "stock") for event in each.events if event.kind == "forced"]
-    assert forced.holder.endswith(" eve")
+    for name in ("stock", ""):
+        [forced] = [event for each in last_hour(backend, name) for event in each.events if event.kind == "forced"]
+        assert forced.holder.endswith(" eve")
+        assert forced.name == "stock"
 
 
-def test_lost_names(backend):
-    """lost_names() has names with losses, without those that follow a forced release."""
-    minute = int(time.time() // 60)
-    backend.lock("stock").locked()  # a location in memory begins with its first use
-    add(backend, minute - 1, {"": "a=3 f=1 l=2", "stock": "l=1 a=3", "sale": "f=1", "calm": "a=9 w7=1"})
-    add(backend, minute, {"": "l=3", "stock": 'l=2\n[1,"lost",0," l=9",""]', "sale": "l=1"})
-    assert lost_names(backend) == {"stock": 3}
-    assert sum(each.lost for each in last_hour(backend)) == 4
-
-
-async def test_asyncio(backend):
-    """Coroutines are counted as threads are, and can read the history."""
-    async with backend.lock("stock"):
-        pass
+def test_texts_are_bounded(backend):
+    """The texts of an event, such as its owner, are cut."""
     event_queue.flush()
-    assert sum(each.acquired for each in await alast_hour(backend, "stock")) == 1
-    await backend.aclose()
+    write([EventRecord(time.time(), "refused", "stock", reason="x" * 9000, holder="y" * 9000, backend=backend)])
+    [event] = [event for each in last_hour(backend, "stock") for event in each.events]
+    assert (event.kind, len(event.reason), len(event.holder)) == ("refused", 160, 160)
 
 
 def test_names_beyond_the_limit(backend):
-    """Names beyond the limit have no minutes of their own, and the minutes say so."""
+    """The first names in a minute are counted to its end; further names count in the totals only."""
+    event_queue.flush()
     backend.history, now = 2, time.time()  # all in one minute
-    backend.lock("stock").locked()  # a location in memory begins with its first use
-    for number in range(5):
-        event_queue.record(EventRecord(now, "acquired", f"stock:{number}", backend=backend))
-        event_queue.flush()
-    assert [hour(backend, f"stock:{number}")["acquired"] for number in range(5)] == [1, 1, 0, 0, 0]
-    assert hour(backend)["acquired"] == 5
-    assert not hour(backend, "stock:4")["complete"]
+    for name in ("a", "b", "c", "b", "d", "a"):
+        write([EventRecord(now, "acquired", name, backend=backend)])
+    assert [hour(backend, name)["acquired"] for name in "abcd"] == [2, 2, 0, 0]
+    assert hour(backend)["acquired"] == 6
 
 
 def test_several_processes_add_up(backend):
-    """Counts of several processes are added."""
-    for _ in range(3):
-        with backend.lock("stock"):
-            pass
-        event_queue.flush()
-    assert hour(backend, "stock")["acquired"] == 3
-    assert len(hour(backend, "stock")["events"]) <= 2 * MAX_EVENTS
+    """Counts of several processes are added, and the last events of a minute are kept."""
+    now = time.time() // 60 * 60
+    for number in range(MAX_EVENTS + 2):
+        write([EventRecord(now + number, "acquired", "stock", backend=backend)])
+    seen = hour(backend, "stock")
+    assert (seen["acquired"], len(seen["events"])) == (MAX_EVENTS + 2, MAX_EVENTS)
+    [minute] = [each for each in last_hour(backend, "stock") if each.acquired]
+    assert [event.at - now for event in minute.events] == [2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("store", [REDIS, f"{BACKENDS}.locmem.LocMemBackend"])
-def test_history_is_off(settings, own_redis, unique, store):
+def test_history_is_off(settings, own_redis):
     """With `history=False` nothing is stored."""
     server = own_redis()
-    location, options = (server.url, PATIENT) if store == REDIS else (unique, {})
-    settings.REDLOCK = {"default": {"BACKEND": store, "LOCATION": location, "OPTIONS": {**options, "history": False}}}
+    options = {**PATIENT, "history": False}
+    settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": server.url, "OPTIONS": options}}
     with locks["default"].lock("stock"):
         pass
-    assert hour(locks["default"])["acquired"] == 0
+    event_queue.flush()
+    assert last_hour(locks["default"]) == []
     with server.client() as client:
         assert client.keys() == []
 
 
-@pytest.mark.parametrize("store", ["dummy.DummyBackend", "zookeeper.ZooKeeperBackend"])
+@pytest.mark.parametrize("option", [-1, "yes", 1.5, None])
+def test_wrong_option(option):
+    """Any other value of `history` than a number or a bool is an error."""
+    with pytest.raises(ValueError if option == -1 else TypeError, match="history"):
+        RedisBackend("redis://127.0.0.1:1", history=option)
+
+
+@pytest.mark.parametrize("store", ["dummy.DummyBackend", "locmem.LocMemBackend", "zookeeper.ZooKeeperBackend"])
 def test_store_without_one(settings, store):
     """A store without a history returns an empty one, and gets no request."""
     settings.REDLOCK = {"default": {"BACKEND": f"{BACKENDS}.{store}", "LOCATION": "127.0.0.1:1"}}
@@ -162,17 +156,14 @@ def test_keys_expire(settings, redis_server):
 
 
 def test_store_down(settings, own_redis):
-    """Events that a store can't store are dropped and counted, locks are not affected, and reading raises the error."""
+    """Events that a store can't store are dropped, and locks are not affected; reading raises the error."""
     server = own_redis()
     settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": server.url, "OPTIONS": PATIENT}}
-    event_queue.flush()  # nothing of a test before is dropped during this one
-    before = recorder.dropped
-    with event_queue._drain_mutex:  # the thread doesn't write it down before the store is down
+    with event_queue._flushing:  # the thread doesn't write it down before the store is down
         with locks["default"].lock("stock"):
             pass
         server.kill()
     event_queue.flush()
-    assert recorder.dropped - before in (2, 4)  # the name's and the whole, twice if the minute has turned
     with pytest.raises(LockUnavailable):
         last_hour(locks["default"])
     server.start()
@@ -184,22 +175,24 @@ def test_node_down(settings, start):
     nodes = start(Group(RedisServer() for _ in range(3))).servers
     backend = RedlockBackend([node.url for node in nodes], **PATIENT, quarantine=False)
     minute = int(time.time() // 60)
-    add(backend, minute, {"": "a=1", "stock": "a=1"})
+
+    def acquired(number):
+        add(backend, minute, [("stock", "events", ""), ("stock", "acquired", str(number))])
+
+    acquired(1)
     nodes[0].kill()
-    add(backend, minute, {"": "a=2", "stock": "a=2"})
+    acquired(2)
     assert sum(each.acquired for each in last_hour(backend, "stock")) == 2
     nodes[0].start()
-    add(backend, minute, {"": "a=4", "stock": "a=4"})
+    acquired(4)
     assert sum(each.acquired for each in last_hour(backend, "stock")) == 6
 
 
 def test_cluster(cluster):
     """On a Redis Cluster, the minutes are spread over its masters."""
-    from django_redlock.backends.redis import RedisBackend
-
     backend = RedisBackend(cluster.url, **PATIENT)
     last = int(time.time() // 60)
     for minute in range(last - 9, last + 1):
-        add(backend, minute, {"": "a=1"})
+        add(backend, minute, [("", "acquired", "1")])
     assert [each.acquired for each in last_hour(backend) if each.acquired] == [1] * 10
     assert sum(bool(node.client().keys("redlock:history:*")) for node in cluster.nodes) > 1

@@ -4,84 +4,55 @@ import json
 
 import pytest
 
-from django_redlock.history.minute_stats import merge_texts
-
 MINUTE = b"redlock:history:29000000"
 TTL = 60_000
 
 
 @pytest.fixture
 def add(call):
-    """`add({name: text}, most=, kept=)`: run history_add."""
-
-    def add(texts, most=10, kept=5):
-        words = json.dumps([word for pair in texts.items() for word in pair])
-        return call("history_add", (MINUTE,), TTL, most, kept, words)
-
-    return add
+    """`add((name, kind, value), …)`: run history_add."""
+    return lambda *fields, most=10, kept=2: call(
+        "history_add", (MINUTE,), TTL, most, kept, json.dumps([str(word) for field in fields for word in field])
+    )
 
 
 @pytest.fixture
 def read(call):
-    """`read(name)`: run history_read."""
-    return lambda name: call("history_read", (MINUTE,), name)
+    """`read(field, …)`: run history_read."""
+    return lambda *fields: call("history_read", (MINUTE,), json.dumps(fields))
 
 
-def event(at):
-    return f'[{1_700_000_000_000_000 + at},"acquired"]'
-
-
-def test_first(add, read, redis):
-    """The first text is stored as it is, with a ttl."""
-    assert add({"": "a=2 w7=2", "stock": "a=2 w7=2\n" + event(1)}) == 0
-    assert read("") == [b"a=2 w7=2\n", 0]
-    assert read("stock") == [b"a=2 w7=2\n" + event(1).encode(), 0]
+def test_sums(add, read, redis):
+    """Counts of several processes are added, and the hash has a ttl."""
+    assert add(("", "acquired", 2), ("stock", "events", "a\n"), ("stock", "acquired", 2)) == 0
+    assert add(("", "acquired", 2**60), ("stock", "refused", 1)) == 0
+    assert read("acquired ", "acquired stock", "refused stock") == [b"1152921504606846978", b"2", b"1"]
     assert 0 < redis.pttl(MINUTE) <= TTL
 
 
-def test_sums(add, read):
-    """Counts of several processes are added, also large ones."""
-    add({"stock": "a=2 w7=2"})
-    add({"stock": "r=1 a=9007199254740000 w7=1 w12=3"})
-    assert read("stock")[0].split() == [b"a=9007199254740002", b"w7=3", b"r=1", b"w12=3"]
-
-
 def test_last_events(add, read):
-    """The last events are kept in order of time."""
-    add({"stock": "a=3\n" + "\n".join(map(event, (1, 4, 6)))})
-    add({"stock": "a=2\n" + "\n".join(map(event, (2, 5)))}, kept=3)
-    assert read("stock")[0].decode().split("\n")[1:] == [event(4), event(5), event(6)]
-
-
-@pytest.mark.parametrize("first", ["a=1 w3=1", "a=1 w3=1\n" + event(2), "a=1\n" + "\n".join(map(event, range(1, 9)))])
-def test_merge_without_scripts(add, read, first):
-    """Stores without scripts merge texts in the same way."""
-    second = "a=2 r=4 w3=1 h7=2\n" + event(3) + "\n" + event(1)
-    add({"stock": first})
-    add({"stock": second})
-    counts, *events = read("stock")[0].decode().split("\n")
-    same, *lines = merge_texts([first, second]).split("\n")
-    assert (sorted(counts.split()), events) == (sorted(same.split()), lines)
+    """The last events of a name are kept, and ten times more of the whole store."""
+    for number in range(30):
+        add(("stock", "events", f"{number}\n"), ("", "events", f"{number}\n"))
+    assert read("events stock") == [b"28\n29\n"]
+    assert read("events ")[0].split() == [b"%d" % number for number in range(10, 30)]
 
 
 def test_too_many_names(add, read):
-    """Names beyond the limit are counted together; known names and the total go on."""
-    assert add({"": "a=2", "one": "a=1", "two": "a=1"}, most=2) == 0
-    assert add({"": "a=3", "three": "a=1", "two": "a=1", "four": "a=1"}, most=2) == 2
-    assert read("two") == [b"a=2\n", 1]
-    assert read("three") == [b"", 1]
-    assert read("}") == [b"a=2\n", 1]
-    assert read("")[0] == b"a=5\n"
+    """A new name is left out if the hash is full; known names and the total go on."""
+    assert add(("one", "events", "a\n"), ("one", "acquired", 1), most=2) == 0
+    assert add(("two", "events", "a\n"), ("two", "acquired", 1), ("one", "refused", 1), ("", "lost", 1), most=2) == 2
+    assert read("events two", "acquired two", "refused one", "lost ") == [None, None, b"1", b"1"]
 
 
 def test_any_name(add, read):
     """A name may contain any characters."""
     name = 'x"\\\n\t\0€🔒%s'
-    add({name: "a=1"})
-    assert read(name) == [b"a=1\n", 0]
+    add((name, "events", "a\n"), (name, "acquired", 1))
+    assert read(f"acquired {name}", f"events {name}") == [b"1", b"a\n"]
 
 
 def test_nothing(read, dump):
     """Reading an empty minute returns nothing and writes nothing."""
-    assert read("stock") is None
+    assert read("acquired stock") == [None]
     assert dump() == {}

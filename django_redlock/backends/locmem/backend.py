@@ -18,7 +18,6 @@ from ...core.process.fork import on_fork
 from ...core.values import Claim, Lease, Refusal
 from ..storage import StorageBackend
 from .fair_queue import QueueEntry
-from .history import MemoryHistory
 from .table import LockTable, blockers, digest_of, wake_nobody
 from .task_store import MemoryStore
 from .task_table import TaskTable
@@ -42,7 +41,6 @@ class LocMemBackend(StorageBackend):
     def __init__(self, location: Any = "", **options: Any) -> None:
         super().__init__(location, **options)
         self._where = f"{location}\0{self.key_prefix}"
-        self.history_store = MemoryHistory(lambda: _tables.get(self._where))
 
     @property
     def table(self) -> LockTable:

@@ -55,7 +55,6 @@ class LockTable:
         self.fair_queues = FairQueues()
         self.fence = 0
         self.tasks = TaskTable()
-        self.minutes: dict[int, dict[str, str]] = {}  # see `history.minute_stats`
 
     @property
     def mutex(self) -> AbstractContextManager[bool]:

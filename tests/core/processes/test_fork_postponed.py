@@ -87,7 +87,7 @@ def tells_of_a_loss(work, unique):
 
 
 def watches(work, _unique):
-    event_queue.subscribe("test", lambda _moments: work)
+    event_queue.subscribe("test", lambda _records: work())
     event_queue.record(EventRecord(time.time(), "acquired", "stock"))
 
 

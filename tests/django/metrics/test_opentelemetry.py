@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import threading
 
 import pytest
 from opentelemetry import trace
@@ -65,31 +64,6 @@ async def test_spans_of_coroutines(spans):
             pass
     assert {span.parent.span_id for span in spans(request)} == {request.get_span_context().span_id}
     await locks["default"].aclose()
-
-
-def test_exporter_that_hangs(own_thread):
-    """An exporter that hangs delays neither forks nor scrapes."""
-    inside, go_on, drained = threading.Event(), threading.Event(), threading.Event()
-
-    class Hangs(InMemorySpanExporter):
-        def export(self, spans):
-            inside.set()
-            go_on.wait(60)
-            return super().export(spans)
-
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(Hangs()))
-    opentelemetry.install(provider, MeterProvider())
-    with lock("stock"):
-        pass
-    beating = own_thread(event_queue.flush)
-    try:
-        assert inside.wait(20)
-        own_thread(lambda: (event_queue.drain(), drained.set()))
-        assert drained.wait(20)
-    finally:
-        go_on.set()
-        beating.join(60)
 
 
 def test_numbers(lost):

@@ -37,11 +37,12 @@ def registry():
 
 
 def test_counts(registry):
-    """Acquisitions, refusals, waits and holds are counted by backend and kind, up to date at each scrape."""
+    """Acquisitions, refusals, waits and holds are counted by backend and kind."""
     with lock("stock"):
         lock("stock").acquire(blocking=False)
         with locks["memory"].semaphore("s", limit=2):
             pass
+    event_queue.flush()
     at = {"backend": "default", "kind": "mutex"}
     semaphore = {"backend": "memory", "kind": "semaphore"}
     value = registry.get_sample_value
@@ -60,6 +61,7 @@ def test_open_metrics(registry):
     with lock("stock"):
         pass
     task_duplicate.send("t", conflict=type("Conflict", (), {"task": "shop.sell", "where": "submit"}))
+    event_queue.flush()
     families = {each.name: each for each in text_string_to_metric_families(generate_latest(registry).decode())}
     assert {name: each.type for name, each in families.items()} == {
         "redlock_acquisitions": "counter",
@@ -71,7 +73,6 @@ def test_open_metrics(registry):
         "redlock_held": "gauge",
         "redlock_node_errors": "counter",
         "redlock_task_duplicates": "counter",
-        "redlock_events_dropped": "counter",
     }
     assert all(each.documentation for each in families.values())
     assert families["redlock_hold_seconds"].unit == "seconds"
@@ -85,7 +86,7 @@ def held_now(registry):
     left = renewal.held_counts()
 
     def scrape(backend="default"):
-        generate_latest(registry)
+        event_queue.flush()
         return registry.get_sample_value("redlock_held", {"backend": backend, "kind": "mutex"}) - left[backend, "mutex"]
 
     scrape.left = left
@@ -93,16 +94,16 @@ def held_now(registry):
 
 
 def test_gauge(held_now, using):
-    """The gauge counts a lock until it is released or its handle is garbage-collected."""
-    first, second = lock("a", using), lock("b", using)
+    """The gauge counts a lock until it is released or lost, and not one whose handle is garbage-collected."""
+    first, second, third = lock("a", using), lock("b", using), lock("c", using)
     assert first.acquire()
     assert second.acquire()
-    assert held_now(using) == 2
-    first.release()
-    assert held_now(using) == 1
+    assert third.acquire()
+    assert held_now(using) == 3
     del second
     gc.collect()
-    assert held_now(using) == 0
+    first.release()
+    assert held_now(using) == 1
 
 
 def test_gauge_goes_down_on_loss(registry, held_now, lost):
@@ -134,21 +135,6 @@ def test_quarantine(registry, settings, own_redis):
     assert registry.get_sample_value("redlock_refusals_total", at) == 1
 
 
-def test_dropped_events(registry, settings, own_redis):
-    """Events that could not be stored are counted."""
-    server = own_redis()
-    settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "LOCATION": server.url}}
-    with event_queue._drain_mutex:  # the thread doesn't write the events down before the store is down
-        with lock("a"):
-            pass
-        server.kill()
-    event_queue.flush()
-    with pytest.raises(LockUnavailable):
-        lock("a").acquire()
-    event_queue.flush()
-    assert registry.get_sample_value("redlock_events_dropped_total", {"by": "history"}) >= 2
-
-
 def test_installed_twice(registry):
     """A second install() counts nothing twice."""
     prometheus.install(registry)
@@ -163,13 +149,12 @@ def test_fork(held_now):
 
     def count():
         held_now.left.clear()
-        before = held_now()
         with lock("child"):
-            return [before, held_now()]
+            return held_now()
 
     with lock("parent"):
         assert held_now() == 1
-        assert in_child(count) == [0, 1]
+        assert in_child(count) == 1
         assert held_now() == 1
 
 
