@@ -45,7 +45,7 @@ _NO_CLIENT_INFO: dict[str, Any] = dict.fromkeys({"driver_info"} & _PARAMETERS or
 class _Handshake:
     """The parser of a new connection of redis-py: has one deadline for all replies, ``timeout`` seconds from its start.
 
-    ``connection`` is the connection that it makes of redis-py's.
+    ``connection`` is the connection that it makes of redis-py's. Whoever takes it must set it to ``None``.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -88,8 +88,14 @@ def open_connection(kind: type[Any], settings: Mapping[str, Any], timeout: float
         settings = {**settings, "credential_provider": _AsyncOnly(provider)}
     fixed = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": Retry(NoBackoff(), 0)}
     source = kind(**{**settings, **fixed}, parser_class=lambda **_: handshake)
-    source.connect()
-    return handshake.connection or Connection(source, source._sock, timeout)
+    try:
+        source.connect()
+    except BaseException:
+        source.disconnect()
+        raise
+    finally:
+        connection, handshake.connection = handshake.connection, None
+    return connection or Connection(source, source._sock, timeout)
 
 
 def connection_settings(kind: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import select
 import socket
 import ssl
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -42,12 +43,12 @@ def closed_by_server() -> RedisConnectionError:
 class Connection:
     """A connection on which one caller at a time sends requests and reads their replies.
 
-    ``source`` is redis-py's connection, which closes the socket ``sock``. ``timeout`` limits the wait for a server that
-    takes no bytes, in seconds.
+    ``source`` is redis-py's connection, which closes the socket ``sock``, also when this object is garbage-collected.
+    It must not refer to this object. ``timeout`` limits the wait for a server that takes no bytes, in seconds.
     """
 
     __slots__ = (
-        *("_arrived", "_readable", "_reader", "_sock", "_source", "_timeout"),
+        *("__weakref__", "_arrived", "_close", "_readable", "_reader", "_sock", "_source", "_timeout"),
         *("era", "idle_since", "loaded", "opened_at"),
     )
 
@@ -62,6 +63,9 @@ class Connection:
         self._reader = Reader()
         self._arrived: list[Any] = []  # replies that were read, of a request that is not complete
         self._readable = _poll_for(sock, writing=False)
+        # Without a finalizer, the garbage collector may reach the socket before the connection that would close it.
+        self._close = weakref.finalize(self, source.disconnect)
+        self._close.atexit = False
         sock.setblocking(False)
 
     @property
@@ -75,7 +79,7 @@ class Connection:
 
     def close(self) -> None:
         """Close the connection."""
-        self._source.disconnect()
+        self._close()
 
     # ── blocking ─────────────────────────────────────────────────────────────────────────────
 

@@ -12,7 +12,6 @@ import encodings.idna  # noqa: F401  (otherwise `socket` imports this module in 
 import math
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -97,15 +96,12 @@ class ServerPool:
         self._calls = BoundedCalls()
         self._unbounded = takes_unbounded_time(settings)
         self._reset()
-        on_fork(self.abandon)
+        on_fork(self._reset)  # the connections belong to the parent
 
     def _reset(self) -> None:
         self.idle_connections: deque[Connection] = deque()
         self._limit = None if self._connections is None else _Limit(self._connections)
         self._event_loops = LoopEntries()
-        # Closes the connections of a pool that is never closed: the garbage collector may reach a socket first.
-        self._finalizer = weakref.finalize(self, close_all, self.idle_connections)
-        self._finalizer.atexit = False
 
     @property
     def is_full(self) -> bool:
@@ -286,14 +282,6 @@ class ServerPool:
         self._era += 1
         close_all(self.idle_connections)
         await self._event_loops.aclear()
-
-    def abandon(self) -> None:
-        """Drop all connections without closing them.
-
-        Called in the child of a fork, because the parent still uses the connections.
-        """
-        self._finalizer.detach()
-        self._reset()
 
 
 def close_all(connections: deque[Connection]) -> None:
