@@ -35,9 +35,9 @@ class AllInUse(RedisConnectionError):
     """Raised by a pool when all connections that it may open are in use."""
 
 
-def closed_by_server() -> RedisConnectionError:
-    """Return the exception for a connection that has ended."""
-    return RedisConnectionError("Connection closed by server.")
+def closed_by_server(replied: bool = True) -> RedisConnectionError:
+    """Return the exception for a connection that has ended. ``replied``: whether the server had sent anything."""
+    return RedisConnectionError(f"Connection closed by server{'' if replied else ' before its first reply'}.")
 
 
 class Connection:
@@ -48,7 +48,7 @@ class Connection:
     """
 
     __slots__ = (
-        *("__weakref__", "_arrived", "_close", "_readable", "_reader", "_sock", "_source", "_timeout"),
+        *("__weakref__", "_arrived", "_close", "_readable", "_reader", "_replied", "_sock", "_source", "_timeout"),
         *("era", "idle_since", "loaded", "opened_at"),
     )
 
@@ -63,6 +63,7 @@ class Connection:
         self._reader = Reader()
         self._arrived: list[Any] = []  # replies that were read, of a request that is not complete
         self._readable = _poll_for(sock, writing=False)
+        self._replied = False  # the server has sent something
         # Without a finalizer, the garbage collector may reach the socket before the connection that would close it.
         self._close = weakref.finalize(self, source.disconnect)
         self._close.atexit = False
@@ -129,7 +130,7 @@ class Connection:
         except _WOULD_BLOCK:
             return 0
         except OSError as error:
-            raise closed_by_server() from error
+            raise closed_by_server(self._replied) from error
 
     def fill(self) -> bool:
         """Receive the bytes that have arrived, and return whether there were any. Raises redis-py's errors."""
@@ -138,9 +139,10 @@ class Connection:
         except _WOULD_BLOCK:
             return False
         except OSError as error:
-            raise closed_by_server() from error
+            raise closed_by_server(self._replied) from error
         if not data:
-            raise closed_by_server()
+            raise closed_by_server(self._replied)
+        self._replied = True
         self._reader.feed(data)
         return True
 

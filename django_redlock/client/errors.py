@@ -158,13 +158,10 @@ def forget_frames(error: BaseException | None) -> None:
         error.__traceback__, error = None, error.__cause__ or error.__context__
 
 
+_CLOSED_AT_ONCE = "closed by server before its first reply", "reset by peer"
 _HINTS = (  # the words of an error, whether the connection uses TLS (None: either), and what may help
-    (("Connection closed by server", "reset by peer"), False, "a server with TLS needs rediss:// as the scheme"),
-    (
-        ("Connection closed by server", "reset by peer", "EOF occurred"),
-        True,
-        "it may require a certificate: ssl_certfile and ssl_keyfile",
-    ),
+    (_CLOSED_AT_ONCE, False, "a server with TLS needs rediss:// as the scheme"),
+    ((*_CLOSED_AT_ONCE, "EOF occurred"), True, "it may require a certificate: ssl_certfile and ssl_keyfile"),
     (("SELECT is not allowed",), None, "a Redis Cluster has database 0 only: LOCATION must name no other"),
     (("read only replica",), None, "LOCATION must name the primary, or the Sentinels or the Cluster that know it"),
     (

@@ -7,6 +7,9 @@ import re
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.client.request import Request, send
+from django_redlock.client.resp import encode_command
+from django_redlock.client.urls import node_for
 from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer, server_in
 from tests.support.cluster import OPTIONS
@@ -69,6 +72,18 @@ def test_only_one_side_uses_tls(tls_redis, redis_server, new):
     message = fails(new(redis_server.url.replace("redis:", "rediss:"), node_timeout=0.3))
     assert len(re.findall("a server without TLS does not answer", message)) == 2
     assert len(re.findall("certificate verify failed", fails(new(tls_redis.url.partition("?")[0])))) == 2
+
+
+def test_connection_that_has_served(own_redis):
+    """The error for a connection that the server closes after it has replied does not suggest TLS."""
+    server = own_redis()
+    node = node_for(server.url, 10)
+    request = Request(node, None, encode_command(b"PING"))
+    assert send(request) == [b"PONG"]
+    server.kill()
+    fault = send(request)
+    assert "closed by server" in str(fault.error)
+    assert "rediss" not in str(fault.error)
 
 
 # ── Sentinels ────────────────────────────────────────────────────────────────────────────────
