@@ -8,12 +8,13 @@ from typing import Any
 
 from redis.connection import Connection, SSLConnection
 
+from .connect import portable_settings
 from .nodes.cluster import ClusterNode
 from .nodes.fixed import DirectNode
 from .nodes.protocol import Node
 from .nodes.remap import Remap
 from .nodes.sentinel import SentinelNode
-from .pool import ServerPool, portable_settings
+from .pool import ServerPool
 
 _OF_CLUSTER = "username", "password", "credential_provider", "client_name", "protocol"
 

@@ -13,9 +13,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from ipaddress import ip_address
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import redis.exceptions
 from redis.backoff import NoBackoff
@@ -26,6 +26,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
+from ..core.flow.requests import Flow
 from ..core.process import fork, threads
 from .connection import Connection
 
@@ -159,6 +160,21 @@ def redis_errors() -> Iterator[None]:
         raise RedisConnectionError(f"{type(error).__name__}: {error}") from error
 
 
+class AwaitFuture(NamedTuple):
+    """A request of a flow: wait until ``future`` is done, for ``seconds`` at most."""
+
+    future: Future[Any]
+    seconds: float
+
+    def perform(self) -> None:
+        """Wait, blocking the thread."""
+        wait([self.future], self.seconds)
+
+    async def aperform(self) -> None:
+        """Wait on the event loop."""
+        await asyncio.wait([asyncio.wrap_future(self.future)], timeout=self.seconds)
+
+
 class BoundedCalls:
     """Runs each call in a separate thread, and stops waiting after a timeout. An overdue call goes on in its thread.
 
@@ -172,43 +188,27 @@ class BoundedCalls:
     def _reset(self) -> None:
         self._limits: dict[Future[Any], float] = {}  # call under way -> its time limit; kept by the call's thread
 
-    def run(self, call: Callable[[], T], seconds: float, late: Callable[[T], object]) -> T:
-        """Run ``call``, and return its result or raise its exception, as one of redis-py's errors or as ``OSError``.
+    def run(self, call: Callable[[], T], seconds: float, late: Callable[[T], object]) -> Flow[T]:
+        """Flow that runs ``call``, and returns its result or raises its exception: redis-py's errors or ``OSError``.
 
         Raises ``TimeoutError`` after ``seconds``, or at once if `MAX_OVERDUE` calls are overdue. If the call returns
         later, ``late`` is called with the result. Raises redis-py's ``ConnectionError`` if no thread can be started.
         """
-        future: Future[T] = Future()
-        with _given_up_on_error(future, late):
-            self._start(future, call, seconds, late)
-            wait([future], seconds)
-        return _result(future)
-
-    async def arun(self, call: Callable[[], T], seconds: float, late: Callable[[T], object]) -> T:
-        """`run` for asyncio."""
-        future: Future[T] = Future()
-        loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
-
-        def notify(_: Future[T]) -> None:
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(ended.set)
-
-        future.add_done_callback(notify)
-        with _given_up_on_error(future, late):
-            self._start(future, call, seconds, late)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await ended.wait()
-        return _result(future)
-
-    def _start(self, future: Future[T], call: Callable[[], T], seconds: float, late: Callable[[T], object]) -> None:
-        now = time.monotonic()
+        now, future = time.monotonic(), Future[T]()
         if sum(limit < now for limit in list(self._limits.values())) >= MAX_OVERDUE:
             raise TimeoutError("no reply in time, nor to earlier requests")
         args = future, now + seconds, call, late
         if threads.start(threads.Kind.CALL, self._call, *args, caller=threading.get_ident()) is None:
             raise RedisConnectionError("can't start new thread")
+        ended = Future[None]()  # of its own: asyncio would report an exception in ``future`` that nothing reads
+        future.add_done_callback(lambda _: ended.set_result(None))
+        try:
+            yield AwaitFuture(ended, seconds)
+        finally:
+            late_or_never = future.cancel()
+        if late_or_never:
+            raise TimeoutError("no reply in time")
+        return future.result()
 
     def _call(self, future: Future[T], limit: float, call: Callable[[], T], late: Callable[[T], object]) -> None:
         self._limits[future] = limit
@@ -225,20 +225,3 @@ class BoundedCalls:
                 late(result)
         finally:
             del self._limits[future]
-
-
-@contextmanager
-def _given_up_on_error(future: Future[T], late: Callable[[T], object]) -> Iterator[None]:
-    """If the caller is interrupted or cancelled, have ``late`` called with the result."""
-    try:
-        yield
-    except BaseException:
-        if not future.cancel() and future.exception() is None:
-            late(future.result())
-        raise
-
-
-def _result(future: Future[T]) -> T:
-    if future.cancel():
-        raise TimeoutError("no reply in time")
-    return future.result()

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-from redis.exceptions import RedisError
 
 from ..core.contract import FlowRequest
 from ..core.flow.drivers import adrive, drive
-from ..core.flow.requests import CallFunction, EvalScript, Fault, ListPools, SendToAll, SetIfAbsent, Sleep
+from ..core.flow.requests import CallFunction, EvalScript, SendToAll, SetIfAbsent, Sleep
 from ..core.waiting.waiters import AwaitTurn
-from .errors import fault_of, without_context
+from .connect import AwaitFuture
 from .fanout.broadcast_drivers import FanOut
 from .multiplexer import Multiplexer
 from .nodes.protocol import Node
-from .pool import ServerPool
-from .request import AnyRequest, asend, send, send_all
-from .request_plans import PLANS, eval_request, read_replies_of, read_set_reply, set_request
+from .plans import PLANS, eval_request, read_replies_of, read_set_reply, set_request
+from .request import Request, asend, send
 
 _REPLY_TYPES = int, list  # the types of nearly all replies of scripts
 
@@ -49,72 +45,43 @@ class Executor:
         if isinstance(request, SetIfAbsent):
             return read_set_reply(send(set_request(self.nodes, request)))
         if (plan := PLANS.get(type(request))) is not None:
-            return drive(plan(self.nodes, request), self._send)
-        if isinstance(request, SendToAll):
-            return self.fan_out.perform(request)
-        if isinstance(request, AwaitTurn):
-            return request.event.wait(request.seconds)
-        if isinstance(request, Sleep):
-            return time.sleep(request.seconds)
-        if isinstance(request, CallFunction):
-            return request.function(*request.args)
-        if isinstance(request, ListPools):
-            return self._pools(request.node)
-        raise TypeError(f"{type(request).__name__} is not for Redis")
+            return drive(plan(self.nodes, request), _perform)
+        return self.fan_out.perform(request) if isinstance(request, SendToAll) else _perform(request)
 
     async def aperform(self, request: FlowRequest) -> Any:
         """`perform` for asyncio."""
         if isinstance(request, EvalScript):
             replies = await asend(eval_request(self.nodes, request))
             plain = type(replies) is list and type(replies[0]) in _REPLY_TYPES
-            return replies[0] if plain else await adrive(read_replies_of(self.nodes, request, replies), self._asend)
+            return replies[0] if plain else await adrive(read_replies_of(self.nodes, request, replies), asend)
         if isinstance(request, SetIfAbsent):
             return read_set_reply(await asend(set_request(self.nodes, request)))
         if type(request) in PLANS:
             return await self.multiplexer.perform(request)
-        if isinstance(request, SendToAll):
-            return await self.fan_out.aperform(request)
-        if isinstance(request, AwaitTurn):
-            return await request.event.wait_async(request.seconds)
-        if isinstance(request, Sleep):
-            return await asyncio.sleep(request.seconds)
-        if isinstance(request, CallFunction):
-            return await asyncio.to_thread(request.function, *request.args)
-        if isinstance(request, ListPools):
-            return await self._apools(request.node)
-        raise TypeError(f"{type(request).__name__} is not for Redis")
+        return await (self.fan_out.aperform(request) if isinstance(request, SendToAll) else _aperform(request))
 
     async def _run_plan(self, request: Any) -> Any:
-        return await adrive(PLANS[type(request)](self.nodes, request), self._asend)
+        return await adrive(PLANS[type(request)](self.nodes, request), _aperform)
 
-    def _send(self, request: AnyRequest | ListPools | Sleep | list[AnyRequest]) -> Any:
-        """Perform a request that a plan (`request_plans`) has yielded, and return its result. Blocks the thread.
 
-        The requests of a list are sent at the same time, and the result is the list of their results.
-        """
-        if isinstance(request, ListPools):
-            return self._pools(request.node)
-        if isinstance(request, Sleep):
-            return time.sleep(request.seconds)
-        return send_all(request) if isinstance(request, list) else send(request)
+def _perform(request: Any) -> Any:
+    """Perform a request that a plan or a flow yields, blocking, and return its result."""
+    return _PERFORMED[type(request)][0](request)
 
-    async def _asend(self, request: AnyRequest | ListPools | Sleep | list[AnyRequest]) -> Any:
-        if isinstance(request, ListPools):
-            return await self._apools(request.node)
-        if isinstance(request, Sleep):
-            return await asyncio.sleep(request.seconds)
-        return await (asyncio.gather(*map(asend, request)) if isinstance(request, list) else asend(request))
 
-    def _pools(self, node: int) -> list[ServerPool] | Fault:
-        handled = sys.exception()
-        try:
-            return self.nodes[node].pools()
-        except (RedisError, OSError) as error:
-            return fault_of(self.nodes[node], without_context(error, handled))
+async def _aperform(request: Any) -> Any:
+    """`_perform` for asyncio."""
+    return await _PERFORMED[type(request)][1](request)
 
-    async def _apools(self, node: int) -> list[ServerPool] | Fault:
-        handled = sys.exception()
-        try:
-            return await self.nodes[node].apools()
-        except (RedisError, OSError) as error:
-            return fault_of(self.nodes[node], without_context(error, handled))
+
+# The requests that need no plan: how each is performed, blocking and for asyncio.
+_PERFORMED: Mapping[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    Request: (send, asend),
+    AwaitFuture: (AwaitFuture.perform, AwaitFuture.aperform),
+    AwaitTurn: (lambda each: each.event.wait(each.seconds), lambda each: each.event.wait_async(each.seconds)),
+    Sleep: (lambda each: time.sleep(each.seconds), lambda each: asyncio.sleep(each.seconds)),
+    CallFunction: (
+        lambda each: each.function(*each.args),
+        lambda each: asyncio.to_thread(each.function, *each.args),
+    ),
+}

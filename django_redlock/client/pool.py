@@ -13,26 +13,25 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from ..core.flow.drivers import adrive, drive
+from ..core.flow.requests import Flow
 from ..core.process.fork import on_fork
 from .connect import (
+    AwaitFuture,
     BoundedCalls,
     connection_settings,
     open_connection,
-    portable_settings,
     redis_errors,
     takes_unbounded_time,
 )
 from .connection import AllInUse, Connection
 from .loop_connection import LoopConnection, LoopEntries, LoopEntry
-
-T = TypeVar("T")
-__all__ = ["AllInUse", "ServerPool", "portable_settings"]
 
 MAX_IDLE = 64  # idle connections that a pool keeps open
 MAX_IDLE_SECONDS = 60.0  # seconds after which an idle connection is replaced: a firewall may have dropped it
@@ -66,9 +65,6 @@ class _Limit:
     @property
     def reached(self) -> bool:
         return self._free <= 0
-
-    def error(self) -> AllInUse:
-        return AllInUse(f"all {self.limit} connections are in use")
 
 
 class ServerPool:
@@ -121,24 +117,20 @@ class ServerPool:
         Raises redis-py's errors when connecting fails, and `AllInUse` if no connection is free: at once for a request
         that blocks, which is polled for instead, otherwise after the timeout.
         """
-        limit = self._limit
-        if limit is None:
+        if self._limit is None:
             return self._idle() or self._open()
-        if not limit.take(blocking, 0.0 if blocking else self.timeout):
-            raise limit.error()
-        return self._with_permit(lambda: self._idle() or self._open())
+        return self._limited(self._limit, blocking, 0.0 if blocking else self.timeout)
 
     async def acheckout(self, seconds: float) -> Connection:
         """`checkout` for asyncio, and for a lasting use. Waits up to ``seconds`` for a free connection."""
         until = time.monotonic() + seconds
         while (limit := self._limit) is not None and not limit.take(lasting=True):
             if time.monotonic() >= until:
-                raise limit.error()
+                raise _all_in_use(limit)
             await asyncio.sleep(FULL_CHECK_SECONDS)
         try:
-            # Connecting may block, so that a thread does it.
-            if (connection := self._idle()) is None:
-                connection = await self._calls.arun(self._connect, 2 * self.timeout, self._keep)
+            if (connection := self._idle()) is None:  # connecting may block
+                connection = await adrive(self._connect_in_time(), AwaitFuture.aperform)
             return connection
         except BaseException:
             self._give_back()
@@ -160,12 +152,7 @@ class ServerPool:
         own connection is not ready in time. A pool with a limit returns an idle connection if it has one, and raises
         `AllInUse` if the limit is reached.
         """
-        limit = self._limit
-        if limit is None:
-            return self._open()
-        if not limit.take():
-            raise limit.error()
-        return self._with_permit(lambda: self._idle() or self._open())
+        return self._open() if self._limit is None else self._limited(self._limit)
 
     def checkin(self, connection: Connection) -> None:
         """Return a connection without outstanding replies to the pool.
@@ -202,11 +189,14 @@ class ServerPool:
         if not self._unbounded:
             return self._connect()
         try:
-            return self._calls.run(self._connect, 2 * self.timeout, self._keep)
+            return drive(self._connect_in_time(), AwaitFuture.perform)
         except TimeoutError:
             if (connection := self._idle()) is None:
                 raise
             return connection
+
+    def _connect_in_time(self) -> Flow[Connection]:
+        return self._calls.run(self._connect, 2 * self.timeout, self._keep)
 
     def _connect(self) -> Connection:
         era = self._era
@@ -224,9 +214,11 @@ class ServerPool:
         else:
             connection.close()
 
-    def _with_permit(self, get: Callable[[], T]) -> T:
+    def _limited(self, limit: _Limit, blocking: bool = False, seconds: float = 0.0) -> Connection:
+        if not limit.take(blocking, seconds):
+            raise _all_in_use(limit)
         try:
-            return get()
+            return self._idle() or self._open()
         except BaseException:
             self._give_back()
             raise
@@ -282,6 +274,10 @@ class ServerPool:
         self._era += 1
         close_all(self.idle_connections)
         await self._event_loops.aclear()
+
+
+def _all_in_use(limit: _Limit) -> AllInUse:
+    return AllInUse(f"all {limit.limit} connections are in use")
 
 
 def close_all(connections: deque[Connection]) -> None:

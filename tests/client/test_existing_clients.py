@@ -77,7 +77,7 @@ def test_class_settings_and_limit_of_a_client(redis_server, unique):
         before = CountedConnection.opened
         pair(backend, unique)
         assert CountedConnection.opened == before + 1
-        assert backend.nodes[0].find_pool(None)._limit.limit == 3
+        assert backend.nodes[0].known_pool(None)._limit.limit == 3
 
 
 def test_closed_client(redis_server, unique):
@@ -164,7 +164,7 @@ def test_renewed_credentials(redis_server, unique, monkeypatch):
         asked = Credentials.asked
         pair(backend, unique)
         assert Credentials.asked == asked
-        (connection,) = backend.nodes[0].find_pool(None).idle_connections
+        (connection,) = backend.nodes[0].known_pool(None).idle_connections
         monkeypatch.setattr(connection, "opened_at", connection.opened_at - pool.MAX_AGE_SECONDS)
         pair(backend, unique)
         assert Credentials.asked == asked + 1
@@ -189,4 +189,4 @@ def test_options_that_work(redis_server, unique, options):
     """The options of redis-py for idle connections are respected."""
     with contextlib.closing(RedisBackend(f"{redis_server.url}?{options}")) as backend:
         pair(backend, unique)
-        assert backend.nodes[0].find_pool(None)._max_idle_seconds == (20 if "health" in options else 60)
+        assert backend.nodes[0].known_pool(None)._max_idle_seconds == (20 if "health" in options else 60)

@@ -8,12 +8,13 @@ import pytest
 from redis.connection import Connection
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from django_redlock.client.connect import BoundedCalls
+from django_redlock.client.connect import AwaitFuture, BoundedCalls
 from django_redlock.client.fanout import node_keeper
 from django_redlock.client.fanout.node_keeper import NodeKeeper
 from django_redlock.client.nodes.first_answer import FirstAnswer
 from django_redlock.client.pool import ServerPool
 from django_redlock.client.urls import node_for
+from django_redlock.core.flow.drivers import drive
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MUTEX
 from django_redlock.core.values import Claim, new_token
@@ -34,17 +35,16 @@ def ask(server):
     return "the master"
 
 
-def first_answer():
-    return FirstAnswer(ask, lambda _: None, 10)
+def answer(answers, servers):
+    return drive(answers.get(servers), AwaitFuture.perform)
 
 
 def test_anywhere_in_a_question():
     """After an interrupt anywhere in a question, the next question is put to all servers."""
     for step in itertools.count():
-        answers = first_answer()
-        struck = interrupted(partial(answers.get, SERVERS), step, STARTS)
-        assert answers.get(SERVERS) == "the master", f"at step {step}"
-        poll(lambda: not answers._pending, timeout=20, what="all answers")  # noqa: B023
+        answers = FirstAnswer(ask, lambda _: None, 10)
+        struck = interrupted(partial(answer, answers, SERVERS), step, STARTS)
+        assert answer(answers, SERVERS) == "the master", f"at step {step}"
         if not struck:
             break
     assert step > 5
@@ -61,8 +61,8 @@ def test_error_of_a_credential_provider():
 
     answers = FirstAnswer(ask, lambda _: None, 10)
     with pytest.raises(RedisConnectionError, match=r"no token.*expired token"):
-        answers.get(SERVERS[:2])
-    assert answers.get(SERVERS[:2]) == "the master"
+        answer(answers, SERVERS[:2])
+    assert answer(answers, SERVERS[:2]) == "the master"
 
 
 def test_anywhere_in_a_missed_release(monkeypatch, redis_server):
@@ -79,7 +79,7 @@ def test_anywhere_in_a_missed_release(monkeypatch, redis_server):
         assert not keeper._releases
         if not struck:
             break
-    node.find_pool(b"").close()
+    node.known_pool(b"").close()
     assert step > 5
 
 
@@ -101,7 +101,7 @@ def test_anywhere_in_a_bounded_call():
     """After an interrupt anywhere in a call with a timeout, the call does not stay overdue."""
     calls = BoundedCalls()
     for step in itertools.count():
-        struck = interrupted(partial(calls.run, object, 10, id), step, STARTS)
+        struck = interrupted(lambda: drive(calls.run(object, 10, id), AwaitFuture.perform), step, STARTS)
         poll(lambda: not calls._limits, timeout=20, what=f"the end of the call after step {step}")
         if not struck:
             break

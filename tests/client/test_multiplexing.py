@@ -227,7 +227,7 @@ def test_server_hangs(server, unique):
     async def scenario():
         backend = RedisBackend(server.url, node_timeout=0.5)
         async with asyncio.timeout(TEST_TIMEOUT):
-            while not backend.nodes[0].find_pool(None).shared():  # connected
+            while not backend.nodes[0].known_pool(None).shared():  # connected
                 with contextlib.suppress(LockUnavailable):
                     await backend.lock(unique).alocked()
         server.pause()

@@ -42,7 +42,7 @@ def test_twemproxy(server, start, unique, face, fair):
         assert waiter.acquire(timeout=TEST_TIMEOUT)
         waiter.release()
         timer.join()
-        assert not backend.nodes[0].find_pool(None).can_block
+        assert not backend.nodes[0].known_pool(None).can_block
 
 
 def test_haproxy_closes_idle_connections(server, start, unique):

@@ -109,7 +109,7 @@ class TestResp3(RedisTransport):
     def test_protocol(self, new_backend):
         """The connections speak RESP3."""
         [node] = new_backend().nodes
-        assert node.find_pool(None).checkout()._source.protocol == 3
+        assert node.known_pool(None).checkout()._source.protocol == 3
 
     def test_listing_and_health(self, new_backend, name):
         """Replies that RESP3 sends as maps are read."""

@@ -94,7 +94,7 @@ def another_max_ttl(servers):
 @says("connections are in use")
 def few_connections(servers):
     backend = RedisBackend(f"{servers.redis().url}?max_connections=2", node_timeout=0.3)
-    pool = backend.nodes[0].find_pool(None)
+    pool = backend.nodes[0].known_pool(None)
     connections = [pool.checkout(), pool.checkout()]
     yield backend
     for connection in connections:

@@ -10,9 +10,11 @@ from queue import Empty, SimpleQueue
 
 from redis.exceptions import ResponseError
 
+from ...core.flow.drivers import drive
 from ...core.flow.requests import EvalScript, Fault
 from ...core.process import fork, threads
 from ...core.process.mutex import new_mutex
+from ..connect import AwaitFuture
 from ..connection import AllInUse
 from ..errors import fault_of
 from ..nodes.protocol import Node
@@ -159,7 +161,7 @@ class NodeKeeper:
         self._failed = time.monotonic() + DOWN_SECONDS, fault.error
 
     def _connect(self, due: list[tuple[float, EvalScript]]) -> None:
-        pool = self._node.find_pool(b"")
+        pool = drive(self._node.find_pool(b""), AwaitFuture.perform)
         connection = pool.connect()
         try:
             connection.send(POKE + self._greeting)

@@ -13,6 +13,7 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import AskError, InvalidResponse, MovedError
 
 from ...core.flow.replies import UnreadableReply
+from ...core.flow.requests import Flow
 from ...core.process.fork import on_fork
 from ..pool import ServerPool
 from .first_answer import FirstAnswer, SecondBest, decoded_host, replies_of
@@ -82,11 +83,11 @@ class ClusterNode:
     def known_pool(self, key: bytes | None) -> ServerPool | None:
         return _pool_for(key, self._slots)
 
-    def find_pool(self, key: bytes | None) -> ServerPool:
-        return self.known_pool(key) or _found(_pool_for(key, self._map.get(self._servers_to_ask())))
-
-    async def afind_pool(self, key: bytes | None) -> ServerPool:
-        return self.known_pool(key) or _found(_pool_for(key, await self._map.aget(self._servers_to_ask())))
+    def find_pool(self, key: bytes | None) -> Flow[ServerPool]:
+        pool = self.known_pool(key) or _pool_for(key, (yield from self._map.get(self._servers_to_ask())))
+        if pool is None:
+            raise RedisError("no node of the cluster serves this slot")
+        return pool
 
     def _servers_to_ask(self) -> Sequence[ServerPool]:
         others = [pool for pool in self.open_pools() if pool not in self._seeds]
@@ -152,11 +153,9 @@ class ClusterNode:
             self._slots[redirection.slot] = pool
         return pool
 
-    def pools(self) -> list[ServerPool]:
-        return _servers(self._map.get(self._servers_to_ask()) if None in self._slots else self._slots)
-
-    async def apools(self) -> list[ServerPool]:
-        return _servers(await self._map.aget(self._servers_to_ask()) if None in self._slots else self._slots)
+    def pools(self) -> Flow[list[ServerPool]]:
+        slots = (yield from self._map.get(self._servers_to_ask())) if None in self._slots else self._slots
+        return list(dict.fromkeys(filter(None, slots)))
 
     def open_pools(self) -> list[ServerPool]:
         return list(self._by_address.values())
@@ -166,15 +165,5 @@ def _host_of(pool: ServerPool) -> str:
     return pool.where.rpartition(":")[0]
 
 
-def _servers(slots: Slots) -> list[ServerPool]:
-    return list(dict.fromkeys(filter(None, slots)))
-
-
 def _pool_for(key: bytes | None, slots: Slots) -> ServerPool | None:
     return next(filter(None, slots), None) if key is None else slots[key_slot(key)]
-
-
-def _found(pool: ServerPool | None) -> ServerPool:
-    if pool is None:
-        raise RedisError("no node of the cluster serves this slot")
-    return pool

@@ -7,26 +7,26 @@ and after a server has failed.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from queue import Empty, SimpleQueue
+from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from ...core.flow.requests import Flow
 from ...core.process.mutex import new_mutex
 from ...core.process.threads import Kind, start
+from ..connect import AwaitFuture
 from ..errors import caused_by, hint_of, timed_out
-from ..loop_connection import LoopDeadline
 from ..pool import ServerPool
 from ..resp import encode_command
 
 T = TypeVar("T")
+LONGEST_ANSWER = 4  # node timeouts in which a server has answered or failed: to look up its name, connect and reply
 _PERMANENT = AuthenticationError, ResponseError  # a retry does not help if all servers give such an error
 
 
@@ -38,81 +38,24 @@ class SecondBest(RedisError, Generic[T]):
         self.answer = answer
 
 
-class Question(Generic[T]):
-    """One question to several servers, and its outcome: an answer, or the error of each server.
+class _Question(Generic[T]):
+    """One question to several servers. ``over`` is done with the first answer, or when all servers have failed.
 
-    ``use`` is called with the answer that is used. The question is over with the first answer, when all servers have
-    failed, or when a caller stops waiting and calls `result`. Callers wait up to ``seconds``.
+    ``until``: monotonic seconds until which further callers may share the question.
     """
 
-    def __init__(self, servers: Sequence[ServerPool], seconds: float, use: Callable[[T], None]) -> None:
-        self.until = time.monotonic() + seconds
-        self.over = False
-        self._use = use
-        self._errors: dict[str, Exception | None] = {server.where: None for server in servers}
-        self._answers: list[T] = []
-        self._callbacks: list[Callable[[], object]] = []
-        self._mutex = new_mutex()
-
-    def when_over(self, callback: Callable[[], object]) -> None:
-        """Have ``callback`` called when a server has answered or all have failed, or at once if the question is over.
-
-        If not called at once, ``callback`` runs in the thread that records the answer or the last error.
-        """
-        with self._mutex:
-            if not self.over:
-                self._callbacks.append(callback)
-                return
-        callback()
-
-    def answered(self, answer: T) -> None:
-        """Record the answer of a server, which ends the question. Does nothing if the question is over."""
-        with self._mutex:
-            if not self.over:
-                self._answers.append(answer)
-                self._use(answer)
-                self._end()
-
-    def failed(self, server: ServerPool, error: Exception) -> None:
-        """Record the error of ``server``. The question ends when all servers have failed."""
-        if hint := hint_of(error, server.uses_tls):
-            error = caused_by(type(error)(f"{error}{hint}"), error)
-        with self._mutex:
-            self._errors[server.where] = error.with_traceback(None)  # the traceback would keep the callers' locks alive
-            if not self.over and None not in self._errors.values():
-                self._end()
-
-    def _end(self) -> None:
-        self.over = True
-        for callback in self._callbacks:
-            callback()
-
-    def result(self) -> T:
-        """End the question, and return the answer. Without an answer, return the first `SecondBest` answer.
-
-        Raises redis-py's errors if there is neither.
-        """
-        with self._mutex:
-            self.over = True
-            second_best = [error for error in self._errors.values() if isinstance(error, SecondBest)]
-            if second_best and not self._answers:
-                self._answers.append(second_best[0].answer)
-                self._use(second_best[0].answer)
-            if self._answers:
-                return self._answers[0]
-            errors = {where: error or RedisTimeoutError("no reply in time") for where, error in self._errors.items()}
-        message = "; ".join(f"{where}: {error}" for where, error in errors.items())
-        if all(map(timed_out, errors.values())):
-            raise RedisTimeoutError(message)
-        common = (kind for kind in _PERMANENT if all(isinstance(error, kind) for error in errors.values()))
-        raise next(common, RedisConnectionError)(message)
+    def __init__(self, servers: Sequence[ServerPool], until: float) -> None:
+        self.until = until
+        self.over: Future[None] = Future()
+        self.answers: list[T] = []
+        self.errors: dict[str, Exception | None] = {server.where: None for server in servers}
 
 
 class FirstAnswer(Generic[T]):
     """Asks several servers one question. Callers that ask while the question is open share the answer.
 
     ``ask`` is called with each server, and returns its answer or raises redis-py's errors. ``use`` is called with the
-    answer that is used. Callers wait up to ``seconds``.
+    answer that is used. Callers wait up to ``seconds``. The answer of a slower server serves the next caller.
     """
 
     def __init__(self, ask: Callable[[ServerPool], T], use: Callable[[T], None], seconds: float) -> None:
@@ -120,70 +63,57 @@ class FirstAnswer(Generic[T]):
         self._use = use
         self._seconds = seconds
         self._mutex = new_mutex()
-        self._pending: set[ServerPool] = set()  # servers that still owe an answer, perhaps to an earlier question
-        self._question = Question[T]((), 0.0, use)
-        self._question.over = True
+        self._question: _Question[T] | None = None
 
-    def get(self, servers: Sequence[ServerPool]) -> T:
-        """Ask ``servers``, block until the question is over, and return the answer. Raises redis-py's errors."""
-        question, over = self._open_question(servers), SimpleQueue[None]()
-        question.when_over(lambda: over.put(None))
-        with suppress(Empty):
-            over.get(timeout=max(0.0, question.until - time.monotonic()))
-        return question.result()
+    def get(self, servers: Sequence[ServerPool]) -> Flow[T]:
+        """Flow that asks ``servers``, and returns the answer. Without one, returns the first `SecondBest` answer.
 
-    async def aget(self, servers: Sequence[ServerPool]) -> T:
-        """`get` for asyncio."""
-        question, loop, over = self._open_question(servers), asyncio.get_running_loop(), asyncio.Event()
-
-        def notify() -> None:
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(over.set)
-
-        question.when_over(notify)
-        with suppress(TimeoutError):
-            async with LoopDeadline(max(0.0, question.until - time.monotonic())):
-                await over.wait()
-        return question.result()
-
-    def _open_question(self, servers: Sequence[ServerPool]) -> Question[T]:
-        unasked: list[ServerPool] = []
-        try:
-            with self._mutex:
-                question = self._question
-                if not question.over and time.monotonic() < question.until:
-                    return question
-                unasked = [server for server in servers if server not in self._pending]
-                self._pending.update(unasked)
-                question = self._question = Question(servers, self._seconds, self._use)
-            while unasked:
-                if start(Kind.CALL, self._ask_server, unasked[0], caller=threading.get_ident()) is None:
-                    self._ask_server(unasked[0])
-                del unasked[0]
-        except BaseException:  # interrupted: the next question is put to these servers, too
-            for server in unasked:
-                interrupted = self._question_for(server)
-                interrupted.until = 0.0
-                interrupted.failed(server, RedisConnectionError("interrupted before it was asked"))
-            raise
-        return question
-
-    def _ask_server(self, server: ServerPool) -> None:
-        try:
-            answer = self._ask(server)
-        except Exception as error:  # noqa: BLE001  (any error, also of a credential provider)
-            self._question_for(server).failed(server, error)
-        else:
-            self._question_for(server).answered(answer)
-
-    def _question_for(self, server: ServerPool) -> Question[T]:
-        """Record that ``server`` has answered or failed, and return the newest question.
-
-        The answer or error counts for this question, even if the server was asked for an earlier one and is late.
+        Raises redis-py's errors if there is neither.
         """
+        question = self._open_question(servers)
+        yield AwaitFuture(question.over, self._seconds)
         with self._mutex:
-            self._pending.discard(server)
-            return self._question
+            answers = question.answers or [e.answer for e in question.errors.values() if isinstance(e, SecondBest)][:1]
+            if answers and not question.answers:
+                self._use(answers[0])
+            errors = {where: error or RedisTimeoutError("no reply in time") for where, error in question.errors.items()}
+        if answers:
+            return answers[0]
+        message = "; ".join(f"{where}: {error}" for where, error in errors.items())
+        if all(map(timed_out, errors.values())):
+            raise RedisTimeoutError(message)
+        common = (kind for kind in _PERMANENT if all(isinstance(error, kind) for error in errors.values()))
+        raise next(common, RedisConnectionError)(message)
+
+    def _open_question(self, servers: Sequence[ServerPool]) -> _Question[T]:
+        now = time.monotonic()
+        with self._mutex:
+            question = self._question
+            if question is None or question.over.done() or now >= question.until:
+                question = _Question(servers, now + LONGEST_ANSWER * self._seconds)
+                for server in servers:
+                    if start(Kind.CALL, self._ask_server, question, server, caller=threading.get_ident()) is None:
+                        self._ask_server(question, server)
+                self._question = question  # after the threads: an interrupted caller leaves no question that stays open
+            return question
+
+    def _ask_server(self, question: _Question[T], server: ServerPool) -> None:
+        answers, error = [], None
+        try:
+            answers = [self._ask(server)]
+        except Exception as raised:  # noqa: BLE001  (any error, also of a credential provider)
+            hint = hint_of(raised, server.uses_tls)
+            error = caused_by(type(raised)(f"{raised}{hint}"), raised) if hint else raised
+            error.with_traceback(None)  # the traceback would keep the callers' locks alive
+        with self._mutex:
+            question.errors[server.where] = error
+            if question.over.done():
+                return
+            if answers:
+                question.answers = answers
+                self._use(answers[0])
+            if answers or None not in question.errors.values():
+                question.over.set_result(None)
 
 
 def replies_of(pool: ServerPool, timeout: float, *commands: str) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...core.flow.requests import Flow
 from ..pool import ServerPool
 
 
@@ -18,10 +19,8 @@ class DirectNode:
     def known_pool(self, key: bytes | None) -> ServerPool | None:
         return self._pool
 
-    def find_pool(self, key: bytes | None) -> ServerPool:
-        return self._pool
-
-    async def afind_pool(self, key: bytes | None) -> ServerPool:
+    def find_pool(self, key: bytes | None) -> Flow[ServerPool]:
+        yield from ()
         return self._pool
 
     def invalidate(self, error: Exception, where: str = "") -> None:
@@ -30,10 +29,9 @@ class DirectNode:
     def forget(self) -> None:
         self._pool.clear()  # when a connection has failed, the idle connections have probably failed, too
 
-    def pools(self) -> list[ServerPool]:
+    def pools(self) -> Flow[list[ServerPool]]:
+        yield from ()
         return [self._pool]
 
-    async def apools(self) -> list[ServerPool]:
+    def open_pools(self) -> list[ServerPool]:
         return [self._pool]
-
-    open_pools = pools

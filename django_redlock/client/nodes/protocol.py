@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ...core.flow.requests import Flow
 from ..pool import ServerPool
 
 
@@ -24,14 +25,12 @@ class Node(Protocol):
         If ``key`` is ``None``, the server may be any server of the node.
         """
 
-    def find_pool(self, key: bytes | None) -> ServerPool:
-        """Return the connection pool of the server that serves ``key``. Asks Sentinels or the Cluster if necessary.
+    def find_pool(self, key: bytes | None) -> Flow[ServerPool]:
+        """Flow that returns the connection pool of the server that serves ``key``. Asks Sentinels or the Cluster.
 
-        If ``key`` is ``None``, the server may be any server of the node. Raises redis-py's errors if none is found.
+        If ``key`` is ``None``, the server may be any server of the node. Yields `AwaitFuture` only. Raises redis-py's
+        errors if no server is found.
         """
-
-    async def afind_pool(self, key: bytes | None) -> ServerPool:
-        """`find_pool` for asyncio."""
 
     def invalidate(self, error: Exception, where: str = "") -> None:
         """Forget the server that failed with ``error``, and close the idle connections to the server.
@@ -42,14 +41,8 @@ class Node(Protocol):
     def forget(self) -> None:
         """Forget all servers that were found. The next request looks for its server again."""
 
-    def pools(self) -> list[ServerPool]:
-        """Return the connection pools of all servers that own keys.
-
-        Asks Sentinels or the Cluster for servers that are not known. Raises redis-py's errors if no reply is usable.
-        """
-
-    async def apools(self) -> list[ServerPool]:
-        """`pools` for asyncio."""
+    def pools(self) -> Flow[list[ServerPool]]:
+        """Flow like `find_pool` that returns the connection pools of all servers that own keys."""
 
     def open_pools(self) -> list[ServerPool]:
         """Return the pools that may have open connections. Sends no request."""

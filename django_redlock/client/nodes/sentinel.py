@@ -13,6 +13,7 @@ from redis.connection import Connection, SSLConnection
 from redis.exceptions import InvalidResponse
 
 from ...core.flow.replies import UnreadableReply
+from ...core.flow.requests import Flow
 from ...core.process.fork import on_fork
 from ..pool import ServerPool
 from .first_answer import FirstAnswer, decoded_host, replies_of
@@ -58,11 +59,8 @@ class SentinelNode:
     def known_pool(self, key: bytes | None) -> ServerPool | None:
         return self._pool
 
-    def find_pool(self, key: bytes | None) -> ServerPool:
-        return self._pool or self._master.get(self._sentinels)
-
-    async def afind_pool(self, key: bytes | None) -> ServerPool:
-        return self._pool or await self._master.aget(self._sentinels)
+    def find_pool(self, key: bytes | None) -> Flow[ServerPool]:
+        return self._pool or (yield from self._master.get(self._sentinels))
 
     def _ask_master(self, sentinel: ServerPool) -> ServerPool:
         """Ask one Sentinel for the master, and return a connection pool for the master. Raises redis-py's errors.
@@ -97,11 +95,8 @@ class SentinelNode:
         self._pool = None
         self._master = FirstAnswer(self._ask_master, self._use, self._timeout)
 
-    def pools(self) -> list[ServerPool]:
-        return [self.find_pool(None)]
-
-    async def apools(self) -> list[ServerPool]:
-        return [await self.afind_pool(None)]
+    def pools(self) -> Flow[list[ServerPool]]:
+        return [(yield from self.find_pool(None))]
 
     def open_pools(self) -> list[ServerPool]:
         return [self._pool] if self._pool else []

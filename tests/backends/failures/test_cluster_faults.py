@@ -12,6 +12,7 @@ from redis.crc import key_slot
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.client.nodes.cluster import Redirection
+from django_redlock.core.flow.requests import ListPools
 from django_redlock.core.renewal.registry import renewal
 from django_redlock.core.renewal.thread import BATCH, extend_all
 from django_redlock.errors import LockUnavailable
@@ -205,7 +206,7 @@ def test_announced_host_names(cluster, start, unique):
         for (name,) in names_on(cluster, unique):
             with backend.lock(name):
                 pass
-        assert {each.where.partition(":")[0] for each in backend.nodes[0].pools()} == {"localhost"}
+        assert {each.where.partition(":")[0] for each in backend.perform(ListPools())} == {"localhost"}
     finally:
         for node in cluster.nodes:
             ask(node, "CONFIG", "SET", "cluster-preferred-endpoint-type", "ip")

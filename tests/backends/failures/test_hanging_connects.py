@@ -124,7 +124,7 @@ def test_names_that_are_never_looked_up_cost_few_threads(name_server, own_redis)
     """Attempts with names that are never resolved start only a few threads."""
     before = set(threading.enumerate())
     with closing(RedisBackend(own_redis().url.replace("127.0.0.1", "redis.example"), node_timeout=0.01)) as backend:
-        under_way = backend.nodes[0].find_pool(None)._calls._limits
+        under_way = backend.nodes[0].known_pool(None)._calls._limits
 
         def connecting():
             return sum(thread.name == Kind.CALL for thread in set(threading.enumerate()) - before)

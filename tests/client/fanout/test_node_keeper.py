@@ -49,7 +49,7 @@ def test_interrupted_anywhere(redis_server):
         another.start()
         another.join(TEST_TIMEOUT)
         assert not another.is_alive()
-        pool = keeper._node.find_pool(b"")
+        pool = keeper._node.known_pool(b"")
         poll(lambda pool=pool: pool.idle_connections, timeout=TEST_TIMEOUT, what="a connection")
         poll(lambda keeper=keeper: not keeper.is_connecting, timeout=TEST_TIMEOUT, what="the end of it")
         assert keeper.failure(0.0) is None
@@ -104,7 +104,7 @@ def test_error_of_a_credential_provider(monkeypatch, redis_server):
     """A connect that raises an error of another library is retried, and later releases are delivered, too."""
     monkeypatch.setattr(node_keeper, "DOWN_SECONDS", 0.05)
     keeper = new_keeper(redis_server.url, 5)
-    pool, errors = keeper._node.find_pool(None), [RuntimeError("no token from the provider")]
+    pool, errors = keeper._node.known_pool(None), [RuntimeError("no token from the provider")]
     real_connect = pool.connect
 
     def connect():

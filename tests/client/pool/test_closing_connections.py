@@ -149,7 +149,7 @@ def test_collected_without_close(redis_url, monkeypatch):
         backend = RedisBackend(redis_url, node_timeout=10)
         with backend.lock("stock"):
             pass
-        (connection,) = backend.nodes[0].find_pool(None).idle_connections
+        (connection,) = backend.nodes[0].known_pool(None).idle_connections
         early = connection._sock
         del connection
         gc.collect()  # as it may happen during an exchange: what a frame holds comes first from now on

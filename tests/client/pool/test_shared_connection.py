@@ -164,7 +164,7 @@ async def shared_at(proxy, monkeypatch):
     """A shared connection with a timeout of 1,000 s by the loop's clock, and a function that advances this clock."""
     loop, ahead = asyncio.get_running_loop(), [0.0]
     real = loop.time
-    pool = node_for(proxy.url, 1000).find_pool(None)
+    pool = node_for(proxy.url, 1000).known_pool(None)
     shared = await pool.ashared()
     monkeypatch.setattr(loop, "time", lambda: real() + ahead[0])
 
@@ -206,7 +206,7 @@ async def test_late_loop_reads_before_it_gives_up(proxy, monkeypatch):
 
 async def test_replies_to_others_prolong_nothing(redis_server, unique):
     """A request times out in its own time, though the server goes on answering those that were sent before it."""
-    pool = node_for(redis_server.url, 0.5).find_pool(None)
+    pool = node_for(redis_server.url, 0.5).known_pool(None)
     shared = await pool.ashared()
     start = asyncio.get_running_loop().time()
     slow = [shared.send(encode_command(b"BLPOP", unique.encode(), b"0.2"), 1, None) for _ in range(30)]
@@ -237,7 +237,7 @@ async def test_compensation_of_a_cancelled_request(proxy, redis_server, unique, 
 async def test_closed_coroutine(proxy, redis_server, unique):
     """The request of a coroutine that is closed before the request was written is never sent."""
     node = node_for(proxy.url, TEST_TIMEOUT)
-    pool = node.find_pool(None)
+    pool = node.known_pool(None)
     shared = await pool.ashared()
     before = shared.send(ECHOES[0], 1, None)
     asking = asend(Request(node, None, encode_command(b"INCR", unique.encode())))
@@ -254,7 +254,7 @@ async def test_closed_coroutine(proxy, redis_server, unique):
 async def test_server_that_reads_nothing(running, kind):
     """A hung server keeps no connection open, and close() does not wait for it."""
     server = running(kind)
-    pool = node_for(server.url, SHORT).find_pool(None)
+    pool = node_for(server.url, SHORT).known_pool(None)
     async with asyncio.timeout(TEST_TIMEOUT):
         while (shared := pool.shared()) is None:
             with contextlib.suppress(RedisError, OSError):  # a busy machine may not connect in time
@@ -273,7 +273,7 @@ async def test_silent_server(proxy, unique):
     """When the server does not reply every task gets the error, and the next request uses a new connection."""
     backend = RedisBackend(proxy.url, node_timeout=0.5, auto_renew=False)
     async with asyncio.timeout(TEST_TIMEOUT):
-        while not backend.nodes[0].find_pool(None).shared():  # connected
+        while not backend.nodes[0].known_pool(None).shared():  # connected
             with contextlib.suppress(LockUnavailable):
                 await backend.lock(unique).alocked()
     proxy.hold("replies")

@@ -10,11 +10,12 @@ import pytest
 from redis.connection import Connection
 
 from django_redlock.backends.locmem import LocMemBackend
-from django_redlock.client.connect import BoundedCalls
+from django_redlock.client.connect import AwaitFuture, BoundedCalls
 from django_redlock.client.connection import AllInUse
 from django_redlock.client.fanout.node_keeper import NodeKeeper
 from django_redlock.client.nodes.first_answer import FirstAnswer
 from django_redlock.client.pool import ServerPool
+from django_redlock.core.flow.drivers import drive
 from django_redlock.core.process import fork
 from django_redlock.core.renewal.registry import renewal
 from django_redlock.history.event_queue import EventRecord, event_queue
@@ -126,11 +127,11 @@ def test_a_fork_does_not_wait_for_ever(monkeypatch):
 
 
 def calls():
-    return BoundedCalls().run(lambda: "found", 10, id)
+    return drive(BoundedCalls().run(lambda: "found", 10, id), AwaitFuture.perform)
 
 
 def asks():
-    return FirstAnswer(lambda _: "found", id, 10).get([ServerPool(Connection, {}, 10)])
+    return drive(FirstAnswer(lambda _: "found", id, 10).get([ServerPool(Connection, {}, 10)]), AwaitFuture.perform)
 
 
 def connects():
@@ -146,6 +147,7 @@ class Unconnected:
     label = "unconnected"
 
     def find_pool(self, _key):
+        yield from ()
         raise AllInUse
 
 

@@ -263,7 +263,7 @@ def test_detail_of_several_holders(client, stores, operator, using):
 
 def raw(backend):
     """A client of the Redis that ``backend`` uses."""
-    host, port = backend.nodes[0].find_pool(None).where.split(":")
+    host, port = backend.nodes[0].known_pool(None).where.split(":")
     return Redis(host=host, port=int(port))
 
 

@@ -1,19 +1,21 @@
 """Plans, which are generators that translate a request of a flow (`core.flow`) to requests to servers.
 
-A plan yields requests of the module `request`, receives their replies, and returns the result for the flow. Threads and
-asyncio use the same plans.
+A plan yields a `Request`, `AwaitFuture` or `Sleep`, receives the reply, and returns the result for the flow. Threads
+and asyncio use the same plans.
 """
 
 from __future__ import annotations
 
 import random
 import re
+import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from redis.exceptions import NoScriptError, ReadOnlyError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
 
 from ..core.flow.replies import UnreadableReply, server_time, waited
 from ..core.flow.requests import (
@@ -26,16 +28,16 @@ from ..core.flow.requests import (
     EvalScript,
     Fault,
     Flow,
+    ListPools,
     SetIfAbsent,
     Sleep,
 )
-from .connection import ConnectionSilent
-from .errors import check_reply, fault_of
+from .connection import AllInUse, ConnectionSilent
+from .errors import check_reply, fault_of, without_context
 from .nodes.cluster import ClusterNode, Redirection
 from .nodes.protocol import Node
-from .pipelines import batch_flow
-from .pool import AllInUse, ServerPool
-from .request import BlockingRequest, ConfirmedRequest, Request
+from .pool import ServerPool
+from .request import Request
 from .resp import encode_command, encode_eval, encode_evalsha, encode_set_if_absent
 
 MAX_REDIRECTS = 5
@@ -121,7 +123,7 @@ def _block(nodes: Nodes, block: Block) -> Flow[Any]:
     pool = node.known_pool(block.key)
     if pool is None or pool.can_block:
         payload, start = _blpop(keys, block.seconds), time.monotonic()
-        reply = _first(node, (yield BlockingRequest(Request(node, block.key, payload), block.seconds)))
+        reply = _first(node, (yield Request(node, block.key, payload, blocks=block.seconds)))
         if not _must_poll(pool, reply, time.monotonic() - start):
             return reply
     return (yield from _poll(node, keys, block.seconds))
@@ -133,7 +135,7 @@ def _block_then_eval(nodes: Nodes, block: BlockThenEval) -> Flow[Any]:
     pool, start = node.known_pool(key), time.monotonic()
     if pool is None or pool.can_block:
         payload = _TIME + _blpop(keys, seconds) + encode_evalsha(call)
-        replies = yield BlockingRequest(Request(node, key, payload, 3, call.compensation), seconds)
+        replies = yield Request(node, key, payload, 3, call.compensation, blocks=seconds)
         block_reply = _first(node, replies if isinstance(replies, Fault) else replies[1:])
         elapsed = time.monotonic() - start
         must_poll = _must_poll(pool, block_reply, elapsed)
@@ -212,8 +214,7 @@ def _eval_and_wait(nodes: Nodes, request: EvalAndWait) -> Flow[Any]:
     node, key, compensation, count = nodes[calls[0].node], calls[0].keys[0], calls[0].compensation, len(calls)
     for encode in (encode_evalsha, encode_eval):
         payload = b"".join([*map(encode, calls), _wait(replicas, seconds)])
-        sent = Request(node, key, payload, count + 1, compensation)
-        replies = yield ConfirmedRequest(sent, seconds)
+        replies = yield Request(node, key, payload, count + 1, compensation, blocks=seconds, confirmed=True)
         if isinstance(replies, Fault):
             return replies
         errors = [reply for reply in replies if isinstance(reply, Exception)]
@@ -240,7 +241,43 @@ def _command(nodes: Nodes, command: Command) -> Flow[Any]:
 
 
 def _batch(nodes: Nodes, batch: Batch) -> Flow[list[Any]]:
-    return batch_flow(nodes[batch.node], batch, partial(_read, nodes))
+    """Run the scripts in one pipeline for each server that has some of their keys."""
+    node, calls = nodes[batch.node], batch.script_calls
+    answers: list[Any] = [None] * len(calls)
+    parts, fault = _by_pool(node, calls), None
+    if None in parts:
+        pools = yield from _list_pools(nodes, ListPools(batch.node))
+        fault = pools if isinstance(pools, Fault) else None
+        parts = _by_pool(node, calls)
+    for pool, part in parts.items():
+        if pool is None:
+            replies = fault = fault or fault_of(node, RedisError("no server of the cluster has it"))
+        else:
+            payload = b"".join([encode_evalsha(calls[index]) for index in part])
+            request = Request(node, calls[part[0]].keys[0], payload, len(part), pool=pool)
+            replies = yield request
+            if isinstance(replies, Fault) and replies.stale:  # an idle connection was closed; scripts may be repeated
+                replies = yield request._replace(pool=None)
+        for position, index in enumerate(part):
+            read = not isinstance(replies, Fault)
+            answers[index] = (yield from _read(nodes, calls[index], replies[position])) if read else replies
+    return answers
+
+
+def _by_pool(node: Node, calls: Sequence[EvalScript]) -> Mapping[ServerPool | None, Sequence[int]]:
+    """Group the indexes of ``calls`` by the pool of the server that has the key; ``None`` if it isn't known."""
+    parts: defaultdict[ServerPool | None, list[int]] = defaultdict(list)
+    for index, call in enumerate(calls):
+        parts[node.known_pool(call.keys[0])].append(index)
+    return parts
+
+
+def _list_pools(nodes: Nodes, request: ListPools) -> Flow[list[ServerPool] | Fault]:
+    node, handled = nodes[request.node], sys.exception()
+    try:
+        return (yield from node.pools())
+    except (RedisError, OSError) as error:
+        return fault_of(node, without_context(error, handled))
 
 
 def _first(node: Node, replies: list[Any] | Fault) -> Any:
@@ -261,4 +298,5 @@ PLANS: Mapping[type, Callable[[Nodes, Any], Flow[Any]]] = {
     Command: _command,
     Block: _block,
     EvalAndWait: _eval_and_wait,
+    ListPools: _list_pools,
 }
