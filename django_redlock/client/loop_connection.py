@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from functools import partial
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 from redis.exceptions import InvalidResponse, RedisError
 
@@ -21,7 +21,6 @@ from ..core.flow.requests import EvalScript
 from .connection import Connection, ConnectionSilent, closed_by_server
 from .resp import encode_eval
 
-LOOP_TURN = 0.002  # seconds in which a loop that was blocked reads the data in its sockets
 Compensation = Callable[[], EvalScript] | None
 Discard = Callable[[Connection, bytes | None], object]
 
@@ -66,8 +65,7 @@ class LoopConnection:
         self._fileno = connection.fileno()
         self._timeout = timeout
         self._timer: asyncio.TimerHandle | None = None
-        self._last_reply = 0.0  # by the loop's clock
-        self._had_replies = connection.was_idle
+        self._last_reply = 0.0 if connection.was_idle else math.inf  # by the loop's clock; infinite: never replied
         self._queued: list[PendingRequest] = []  # not written yet
         self._in_flight: deque[PendingRequest] = deque()
         self._unsent = b""  # bytes of requests in flight that the socket did not take
@@ -182,7 +180,7 @@ class LoopConnection:
             while in_flight and connection.read_available(in_flight[0].count):
                 request = in_flight.popleft()
                 replies = connection.receive(request.count, 0.0)
-                self._last_reply, self._had_replies = self._loop.time(), True
+                self._last_reply = self._loop.time()
                 if request.awaited:
                     request.future.set_result(replies)
             if not in_flight and connection.read_available(1):
@@ -205,10 +203,8 @@ class LoopConnection:
         now = self._loop.time()
         overdue = [each for each in self._in_flight if each.awaited and each.due <= now]
         for request in overdue:
-            silent = self._had_replies and self._last_reply < request.due - request.seconds
-            self._fail_one(
-                request, ConnectionSilent("no reply in time") if silent else TimeoutError("no reply in time")
-            )
+            silent = self._last_reply < request.due - request.seconds
+            self._fail_one(request, (ConnectionSilent if silent else TimeoutError)("no reply in time"))
         if overdue:
             self.retire()
         following = next((each for each in self._in_flight if each.awaited), None)
@@ -265,7 +261,12 @@ def _copied(error: Exception) -> Exception:
 
 
 class LoopEntry:
-    """The connection that the tasks of one event loop share, and the task that opens it."""
+    """The connection that the tasks of one event loop share, and the task that opens it.
+
+    ``closer`` closes the connection when the loop ends.
+    """
+
+    closer: AsyncGenerator[None, None]
 
     def __init__(self) -> None:
         self.shared: LoopConnection | None = None
@@ -291,57 +292,46 @@ class LoopEntry:
             shared.retire()
 
 
-class _Registered(NamedTuple):
-    entry: LoopEntry
-    closer: AsyncGenerator[None, None]  # closes the connection when the loop ends
-
-
 class LoopEntries:
     """The shared connections to one server, by event loop."""
 
     def __init__(self) -> None:
-        self._by_loop: weakref.WeakKeyDictionary[Any, _Registered] = weakref.WeakKeyDictionary()
+        self._by_loop: weakref.WeakKeyDictionary[Any, LoopEntry] = weakref.WeakKeyDictionary()
 
     async def open(self) -> LoopEntry:
         """Return the entry of the running loop. Its connection will be closed when the loop ends."""
         loop = asyncio.get_running_loop()
-        if (found := self._by_loop.get(loop)) is None:
-            self._forget_closed_loops()
-            entry = LoopEntry()
-            found = self._by_loop[loop] = _Registered(entry, _close_with_loop(entry, self._by_loop))
-            await anext(found.closer)
-        return found.entry
-
-    def _forget_closed_loops(self) -> None:
-        """Close the connections of loops that were closed without ``shutdown_asyncgens()``."""
-        for loop in self._loops():
-            if loop.is_closed() and (found := self._by_loop.pop(loop, None)):
-                found.entry.retire()
+        if (entry := self._by_loop.get(loop)) is None:
+            for each in self._loops():  # were any closed without ``shutdown_asyncgens()``?
+                if each.is_closed() and (found := self._by_loop.pop(each, None)):
+                    found.retire()
+            entry = self._by_loop[loop] = LoopEntry()
+            entry.closer = _close_with_loop(entry, self._by_loop)
+            await anext(entry.closer)
+        return entry
 
     def _loops(self) -> Iterator[asyncio.AbstractEventLoop]:
         yield from filter(None, [ref() for ref in self._by_loop.keyrefs()])
 
     def current(self) -> LoopEntry | None:
         """Return the entry of the running loop; ``None`` before `open` and after `aclear`."""
-        found = self._by_loop.get(asyncio.get_running_loop())
-        return None if found is None else found.entry
+        return self._by_loop.get(asyncio.get_running_loop())
 
     def clear(self) -> None:
         """Close the connections of all loops. Each loop closes its connection in its next round."""
         for loop in self._loops():
-            if (found := self._by_loop.get(loop)) and found.entry.shared is not None:
+            if (entry := self._by_loop.get(loop)) and entry.shared is not None:
                 with contextlib.suppress(RuntimeError):  # the loop has ended and has closed it
-                    loop.call_soon_threadsafe(found.entry.retire)
+                    loop.call_soon_threadsafe(entry.retire)
 
     async def aclear(self) -> None:
         """Close the connection of the running loop."""
-        found = self._by_loop.pop(asyncio.get_running_loop(), None)
-        if found is not None:
-            await found.closer.aclose()
+        if (entry := self._by_loop.pop(asyncio.get_running_loop(), None)) is not None:
+            await entry.closer.aclose()
 
 
 async def _close_with_loop(
-    entry: LoopEntry, by_loop: weakref.WeakKeyDictionary[Any, _Registered]
+    entry: LoopEntry, by_loop: weakref.WeakKeyDictionary[Any, LoopEntry]
 ) -> AsyncGenerator[None, None]:
     # An event loop that ends closes the asynchronous generators that were started on it.
     try:
@@ -349,37 +339,3 @@ async def _close_with_loop(
     finally:
         by_loop.pop(asyncio.get_running_loop(), None)  # the value refers to the loop, and would keep it alive
         entry.retire()
-
-
-# ── deadlines of other waits ─────────────────────────────────────────────────────────────────
-
-
-class LoopDeadline:
-    """Async context manager that limits the wait for a node's reply to ``seconds``. Raises ``TimeoutError``.
-
-    If the application blocks the event loop, the loop notices the deadline late, although the reply may have arrived in
-    time. The wait then goes on for as long as the loop was late, at most for ``seconds`` more.
-    """
-
-    __slots__ = ("_alarm", "_seconds", "_timeout")
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._timeout = asyncio.timeout(None)
-
-    async def __aenter__(self) -> Self:
-        await self._timeout.__aenter__()
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self._seconds
-        self._alarm = loop.call_at(end, self._due, loop, end)
-        return self
-
-    def _due(self, loop: asyncio.AbstractEventLoop, end: float) -> None:
-        now = loop.time()
-        self._timeout.reschedule(now + min(now - end, self._seconds) + LOOP_TURN)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self._alarm.cancel()
-        await self._timeout.__aexit__(kind, error, tb)

@@ -7,16 +7,17 @@ import select
 import time
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from ...core.flow.drivers import adrive, drive
 from ...core.flow.requests import Fault, SendToAll
-from ..loop_connection import LoopDeadline
 from ..nodes.protocol import Node
 from .broadcast import Broadcast, Poll, Readable
 from .node_connections import NodeConnections
 
 MAX_IN_FLIGHT = 8  # requests of one event loop to one node at the same time
+LOOP_TURN = 0.002  # seconds in which a loop that was blocked reads the data in its sockets
 
 
 class LoopPoll:
@@ -51,43 +52,36 @@ class LoopPoll:
             self._waiting.set_result(None)
 
 
-class ConcurrencyLimit:
-    """Limits the requests of an event loop to `MAX_IN_FLIGHT` at the same time, with a slot for each.
+class LoopSlots(asyncio.Semaphore):
+    """Limits the requests of an event loop to `MAX_IN_FLIGHT` at the same time, with a slot for each."""
 
-    A task waits for a slot as long as requests of other tasks are answered, and not beyond its deadline. The task gives
-    up when none of them was answered for ``timeout`` seconds.
-    """
+    def __init__(self) -> None:
+        super().__init__(MAX_IN_FLIGHT)
+        self._last_answer = 0.0  # by the loop's clock
 
-    def __init__(self, timeout: float) -> None:
-        self._timeout = timeout
-        self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
-        self._last_answer = 0.0
+    def answered(self) -> None:
+        """Record that a request that has a slot was answered."""
+        self._last_answer = asyncio.get_running_loop().time()
 
-    async def acquire(self, deadline: float) -> Fault | None:
+    async def take(self, seconds: float, deadline: float) -> Fault | None:
         """Wait for a slot and return ``None``.
 
-        Returns a `Fault` if, for ``timeout`` seconds, none of the requests that have a slot is answered, and if all
-        slots are in use until ``deadline`` (monotonic seconds), but not before ``timeout`` seconds have passed.
+        Returns a `Fault` if, for ``seconds``, none of the requests that have a slot is answered, and if all
+        slots are in use until ``deadline`` (monotonic seconds), but not before ``seconds`` have passed.
         """
-        deadline = max(deadline, time.monotonic() + self._timeout)
-        while self._slots.locked():
-            try:
-                async with LoopDeadline(max(0.0, min(self._timeout, deadline - time.monotonic()))):
-                    await self._slots.acquire()
+        deadline = max(deadline, time.monotonic() + seconds)
+        while self.locked():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(seconds, deadline - time.monotonic())):
+                    await self.acquire()
                     return None
-            except TimeoutError:
-                if asyncio.get_running_loop().time() - self._last_answer > self._timeout:
-                    return Fault(TimeoutError("no reply in time"))
-                if time.monotonic() >= deadline:
-                    return Fault(TimeoutError(f"{MAX_IN_FLIGHT} requests of this event loop are in flight"))
-        await self._slots.acquire()
+            await asyncio.sleep(LOOP_TURN)
+            if asyncio.get_running_loop().time() - self._last_answer > seconds + LOOP_TURN:
+                return Fault(TimeoutError("no reply in time"))
+            if time.monotonic() >= deadline:
+                return Fault(TimeoutError(f"{MAX_IN_FLIGHT} requests of this event loop are in flight"))
+        await self.acquire()
         return None
-
-    def release(self, answered: bool) -> None:
-        """Free the slot of a request. ``answered`` says whether the request got a reply."""
-        if answered:
-            self._last_answer = asyncio.get_running_loop().time()
-        self._slots.release()
 
 
 class FanOut:
@@ -100,7 +94,7 @@ class FanOut:
     def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
         self.connections = NodeConnections(nodes, timeout, greeting)
         # By event loop, while it has requests. The values refer to the loop, so weak keys would keep it alive.
-        self._slots: weakref.WeakValueDictionary[Any, ConcurrencyLimit] = weakref.WeakValueDictionary()
+        self._slots: weakref.WeakValueDictionary[Any, LoopSlots] = weakref.WeakValueDictionary()
 
     def perform(self, request: SendToAll) -> list[Any]:
         """Perform ``request``. Blocks until the outcome is certain or the remaining nodes have timed out.
@@ -118,19 +112,19 @@ class FanOut:
         nothing and returns a `Fault` for each node's request.
         """
         connections = self.connections
-        slots = self._slots.setdefault(asyncio.get_running_loop(), ConcurrencyLimit(connections.timeout))
-        if (fault := await slots.acquire(request.deadline)) is not None:
+        slots = self._slots.setdefault(asyncio.get_running_loop(), LoopSlots())
+        if (fault := await slots.take(connections.timeout, request.deadline)) is not None:
             for each in request.requests:
                 connections.not_sent(request.acquisition_id, request.kind, each)
             return [fault] * len(request.requests)
-        answered = False
         try:
             poll = LoopPoll()
             replies = await adrive(self._broadcast(request, poll).steps(), poll.poll)
-            answered = any(reply is not None and type(reply) is not Fault for reply in replies)
+            if any(reply is not None and type(reply) is not Fault for reply in replies):
+                slots.answered()
             return replies
         finally:
-            slots.release(answered)
+            slots.release()
 
     def _broadcast(self, request: SendToAll, poll: Poll) -> Broadcast:
         self.connections.begin_request(time.monotonic())
