@@ -147,7 +147,6 @@ class Broadcast:
 
     def _send(self, slot: int, connection: InFlightConnection, now: float) -> None:
         request, handled = self.requests[slot], sys.exception()
-        self.connections.keepers[request.node].sent(self.acquisition_id)
         try:
             connection.send(script_calls_of(request), now, self.kind)
         except (RedisError, OSError) as error:
@@ -223,11 +222,10 @@ class Broadcast:
 
     def _not_sent(self, slot: int) -> None:
         """Stop waiting for a connection to the node. A release is retried in the background."""
-        request, closed = self.requests[slot], self.connecting.pop(slot)
-        if closed is None:
-            self.connections.not_sent(self.acquisition_id, self.kind, request)
-        elif self.kind == "release":
-            self.connections.keepers[request.node].repeat(closed.script_calls)
+        del self.connecting[slot]
+        if self.kind == "release":
+            request = self.requests[slot]
+            self.connections.keepers[request.node].repeat(script_calls_of(request))
 
     def _compensate(self) -> None:
         """Undo the request on all nodes whose reply is outstanding.

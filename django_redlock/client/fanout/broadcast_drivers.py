@@ -14,6 +14,7 @@ from ...core.flow.drivers import adrive, drive
 from ...core.flow.requests import Fault, SendToAll
 from ..nodes.protocol import Node
 from .broadcast import Broadcast, Poll, Readable
+from .in_flight import script_calls_of
 from .node_connections import NodeConnections
 
 MAX_IN_FLIGHT = 8  # requests of one event loop to one node at the same time
@@ -114,8 +115,8 @@ class FanOut:
         connections = self.connections
         slots = self._slots.setdefault(asyncio.get_running_loop(), LoopSlots())
         if (fault := await slots.take(connections.timeout, request.deadline)) is not None:
-            for each in request.requests:
-                connections.not_sent(request.acquisition_id, request.kind, each)
+            for each in request.requests if request.kind == "release" else ():
+                connections.keepers[each.node].repeat(script_calls_of(each))
             return [fault] * len(request.requests)
         try:
             poll = LoopPoll()

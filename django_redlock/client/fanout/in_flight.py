@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError
 
 from ...core.flow.requests import Batch, EvalScript, Fault
@@ -41,18 +42,17 @@ class InFlightConnection:
         self._ignored = 0  # outstanding replies to earlier requests, which are read and ignored
         self._due = 0  # outstanding replies to `script_calls`
         self._replies: list[Any] = []  # replies to `script_calls` that have arrived
-        self._sent_in_full = False  # the sources of unknown scripts were sent
 
     def send(self, calls: Sequence[EvalScript], now: float, kind: str = "") -> None:
         """Send ``calls`` at ``now`` (monotonic seconds), without waiting for the replies. Raises redis-py's errors."""
         self.script_calls, self.sent_at, self.kind = calls, now, kind
         self._ignored, self._due = self._ignored + self._due, len(calls)
         self.compensation = calls[0].compensation
-        self._replies, self._sent_in_full = [], False
+        self._replies = []
         self.connection.send(b"".join(map(self._encode, calls)))
 
     def _encode(self, call: EvalScript) -> bytes:
-        # The source is sent with the first use on a connection, because a NOSCRIPT reply might not be read.
+        # The source is sent with the first use on a connection, because a reply NOSCRIPT might not be read.
         loaded = self.connection.loaded
         if call.script.sha in loaded:
             return _encode_once(call.script, call.keys, call.args)
@@ -73,30 +73,16 @@ class InFlightConnection:
         The default 0 reads without waiting. An error reply becomes a `Fault` in the list. Raises redis-py's errors, and
         `ReplyIncomplete` if replies are missing at ``until``. After `ReplyIncomplete` the call may be repeated.
         """
-        self._read(until)
-        unknown = [index for index, reply in enumerate(self._replies) if isinstance(reply, NoScriptError)]
-        if unknown and not self._sent_in_full:
-            self._send_sources(unknown[0])
-            self._read(until)
-        return list(map(self._check, self.script_calls, self._replies))
-
-    def _read(self, until: float) -> None:
         while self._ignored:
             self.connection.receive(1, until)
             self._ignored -= 1
         while self._due:
             self._replies += self.connection.receive(1, until)
             self._due -= 1
-
-    def _send_sources(self, first: int) -> None:
-        """Send the script at index ``first`` (from 0) and all later scripts again, with EVAL and their sources.
-
-        Called when the server did not know the script at ``first``. The earlier replies to these scripts are dropped.
-        """
-        calls = self.script_calls[first:]
-        del self._replies[first:]
-        self._due, self._sent_in_full = len(calls), True
-        self.connection.send(b"".join(map(encode_eval, calls)))
+        if any(isinstance(reply, NoScriptError) for reply in self._replies):  # after SCRIPT FLUSH
+            self.compensation = None  # it could arrive after the repeated request
+            raise RedisConnectionError("the server has forgotten its scripts")  # a new connection sends their sources
+        return list(map(self._check, self.script_calls, self._replies))
 
     def _check(self, call: EvalScript, reply: Any) -> Any:
         if isinstance(reply, Exception):

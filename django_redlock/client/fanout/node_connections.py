@@ -14,13 +14,13 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from ...core.flow.requests import Batch, EvalScript, Fault
+from ...core.flow.requests import Fault
 from ...core.process.fork import on_fork
 from ...core.process.mutex import new_mutex
 from ..connection import ReplyIncomplete
 from ..errors import without_context
 from ..nodes.protocol import Node
-from .in_flight import InFlightConnection, script_calls_of
+from .in_flight import InFlightConnection
 from .node_keeper import NodeKeeper
 
 PROBE_SECONDS = 60.0  # seconds after the last request, after which probing ends
@@ -59,10 +59,6 @@ class NodeConnections:
     def is_used(self) -> bool:
         """Return whether there were requests lately, and `close` was not called since."""
         return time.monotonic() - self._last_request <= PROBE_SECONDS
-
-    def not_sent(self, acquisition_id: bytes, kind: str, request: EvalScript | Batch) -> None:
-        """Handle a request that could not be sent to its node. See `NodeKeeper.not_sent`."""
-        self.keepers[request.node].not_sent(acquisition_id, kind, script_calls_of(request))
 
     def needed(self, count: int, decided: Callable[[Sequence[Any]], bool]) -> int:
         """Return how many of ``count`` nodes must be connected so that the request can still succeed.

@@ -23,7 +23,7 @@ from .in_flight import InFlightConnection
 
 DOWN_SECONDS = 1.0  # seconds for which a node that did not reply is skipped, and the pause between two probes
 KEEP_SECONDS = 300.0  # seconds for which a release is repeated: at least the default `max_ttl` of every backend
-MAX_RELEASES = 1000  # releases and acquisitions that are kept for one node; the oldest are dropped
+MAX_RELEASES = 1000  # releases that are kept for one node; the oldest are dropped
 
 
 class NodeKeeper:
@@ -50,7 +50,6 @@ class NodeKeeper:
         self._connecting = False
         self._failed: tuple[float, Exception] | None = None  # the end of the time in which the node is skipped, error
         self._releases: deque[tuple[float, EvalScript]] = deque(maxlen=MAX_RELEASES)  # with the end of their repetition
-        self._never_sent: dict[bytes, None] = {}  # acquisitions whose acquire was not sent
 
     def failure(self, now: float) -> Exception | None:
         """Return the error because of which the node is skipped at ``now``; ``None`` if it is not skipped.
@@ -81,30 +80,6 @@ class NodeKeeper:
             self._asked.put(threading.get_ident())
         if not self._ensure_thread():
             self._failed = time.monotonic() + DOWN_SECONDS, RuntimeError("no thread can be started")
-
-    # ── releases ─────────────────────────────────────────────────────────────────────────────
-
-    def sent(self, acquisition_id: bytes) -> None:
-        """Record that a request of the acquisition was sent, so that the node may have granted a vote."""
-        self._never_sent.pop(acquisition_id, None)
-
-    def not_sent(self, acquisition_id: bytes, kind: str, calls: Sequence[EvalScript]) -> None:
-        """Handle ``calls`` that could not be sent. ``kind``: as in `SendToAll`.
-
-        A release is repeated, unless the acquire of the same acquisition was never sent either.
-        """
-        if not kind:
-            return
-        with self._mutex:
-            if kind == "acquire":
-                self._never_sent[acquisition_id] = None
-                if len(self._never_sent) > MAX_RELEASES:
-                    del self._never_sent[next(iter(self._never_sent))]
-                return
-            if acquisition_id in self._never_sent:
-                del self._never_sent[acquisition_id]
-                return
-        self.repeat(calls)
 
     def repeat(self, releases: Sequence[EvalScript]) -> None:
         """Repeat ``releases``, which the node has not answered, in the background until it answers."""

@@ -68,20 +68,6 @@ def test_kept_for_a_limited_time_and_number(hopeless):
     poll(lambda: not hopeless._releases and hopeless._thread is None, timeout=60, what="the end of the repetition")
 
 
-def test_a_node_that_was_sent_no_request(hopeless):
-    """A node that was sent neither the acquire nor the release is sent no release later."""
-    one, other = claim(), claim()
-    hopeless.not_sent(one.acquisition_id, "acquire", [MUTEX.acquire_request(one)])
-    hopeless.not_sent(one.acquisition_id, "", [MUTEX.dequeue_request(one)])
-    hopeless.not_sent(one.acquisition_id, "release", [MUTEX.release_request(one)])
-    assert not kept(hopeless)
-    hopeless.not_sent(other.acquisition_id, "acquire", [MUTEX.acquire_request(other)])
-    hopeless.sent(other.acquisition_id)  # an extension got the vote after all
-    hopeless.not_sent(other.acquisition_id, "release", [MUTEX.release_request(other)])
-    assert len(kept(hopeless)) == 1
-    assert not hopeless._never_sent
-
-
 def test_a_refused_release_is_repeated(own_redis):
     """A release that a node refuses with an error is repeated until it succeeds."""
     server = own_redis()
