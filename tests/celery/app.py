@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import time
+from types import FunctionType
 from typing import Any
 
 import django
@@ -43,7 +43,6 @@ app.conf.update(
 
 
 def work(self: Any, name: str, seconds: float = 0.0) -> str:
-    """Work for some time, and record its start and end."""
     with believing(RECORDS / f"{name}.beliefs", name, f"{os.getpid()}/{self.request.id}"):
         note(name, "start", id=self.request.id, retries=self.request.retries)
         last(name, seconds)
@@ -51,22 +50,13 @@ def work(self: Any, name: str, seconds: float = 0.0) -> str:
     return name
 
 
-def both(short: str, body: Any, task_options: dict[str, Any] | None = None, **options: Any) -> tuple[Any, Any]:
-    """Return a protected task and an unprotected one with the same body."""
-
-    def named(suffix: str) -> Any:
-        def function(*args: Any, **kwargs: Any) -> Any:
-            return body(*args, **kwargs)
-
-        function.__signature__ = inspect.signature(body)
-        function.__name__ = function.__qualname__ = f"{short}{suffix}"
-        return function
-
-    settings = {"bind": True, "typing": False, **(task_options or {})}
+def both(short: str, body: Any, task_options: dict[str, Any] | None = None, **options: Any) -> None:
+    """Make a protected task and an unprotected one with the same body."""
     protect = single_instance_task(**{"key": f"{short}:{{name}}", "ttl": 10, **options})
-    guarded, plain = app.task(**settings)(protect(named(""))), app.task(**settings)(named("_plain"))
-    globals()[short], globals()[f"{short}_plain"] = guarded, plain
-    return guarded, plain
+    for name, decorate in ((short, protect), (f"{short}_plain", lambda function: function)):
+        function = FunctionType(body.__code__, globals(), name, body.__defaults__)
+        function.__qualname__, function.__annotations__ = name, body.__annotations__
+        globals()[name] = app.task(**{"bind": True, "typing": False, **(task_options or {})})(decorate(function))
 
 
 # Leases last at least 10 s, which a busy machine does not use up. Those whose end a test waits for are shorter.
@@ -98,7 +88,6 @@ both("raising", work, on_conflict="raise")
 
 
 def undecided(conflict: Any) -> str:
-    """Raise an error instead of deciding."""
     raise ArithmeticError(conflict.key)
 
 
@@ -106,7 +95,6 @@ both("undecided", work, mode="until_and_while_executing", on_conflict=("skip", u
 
 
 def gated(self: Any, name: str, seconds: float = 0.0) -> str:
-    """Wait for the test's permission to go on."""
     with believing(RECORDS / f"{name}.beliefs", name, f"{os.getpid()}/{self.request.id}"):
         note(name, "start", id=self.request.id)
         last(name, UNTIL_GO)
@@ -141,7 +129,6 @@ both("open_running", work, mode="while_executing", on_store_error="run")
 
 
 def ending(self: Any, name: str, how: str, seconds: float = 0.0) -> str:
-    """End in the given way."""
     note(name, "start", id=self.request.id, how=how)
     time.sleep(seconds)
     if how == "exception":
@@ -162,7 +149,6 @@ both("limited", ending, {"time_limit": 3}, ttl=60)
 
 
 def soft(self: Any, name: str) -> str:
-    """Exceed the soft time limit."""
     try:
         note(name, "start", id=self.request.id)
         time.sleep(60)
@@ -176,7 +162,6 @@ both("softly", soft, {"soft_time_limit": 5}, ttl=60)
 
 
 def stubborn(self: Any, name: str, seconds: float) -> str:
-    """Work for some time, and ignore the soft time limit."""
     end = time.monotonic() + seconds
     try:
         note(name, "start", id=self.request.id)
@@ -192,7 +177,6 @@ both("stubborn", stubborn, ttl=60)
 
 
 def rejecting(self: Any, name: str) -> str:
-    """Reject the message with requeue the first time."""
     first = not (RECORDS / f"{name}.events").exists()
     note(name, "start", id=self.request.id)
     if first:
@@ -204,7 +188,6 @@ both("requeues", rejecting, {"acks_late": True}, ttl=60)
 
 
 def exiting(self: Any, name: str) -> str:
-    """Exit the process the first time."""
     first = not (RECORDS / f"{name}.events").exists()
     note(name, "start", id=self.request.id)
     if first:
@@ -218,7 +201,6 @@ both("too_long", work, ttl=400)
 
 
 def flaky(self: Any, name: str, failures: int = 2, countdown: float = 0.5, seconds: float = 0.0) -> str:
-    """Retry some times, then succeed."""
     work(self, name, seconds)
     if self.request.retries < failures:
         raise self.retry(countdown=countdown, max_retries=10)
@@ -226,7 +208,6 @@ def flaky(self: Any, name: str, failures: int = 2, countdown: float = 0.5, secon
 
 
 def going_on(self: Any, name: str, seconds: float = 60.0, countdown: float = 1.0) -> str:
-    """Send a retry and go on, by default for longer than a test lasts."""
     note(name, "start", id=self.request.id)
     if not self.request.retries:
         self.retry(countdown=countdown, throw=False)
@@ -237,7 +218,6 @@ def going_on(self: Any, name: str, seconds: float = 60.0, countdown: float = 1.0
 
 
 def autoflaky(self: Any, name: str, failures: int = 2, seconds: float = 0.0) -> str:
-    """Fail some times, and let Celery retry."""
     work(self, name, seconds)
     if self.request.retries < failures:
         raise ConnectionError(name)
@@ -245,7 +225,6 @@ def autoflaky(self: Any, name: str, failures: int = 2, seconds: float = 0.0) -> 
 
 
 def hopeless(self: Any, name: str) -> str:
-    """Retry until no retries are left."""
     note(name, "start", id=self.request.id)
     raise self.retry(countdown=0.1, max_retries=1, exc=ValueError(name))
 
@@ -266,7 +245,6 @@ both("impatient", work, PATIENT | {"max_retries": 1}, mode="while_executing", on
 
 
 def wandering(self: Any, name: str, other: str) -> str:
-    """Retry once with another argument, and wait then for the test's permission to end."""
     note(name, "start", id=self.request.id)
     if name != other:
         raise self.retry(args=(other, other), countdown=1)
@@ -275,7 +253,6 @@ def wandering(self: Any, name: str, other: str) -> str:
 
 
 def giving_way(self: Any, name: str, to: str, seconds: float = 0.0) -> Any:
-    """Call `replace()` with the protected task of that name and the same argument; with itself, once."""
     note(name, "start", id=self.request.id)
     if not to:
         return name
@@ -311,7 +288,6 @@ both("gives_way", giving_way, ttl=60)
 
 
 def itself(self: Any, name: str, depth: int = 1) -> Any:
-    """Run itself as an eager task."""
     note(name, "start", id=self.request.id, depth=depth)
     inner = self.apply((name, depth - 1)) if depth else None
     return {"depth": depth, "inner": inner and inner.get(disable_sync_subtasks=False)}
@@ -322,7 +298,6 @@ both("running_nested", itself, mode="while_executing")
 
 
 def calling_itself(self: Any, name: str, depth: int = 1) -> Any:
-    """Call itself directly, and return what the requests of both calls say."""
     request, current = self.request, current_task.name if current_task else None
     found = {"current": current, "args": list(request.args or ()), "id": request.id}
     return found | {"inner": self(name, depth - 1) if depth else None}
@@ -332,7 +307,6 @@ both("recursive", calling_itself)
 
 
 def values(self: Any, value: Any) -> str:
-    """Accept any value."""
     return repr(value)
 
 
@@ -365,7 +339,6 @@ class Tenant(Task):
 
 
 def carried(self: Any, name: str, seconds: float = 0.0) -> str:
-    """Record what the message carries, and wait for the test's permission to go on."""
     request = self.request
     texts = {each: request.get(each) for each in ("tenant", "colour", "argsrepr", "kwargsrepr")}
     note(name, "carried", id=request.id, nested=request.headers.get("trace"), **texts)
@@ -405,7 +378,6 @@ def hold(body: Any, headers: dict[str, Any], **_: Any) -> None:
 
 @app.task
 def collect(results: Any, name: str = "") -> Any:
-    """Return the results of a chord."""
     return results
 
 

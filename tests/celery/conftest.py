@@ -18,6 +18,7 @@ import pytest
 from testproject.processes import Child, wait_until
 from testproject.redis_server import RedisServer
 from tests.support.forked import Forked
+from tests.support.locks import redis_entry
 from tests.support.overlap import overlaps, read
 from tests.support.service import poll
 
@@ -75,18 +76,11 @@ def start_worker(records):
 
     @contextlib.contextmanager
     def start(pool: str, queue: str, *extra: str, app: str = "tests.celery.app", **environment: str) -> Iterator[Child]:
-        log = Path(tempfile.mkdtemp(dir=records)) / "log"
-        command = [sys.executable, "-m", "celery", "-A", app, "worker", "-l", "INFO", "-Q", queue]
         name = f"{queue}-{os.urandom(3).hex()}@test"
-        command += ["-n", name, "--without-mingle", *POOLS[pool], *extra]
-        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        child = Child(
-            command,
-            output=log,
-            env={"PYTHONPATH": path, "TESTPROJECT_REDIS": os.environ["CELERY_LOCKS"], **environment},
-            # gevent and tracing patch modules before Celery's worker imports them
-            start=subprocess.Popen if pool == "gevent" or app.endswith("traced_app") else Forked,
-        )
+        words = ["worker", "-l", "INFO", "-Q", queue, "-n", name, "--without-mingle", *POOLS[pool], *extra]
+        # gevent and tracing patch modules before Celery's worker imports them
+        start = subprocess.Popen if pool == "gevent" or app.endswith("traced_app") else Forked
+        child = start_celery(app, *words, log=Path(tempfile.mkdtemp(dir=records)) / "log", start=start, **environment)
         try:
             wait_until(lambda: " ready." in child.log(100_000), child=child, timeout=60, what="the worker")
             if "CELERY_BROKER" not in environment:  # what is said to one that doesn't listen yet is lost, revoke() too
@@ -101,6 +95,13 @@ def start_worker(records):
                 RUNNING.remove(child)
 
     return start
+
+
+def start_celery(app: str, *words: str, log: Path, start: object = Forked, **environment: str) -> Child:
+    """Start `celery -A app …` in a process of its own."""
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env = {"PYTHONPATH": path, "TESTPROJECT_REDIS": os.environ["CELERY_LOCKS"], **environment}
+    return Child([sys.executable, "-m", "celery", "-A", app, *words], output=log, env=env, start=start)
 
 
 def listens(worker: str) -> bool:
@@ -147,13 +148,7 @@ def collected():
 @pytest.fixture(autouse=True)
 def locks_of_the_broker(broker, records, settings):
     """This process uses the same lock store as the workers."""
-    settings.REDLOCK = {
-        "default": {
-            "BACKEND": "django_redlock.backends.redis.RedisBackend",
-            "LOCATION": os.environ["CELERY_LOCKS"],
-            "OPTIONS": {"node_timeout": 5},  # the machine may be busy
-        }
-    }
+    settings.REDLOCK = {"default": redis_entry(os.environ["CELERY_LOCKS"])}
 
 
 @pytest.fixture

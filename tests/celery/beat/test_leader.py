@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import sys
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from types import SimpleNamespace
 from zoneinfo import ZoneInfo
@@ -24,9 +22,7 @@ from django_redlock.celery.beat import LeaderScheduler
 from django_redlock.celery.beat.recording_scheduler import RUN_HEADER
 from django_redlock.celery.beat.runs import LeadEnded, Runs
 from django_redlock.errors import LockUnavailable
-from testproject.processes import Child
-from tests.celery.conftest import ROOT
-from tests.support.forked import Forked
+from tests.celery.conftest import start_celery
 from tests.support.service import poll
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -127,9 +123,7 @@ def test_first_run_is_not_forgotten(beat, messages):
 
 
 def test_run_that_was_not_sent(beat, messages):
-    """If a leader dies between the record and the message, the next leader sends the message under the
-    recorded task id.
-    """
+    """A leader dies between record and message: the next one sends the message under the recorded id."""
     first = beat(3600)
     tick_until(first, lambda: first.schedule)
     run = first._term.runs.begin("tick", first.schedule["tick"].last_run_at)
@@ -139,9 +133,7 @@ def test_run_that_was_not_sent(beat, messages):
 
 
 def test_run_that_was_sent(beat, messages, monkeypatch, unique):
-    """If a leader dies between the message and its record, the next leader finds the message and does not
-    send it again.
-    """
+    """A leader dies between message and record: the next one finds the message and sends none."""
 
     def died(*_args):
         raise LockUnavailable("beat")
@@ -158,22 +150,6 @@ def test_run_that_was_sent(beat, messages, monkeypatch, unique):
     assert len(messages()) == 1
 
 
-def test_entry_that_was_removed_long_ago(beat, unique):
-    """The last run of an entry that was removed over 400 days ago is deleted, and other runs stay."""
-    first = beat(3600)
-    tick_until(first, lambda: first.schedule)
-    old, new = datetime.now(UTC) - timedelta(days=401), datetime.now(UTC) - timedelta(days=399)
-    first._term.runs.begin("tick", old)
-    for name, at in (("removed", old), ("removed lately", new)):
-        first._term.runs.begin(name, at)
-        first._term.runs.mark_sent(name)
-    first.close()
-    second = beat(3600)
-    tick_until(second, lambda: second.schedule)
-    kept = set(runs_of(unique, second._leader.fencing_token)._runs)
-    assert kept == {"celery.backend_cleanup", "tick", "removed lately"}
-
-
 def test_store_refuses_an_earlier_leader(beat, unique):
     """A leader that was paused after its check of the lease can't record a run when another leader has begun."""
     first = beat(3600)
@@ -185,23 +161,16 @@ def test_store_refuses_an_earlier_leader(beat, unique):
         paused.begin("tick", first.schedule["tick"].last_run_at)
 
 
-def test_broker_that_restarts(own_redis, unique, tmp_path):
+def test_broker_that_restarts(beat, own_redis, unique):
     """A run whose message the broker did not accept is sent once, when the broker is back."""
     server = own_redis()
-    app = Celery(unique, set_as_current=False, broker=server.url)
-    entry = {"task": "tests.tick", "schedule": 2.0, "options": {"queue": unique}}
-    app.conf.update(redlock_beat_name=unique, beat_schedule={"tick": entry})
-    beat = LeaderScheduler(app=app, schedule_filename=str(tmp_path / "schedule"))
-    try:
-        tick_until(beat, lambda: server.client().llen(unique) == 1)
-        server.kill()
-        tick_until(beat, lambda: beat._term and any(beat._term.runs.unsent()))
-        server.start()
-        tick_until(beat, lambda: server.client().llen(unique) >= 1)
-        assert json.loads(server.client().lindex(unique, -1))["headers"][RUN_HEADER] == 2
-    finally:
-        beat.close()
-        app.close()
+    one = beat(2.0, broker_url=server.url)
+    tick_until(one, lambda: server.client().llen(unique) == 1)
+    server.kill()
+    tick_until(one, lambda: one._term and any(one._term.runs.unsent()))
+    server.start()
+    tick_until(one, lambda: server.client().llen(unique) >= 1)
+    assert json.loads(server.client().lindex(unique, -1))["headers"][RUN_HEADER] == 2
 
 
 def test_arguments_that_cannot_be_sent(beat, messages, unique, caplog):
@@ -255,13 +224,6 @@ def test_signal_during_a_finalizer(beat, messages, caplog):
     assert "Message Error" not in caplog.text
 
 
-def test_other_store(settings):
-    """A store that can't keep the last runs is refused when beat starts."""
-    settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend"}}
-    with pytest.raises(ImproperlyConfigured, match="is a LocMemBackend: celery beat needs a RedisBackend"):
-        LeaderScheduler(app=Celery(set_as_current=False))
-
-
 class OwnTick(Scheduler):
     """A scheduler that sends in its own way, as RedBeat does."""
 
@@ -269,10 +231,13 @@ class OwnTick(Scheduler):
         return 1.0
 
 
-def test_scheduler_with_its_own_tick(beat):
-    """A scheduler that sends past ``Scheduler.tick`` is refused when beat starts, because no run would be recorded."""
+def test_what_is_refused_when_beat_starts(beat, settings):
+    """A scheduler that sends past ``Scheduler.tick``, whose runs would not be recorded, and a store without runs."""
     with pytest.raises(ImproperlyConfigured, match=r"OwnTick has a tick\(\) of its own"):
         beat(redlock_beat_scheduler=f"{__name__}:OwnTick")
+    settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend"}}
+    with pytest.raises(ImproperlyConfigured, match="is a LocMemBackend: celery beat needs a RedisBackend"):
+        beat()
 
 
 class ForTenants(Scheduler):
@@ -312,9 +277,6 @@ def test_settings(broker):
         LeaderScheduler(app=app)
 
 
-# ── three processes ──────────────────────────────────────────────────────────────────────────
-
-
 @pytest.fixture
 def start_beat(records, unique, tmp_path):
     """`start_beat()`: ``celery beat`` in a separate process, with a task every second."""
@@ -327,20 +289,10 @@ def start_beat(records, unique, tmp_path):
     }
 
     def start():
-        command = [sys.executable, "-m", "celery", "-A", "tests.celery.app", "beat", "-l", "INFO", "--pidfile="]
-        number = len(started)
-        child = Child(
-            [*command, "-s", str(tmp_path / f"schedule-{number}")],
-            output=tmp_path / f"log-{number}",
-            env={
-                "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
-                "TESTPROJECT_REDIS": os.environ["CELERY_LOCKS"],
-                "CELERY_CONF": json.dumps(conf),
-            },
-            start=Forked,
-        )
-        started.append(child)
-        return child
+        words = "beat", "-l", "INFO", "--pidfile=", "-s", str(tmp_path / f"schedule-{len(started)}")
+        log = tmp_path / f"log-{len(started)}"
+        started.append(start_celery("tests.celery.app", *words, log=log, CELERY_CONF=json.dumps(conf)))
+        return started[-1]
 
     yield start
     for child in started:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 
 import pytest
 
-from testproject.processes import Child
-from tests.celery.conftest import ROOT
-from tests.support.forked import Forked
+from tests.celery.conftest import start_celery
 from tests.support.service import poll
 
 
@@ -19,17 +15,8 @@ def test_a_body_longer_than_the_interval(tasks, start_worker, records, seen, kin
     """With a body longer than the interval beat logs no error and runs don't overlap; without the decorator they do."""
     queue, log = f"q-{seen.name}", records / f"{seen.name}.log"
     tick = {"task": getattr(tasks, kind).name, "schedule": 1.0, "args": [seen.name, 3], "options": {"queue": queue}}
-    command = [sys.executable, "-m", "celery", "-A", "tests.celery.app", "beat", "-l", "INFO", "--pidfile="]
-    beat = Child(
-        [*command, "-s", str(records / seen.name)],
-        output=log,
-        env={
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
-            "TESTPROJECT_REDIS": os.environ["CELERY_LOCKS"],
-            "CELERY_CONF": json.dumps({"beat_schedule": {"tick": tick}}),
-        },
-        start=Forked,
-    )
+    words = "beat", "-l", "INFO", "--pidfile=", "-s", str(records / seen.name)
+    beat = start_celery("tests.celery.app", *words, log=log, CELERY_CONF=json.dumps({"beat_schedule": {"tick": tick}}))
     try:
         with start_worker("prefork", queue) as worker:
             seen.wait("end", 2, timeout=60)

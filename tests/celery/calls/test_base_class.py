@@ -9,6 +9,7 @@ from celery import Celery, Task
 
 from django_redlock.celery import SingleInstance, is_duplicate, single_instance_task
 from django_redlock.errors import LockNotAcquired
+from tests.support.locks import memory_entry
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def app(unique):
 @pytest.fixture(autouse=True)
 def memory(settings, unique):
     """Locks in memory."""
-    settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": unique}}
+    settings.REDLOCK = {"default": memory_entry(unique)}
 
 
 def test_options_as_attributes_of_a_class(app):
@@ -111,24 +112,6 @@ def test_on_bound_without_super(app):
 
     with pytest.raises(TypeError, match=r"task wrong has no lock: its on_bound\(\) must call super"):
         app.task(name="wrong", base=Wrong)(unprotected).delay()
-
-
-def test_importing_changes_nothing_in_celery():
-    """Only the decorator wraps a method of Celery. A project with base classes alone has Celery as it is."""
-    import subprocess
-    import sys
-
-    code = """
-from celery import Celery, Task
-before = {name: value for name, value in vars(Task).items()}
-from django_redlock.celery import SingleInstance
-app = Celery(broker="memory://")
-@app.task(base=SingleInstance)
-def a(): ...
-assert a.name and hasattr(a, "redlock")
-assert all(value is before[name] for name, value in vars(Task).items() if name == "bind"), "Task.bind"
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 @pytest.mark.parametrize("name", ["once", "raise_on_duplicate", "lock_expiry"])

@@ -9,7 +9,6 @@ import os
 import pickle
 import uuid
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import Group, User
@@ -79,9 +78,7 @@ class Opaque:
     "kind", [Money, Opaque, bytes, lambda value: {value, "x"}, range, lambda value: {(1, value): 2}]
 )
 def test_nothing_that_pickle_can_send_is_refused(kind):
-    """Values of other serializers have a key that is the same before and after serialization and differs for other
-    values.
-    """
+    """Values of other serializers have keys that survive serialization and differ for other values."""
     one, same, other = kind(1), kind(1), kind(2)
     assert canonical(one, "pickle") == canonical(same, "pickle") != canonical(other, "pickle")
     assert canonical(pickle.loads(pickle.dumps(one)), "pickle") == canonical(one, "pickle")  # noqa: S301
@@ -127,23 +124,6 @@ def test_model_instances_are_named_by_their_row():
     assert canonical(Group(pk=1, name="Jo"), "pickle") == "auth.Group(1)"
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (b"\xff", "bytes(b'\\xff')"),
-        (dt.date(2026, 1, 2), "date(2026-01-02)"),
-        (dt.timedelta(hours=1), "timedelta(1:00:00)"),
-        (decimal.Decimal("1.50"), "Decimal(1.50)"),
-        (uuid.UUID(int=1), "UUID(00000000-0000-0000-0000-000000000001)"),
-        (Path("/a") / "b", f"{type(Path()).__name__}(/a/b)"),
-        ({"b", "a"}, 'set({"a","b"})'),
-    ],
-)
-def test_a_text_that_is_complete_stands_in_the_key(value, text):
-    """A value whose text shows all of it can be read in its key."""
-    assert canonical(value, "pickle") == text
-
-
 def test_a_default_that_can_not_be_sent_is_not_refused():
     """A default that can't be serialized is part of the key, but such an argument in a call is refused."""
 
@@ -166,7 +146,6 @@ json = st.recursive(
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # it is the machine that is
 @given(json)
 def test_the_worker_computes_the_same_key(value):
-    """The worker computes the same key from the received arguments as the sender."""
     import json as library
 
     assert canonical(value) == canonical(library.loads(library.dumps(value)))

@@ -63,7 +63,6 @@ def test_an_ended_or_replaced_call_does_not_wait(store, state):
 
 
 def test_a_call_that_is_replaced_while_it_waits(store):
-    """A call that is replaced while it waits is refused when it is woken."""
     player = Player(store, "until_and_while_executing")
     player.play("submit", "a", "1")
     player.play("start", "a", "1")

@@ -54,9 +54,7 @@ def test_group_of_equal_members(tasks, workers, seen):
 
 
 def test_chain_of_the_same_call(tasks, workers, seen, free):
-    """A step of a chain that is the same call as the previous step is not a duplicate, because the previous one has
-    returned.
-    """
+    """A step that is the same call as the previous one, which has returned, is not a duplicate."""
     queue = workers("prefork")
     steps = chain(tasks.executed.si(seen.name).set(queue=queue) for _ in range(3))
     assert steps.apply_async().get(timeout=60) == seen.name

@@ -12,6 +12,7 @@ from celery.result import allow_join_result
 from django_redlock import locks
 from django_redlock.celery import is_duplicate, single_instance_task
 from django_redlock.errors import LockNotAcquired
+from tests.support.locks import memory_entry
 
 REDIS, LOCMEM = "redis", "locmem"
 
@@ -20,7 +21,7 @@ REDIS, LOCMEM = "redis", "locmem"
 def store(request, settings):
     """A backend for the alias of the tasks: Redis, or memory as in users' tests."""
     if request.param == LOCMEM:
-        settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": "eager"}}
+        settings.REDLOCK = {"default": memory_entry("eager")}
     return request.param
 
 
@@ -35,12 +36,7 @@ def eager(tasks):
 @pytest.mark.parametrize("options", [{}, {"mode": "until_expired", "ttl": 3600}, {"mode": "while_executing"}])
 def test_short_leases_only(store, settings, tasks, unique, options):
     """With a short max_ttl of the backend, a body without its own ttl gets a lease of max_ttl."""
-    settings.REDLOCK = {
-        "default": {
-            **settings.REDLOCK["default"],
-            "OPTIONS": {**settings.REDLOCK["default"].get("OPTIONS", {}), "max_ttl": 5},
-        }
-    }
+    settings.REDLOCK = {"default": settings.REDLOCK["default"] | {"OPTIONS": {"max_ttl": 5}}}
 
     @tasks.app.task(name=unique)
     @single_instance_task(key=unique, **options)
@@ -51,7 +47,6 @@ def test_short_leases_only(store, settings, tasks, unique, options):
 
 
 def test_direct_call_takes_no_lock(tasks, seen, store):
-    """A direct call of a task acquires no lock."""
     tasks.nested.apply_async((seen.name,), queue="nobody")
     assert tasks.any_value(17) == "17"
     assert tasks.nested(seen.name, 0) == {"depth": 0, "inner": None}
@@ -68,27 +63,11 @@ def test_direct_call_has_a_request_of_its_own(tasks, seen, store):
     assert outer == {"current": tasks.recursive.name, "args": [seen.name], "id": own, "inner": inner}
 
 
-@pytest.mark.parametrize("kind", ["recursive", "recursive_plain"])
-def test_direct_call_from_a_body_in_a_worker(tasks, workers, seen, kind):
-    """A protected task that calls itself directly gets the same requests as a plain task."""
-    task = getattr(tasks, kind)
-    result = task.apply_async((seen.name,), queue=workers("prefork"))
-    outer, found = {"current": task.name, "args": [seen.name], "id": result.id}, result.get(timeout=60)
-    inner = outer | {"args": [seen.name, 0], "id": found["inner"]["id"], "inner": None}
-    assert inner["id"] in (result.id, None)  # None in Celery 5.4
-    assert found == outer | {"inner": inner}
-
-
 def test_apply_locks_and_releases(tasks, seen, store):
     """apply() acquires and releases, so that several calls run one after another."""
     results = [tasks.executed.apply((seen.name,)) for _ in range(3)]
     assert [result.get() for result in results] == [seen.name] * 3
     assert [result.duplicate for result in results] == [False] * 3
-
-
-def test_apply_takes_positional_arguments(tasks, seen, store):
-    """apply() takes Celery's arguments also by position."""
-    assert tasks.executed.apply((seen.name,), None, None, None, f"id-{seen.name}").id == f"id-{seen.name}"
 
 
 @pytest.mark.parametrize("kind", ["nested", "running_nested"])
@@ -101,7 +80,6 @@ def test_nested_call_of_itself_is_a_duplicate(tasks, seen, store, kind):
 
 
 def test_control_a_plain_nested_call_runs(tasks, seen):
-    """Control: without the decorator the nested call runs."""
     tasks.nested_plain.apply((seen.name,))
     assert seen.count("start") == 2
 
@@ -176,7 +154,6 @@ def test_eager_in_other_modes(tasks, seen, store, mode):
 
 
 def test_no_duplicates_with_the_dummy_backend(tasks, seen, settings):
-    """With the dummy backend no call is a duplicate."""
     settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.dummy.DummyBackend"}}
     results = [tasks.executed.apply_async((seen.name,), queue="nobody") for _ in range(2)]
     assert not any(result.duplicate for result in results)
@@ -201,9 +178,7 @@ TAKES_THE_PLACE = {
 
 @pytest.mark.parametrize(("numbers", "made"), TAKES_THE_PLACE.values(), ids=TAKES_THE_PLACE)
 def test_eager_replace(tasks, store, eager, unique, numbers, made):
-    """An eager replacement with the same key is not a duplicate of the replaced body, but a nested call of it
-    is one.
-    """
+    """A replacement with the same key is not a duplicate of the replaced body; a nested call of it is one."""
     ran, calls = [], []
 
     @tasks.app.task(name=f"part-{unique}")

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from django_redlock.celery import is_duplicate, single_instance_task
+from tests.support.locks import memory_entry
 from tests.support.service import poll
 
 
@@ -71,9 +72,7 @@ def test_until_and_while_executing_runs_one_more(tasks, workers, seen, free, go)
 
 
 def test_until_executing_is_free_when_the_body_starts(tasks, start_worker, seen, free, go):
-    """until_executing: a queued call makes others duplicates; when its body starts the next may be sent, and may
-    overlap.
-    """
+    """A queued call makes others duplicates. When its body starts, the next may be sent, and may overlap."""
     queue, call = f"q-{seen.name}", (seen.name, tasks.UNTIL_GO)
     queued = tasks.executing.apply_async(call, queue=queue)
     assert tasks.executing.apply_async(call, queue=queue).id == queued.id
@@ -114,7 +113,6 @@ def test_limit_lets_so_many_run(tasks, workers, seen, records, go):
 
 
 def test_body_longer_than_the_lease_is_renewed(tasks, workers, seen, go):
-    """A body that runs for longer than its ttl is renewed."""
     queue = workers("prefork")
     first = tasks.renewed.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     seen.wait("start")
@@ -146,7 +144,6 @@ def test_gevent(tasks, start_worker, seen, free, records, go):
 
 
 def test_the_record_shows_task_state_and_process(tasks, workers, seen, held, go):
-    """The owner of a queued and of a running task shows task, id, state and process."""
     queue = workers("prefork")
     waiting = tasks.executed.apply_async((f"{seen.name}-queued",), queue="nobody")
     queued = held(f"executed:{seen.name}-queued")
@@ -166,9 +163,7 @@ def test_the_record_shows_task_state_and_process(tasks, workers, seen, held, go)
 def test_a_second_call_with_the_same_id(tasks, seen, settings, store):
     """A call with the id of a queued one is a duplicate, whatever the limit."""
     if store == "locmem":
-        settings.REDLOCK = {
-            "default": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": seen.name}
-        }
+        settings.REDLOCK = {"default": memory_entry(seen.name)}
 
     @tasks.app.task(name=seen.name)
     @single_instance_task(limit=2)

@@ -11,18 +11,12 @@ from functools import partial
 import pytest
 import redis
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
-from celery import Celery
 
-from django_redlock.backends.locmem import LocMemBackend
-from django_redlock.backends.locmem.task_store import MemoryStore
-from django_redlock.backends.redis import RedisBackend
 from django_redlock.celery import is_duplicate
 from django_redlock.celery.messages import Message
-from django_redlock.celery.put_off import _broker_digest, send
-from django_redlock.core.flow.drivers import drive
+from django_redlock.celery.put_off import send
 from django_redlock.errors import LockNotAcquired
-from django_redlock.single_instance.transitions import keep_message
-from tests.single_instance.player import Player
+from tests.support.locks import redis_entry
 from tests.support.service import poll
 
 NEXT = ["next_one", "next_retry"]
@@ -44,19 +38,44 @@ def kept(records):
         yield lambda name: client.hlen(f"redlock:{{{name}}}:put_off")
 
 
+@pytest.fixture
+def put_off(seen, kept):
+    """`put_off(task, where, *args, **options)`: a call whose body runs, and another that is put off meanwhile."""
+
+    def send(task, where, *args, **options):
+        first = task.apply_async((seen.name,), queue=where)
+        seen.wait("start")
+        second = task.apply_async((seen.name, *args), **{"queue": where, **options})
+        poll(lambda: kept(f"{task.name.rpartition('.')[2]}:{seen.name}"), timeout=60, what="a kept message")
+        return first, second
+
+    return send
+
+
+@pytest.fixture
+def ignored(seen):
+    """`ignored(worker)`: wait until the worker has ignored a copy. Returns at once if it has run one."""
+
+    def wait(worker, starts=2):
+        poll(
+            lambda: ENDED in worker.log(1_000_000) or seen.count("start") > starts,
+            timeout=LATER,
+            what="the other copy of the message",
+        )
+        assert seen.count("start") == starts
+
+    return wait
+
+
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 @pytest.mark.parametrize("kind", NEXT)
-def test_a_postponed_call_starts_when_the_body_ends(tasks, workers, seen, kept, go, long_eta, kind, pool):
-    """A postponed call starts when the body ends, not at its ETA half a minute later."""
-    task, queue, name = getattr(tasks, kind), workers(pool), f"{kind}:{seen.name}"
-    first = task.apply_async((seen.name,), queue=queue)
-    seen.wait("start")
-    second = task.apply_async((seen.name,), queue=queue)
-    poll(lambda: kept(name) == 1, timeout=20, what="a kept message")
+def test_a_postponed_call_starts_when_the_body_ends(tasks, workers, seen, kept, put_off, go, long_eta, kind, pool):
+    """It does not start at its ETA half a minute later."""
+    first, second = put_off(getattr(tasks, kind), workers(pool))
     go()
     assert first.get(timeout=60) == second.get(timeout=SOON) == seen.name
     end, start = seen.events("end")[0], seen.events("start")[1]
-    assert (start["id"], seen.overlap(), kept(name)) == (second.id, [], 0)
+    assert (start["id"], seen.overlap(), kept(f"{kind}:{seen.name}")) == (second.id, [], 0)
     assert 0 < start["at"] - end["at"] < SOON
 
 
@@ -74,46 +93,42 @@ def test_each_end_sends_one(tasks, workers, seen, kept, go, long_eta):
 
 @pytest.mark.parametrize("seconds", [0, 1.5], ids=["ended", "running"])
 @pytest.mark.parametrize("kind", NEXT)
-def test_the_copy_with_the_eta_is_the_same_delivery(tasks, start_worker, seen, kept, go, kind, seconds):
-    """The copy with the ETA that arrives during or after the prompt copy is not run."""
-    task, queue = getattr(tasks, kind), f"q-{seen.name}"
-    with start_worker("prefork", queue) as worker:
-        first = task.apply_async((seen.name,), queue=queue)
-        seen.wait("start")
-        second = task.apply_async((seen.name, seconds), queue=queue)
-        poll(lambda: kept(f"{kind}:{seen.name}") == 1, timeout=20, what="a kept message")
+def test_the_copy_with_the_eta_is_the_same_delivery(tasks, start_worker, seen, put_off, ignored, go, kind, seconds):
+    """The copy with the ETA that arrives during or after the prompt copy is not run, and changes no state."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue, CELERY_CONF='{"task_track_started": true}') as worker:
+        first, second = put_off(getattr(tasks, kind), queue, seconds)
+        assert (first.state, second.state) == ("STARTED", "PENDING")
         go()
         assert first.get(timeout=60) == second.get(timeout=60) == seen.name
-        poll(lambda: ENDED in worker.log(100_000), timeout=LATER, what="the copy with the ETA")
-    assert (seen.count("start"), seen.overlap()) == (2, [])
+        ignored(worker)
+        assert tasks.app.AsyncResult(second.id).state == "SUCCESS"
+    assert seen.overlap() == []
 
 
-def test_a_prompt_copy_that_is_killed_is_lost_as_any_message_that_was_acknowledged(tasks, start_worker, seen, kept, go):
-    """If a prompt copy that was acknowledged early is killed, the copy with the ETA does not run it again."""
+def test_a_prompt_copy_that_is_killed_is_lost_as_any_message_that_was_acknowledged(
+    tasks, start_worker, seen, put_off, ignored, go
+):
+    """The copy with the ETA does not run it again."""
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue) as worker:
-        first = tasks.next_one.apply_async((seen.name,), queue=queue)
-        seen.wait("start")
-        second = tasks.next_one.apply_async((seen.name, 60), queue=queue)
-        poll(lambda: kept(f"next_one:{seen.name}") == 1, timeout=20, what="a kept message")
+        first, second = put_off(tasks.next_one, queue, 60)
         go()
         first.get(timeout=60)
         start = seen.wait("start", 2)[1]
         assert start["id"] == second.id
         os.kill(start["pid"], signal.SIGKILL)
-        poll(lambda: ENDED in worker.log(100_000), timeout=LATER, what="the copy with the ETA")
-    assert seen.count("start") == 2
+        ignored(worker)
 
 
 @pytest.mark.parametrize("limit", [None, 10], ids=["killed", "time limit"])
-def test_a_call_that_failed_in_its_body_does_not_start_again(tasks, start_worker, seen, kept, free, go, limit):
+def test_a_call_that_failed_in_its_body_does_not_start_again(
+    tasks, start_worker, seen, put_off, free, ignored, go, limit
+):
     """With acks_late, a call whose process is killed and that counts as failed is not run by another copy."""
     queue, name = f"q-{seen.name}", f"next_late:{seen.name}"
     with start_worker("prefork", queue) as worker, redis.Redis.from_url(os.environ["CELERY_LOCKS"]) as client:
-        first = tasks.next_late.apply_async((seen.name,), queue=queue)
-        seen.wait("start")
-        second = tasks.next_late.apply_async((seen.name, 60), queue=queue, time_limit=limit)
-        poll(lambda: kept(name) == 1, timeout=60, what="a kept message")
+        first, second = put_off(tasks.next_late, queue, 60, time_limit=limit)
         (copy,) = client.hvals(f"redlock:{{{name}}}:put_off")
         go()
         first.get(timeout=60)
@@ -124,18 +139,14 @@ def test_a_call_that_failed_in_its_body_does_not_start_again(tasks, start_worker
         free(name)
         starts = seen.count("start")  # the limit may have passed before the body began on a busy machine
         send(tasks.app, copy)
-        poll(lambda: ENDED in worker.log(100_000) or seen.count("start") > starts, timeout=60, what="the copy")
-    assert (seen.count("start"), second.state) == (starts, "FAILURE")
+        ignored(worker, starts)
+    assert second.state == "FAILURE"
 
 
-def test_the_prompt_copy_has_the_serializer_of_its_call(tasks, start_worker, seen, kept, go):
-    """The prompt copy is sent with the serializer of its call."""
+def test_the_prompt_copy_has_the_serializer_of_its_call(tasks, start_worker, seen, put_off, go):
     queue, accept = f"q-{seen.name}", json.dumps({"accept_content": ["json", "pickle"]})
     with start_worker("prefork", queue, CELERY_CONF=accept, C_FORCE_ROOT="1"):
-        first = tasks.next_one.apply_async((seen.name,), queue=queue)
-        seen.wait("start")
-        second = tasks.next_one.apply_async((seen.name, Fraction(1, 10)), queue=queue, serializer="pickle")
-        poll(lambda: kept(f"next_one:{seen.name}") or second.ready(), timeout=20, what="a kept message")
+        first, second = put_off(tasks.next_one, queue, Fraction(1, 10), serializer="pickle")
         go()
         assert first.get(timeout=60) == second.get(timeout=60) == seen.name
 
@@ -155,63 +166,27 @@ def test_every_copy_carries_what_the_first_message_carried(tasks, workers, seen,
     assert (first["tenant"], first["colour"], first["nested"], first["argsrepr"]) == ("one", "red", "t1", "('***',)")
 
 
-def test_a_late_copy_leaves_the_state_of_a_finished_call(tasks, start_worker, seen, kept, go):
-    """With ``task_track_started``, a call is STARTED while its body runs, and its late copy changes nothing."""
-    queue = f"q-{seen.name}"
-    with start_worker("prefork", queue, CELERY_CONF='{"task_track_started": true}') as worker:
-        first = tasks.next_one.apply_async((seen.name,), queue=queue)
-        seen.wait("start")
-        assert first.state == "STARTED"
-        second = tasks.next_one.apply_async((seen.name,), queue=queue)
-        poll(lambda: kept(f"next_one:{seen.name}") == 1, timeout=20, what="a kept message")
-        assert second.state == "PENDING"
-        go()
-        assert second.get(timeout=60) == seen.name
-        poll(lambda: ENDED in worker.log(100_000), timeout=LATER, what="the copy with the ETA")
-        assert tasks.app.AsyncResult(second.id).state == "SUCCESS"
-
-
-def test_a_call_that_has_failed_does_not_start(tasks, start_worker, seen, kept, go):
-    """A call that failed after its last try is not run by its prompt copy."""
-    queue = f"q-{seen.name}"
-    with start_worker("prefork", queue) as worker:
-        first = tasks.next_once.apply_async((seen.name,), queue=queue)
-        seen.wait("start")
-        second = tasks.next_once.apply_async((seen.name,), queue=queue)
-        assert isinstance(second.get(timeout=60, propagate=False), LockNotAcquired)
-        assert kept(f"next_once:{seen.name}") == 1
-        go()
-        first.get(timeout=60)
-        poll(lambda: ENDED in worker.log(100_000) or seen.count("start") > 1, timeout=20, what="the prompt copy")
-    assert (seen.count("start"), second.state) == (1, "FAILURE")
-
-
-def test_a_call_that_has_failed_before_its_body_does_not_start(tasks, start_worker, records, seen, kept, go):
-    """A call whose ``before_start`` failed in the copy with the ETA is not run by its prompt copy."""
+@pytest.mark.parametrize(("kind", "error"), [("next_once", LockNotAcquired), ("next_moody", ValueError)])
+def test_a_call_that_has_failed_does_not_start(tasks, start_worker, records, seen, put_off, ignored, go, kind, error):
+    """A call that failed after its last try, or whose ``before_start`` failed, is not run by its prompt copy."""
     queue, fail = f"q-{seen.name}", records / f"{seen.name}.fail"
     with start_worker("prefork", queue) as worker:
-        first = tasks.next_moody.apply_async((seen.name,), queue=queue)
-        seen.wait("start")
-        second = tasks.next_moody.apply_async((seen.name,), queue=queue)
-        poll(lambda: kept(f"next_moody:{seen.name}") == 1, timeout=20, what="a kept message")
+        first, second = put_off(getattr(tasks, kind), queue)
         fail.touch()
-        assert isinstance(second.get(timeout=60, propagate=False), ValueError)
+        assert isinstance(second.get(timeout=60, propagate=False), error)
         fail.unlink()
         go()
         first.get(timeout=60)
-        poll(lambda: ENDED in worker.log(100_000) or seen.count("start") > 1, timeout=20, what="the prompt copy")
-    assert (seen.count("start"), second.state) == (1, "FAILURE")
+        ignored(worker, 1)
+    assert second.state == "FAILURE"
 
 
 def test_a_prompt_copy_waits_for_its_eta_while_the_store_is_down(
     tasks, start_worker, own_redis, settings, seen, long_eta
 ):
-    """A prompt copy that arrives while the store is down neither fails nor runs, because the copy with the
-    ETA follows.
-    """
+    """It neither fails nor runs, because the copy with the ETA follows."""
     store, queue = own_redis(), f"q-{seen.name}"
-    redis = {"BACKEND": "django_redlock.backends.redis.RedisBackend", "OPTIONS": {"node_timeout": 5}}
-    settings.REDLOCK = {"default": {**redis, "LOCATION": store.url}}
+    settings.REDLOCK = {"default": redis_entry(store.url)}
     with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url) as worker, store.client() as client:
         tasks.next_open.apply_async((seen.name,), queue=queue)
         seen.wait("start")
@@ -226,20 +201,17 @@ def test_a_prompt_copy_waits_for_its_eta_while_the_store_is_down(
     assert (seen.count("start"), second.state) == (1, "PENDING")
 
 
-def test_a_call_on_another_broker_stays_there(tasks, start_worker, workers, seen, kept, go):
+def test_a_call_on_another_broker_stays_there(tasks, start_worker, workers, seen, put_off, go):
     """The end of a body doesn't send a postponed call of another broker to its own broker. The call starts at its ETA.
 
     Both brokers have a queue with this name and a worker that knows the task.
     """
-    queue, name, other = workers("solo"), f"next_retry:{seen.name}", os.environ["CELERY_BROKER"].replace("/0", "/3")
+    queue, other = workers("solo"), os.environ["CELERY_BROKER"].replace("/0", "/3")
     with (
         start_worker("prefork", queue, CELERY_BROKER=other) as elsewhere,
         tasks.app.connection_for_write(other) as there,
     ):
-        first = tasks.next_retry.apply_async((seen.name,), queue=queue)
-        seen.wait("start")
-        second = tasks.next_retry.apply_async((seen.name,), queue=queue, connection=there)
-        poll(lambda: kept(name) == 1, timeout=60, what="a kept message")
+        first, second = put_off(tasks.next_retry, queue, connection=there)
         go()
         assert first.get(timeout=60) == second.get(timeout=LATER) == seen.name
         tasks.any_value.apply_async((seen.name,), queue=queue).get(timeout=60)  # comes after all that was in the queue
@@ -248,48 +220,25 @@ def test_a_call_on_another_broker_stays_there(tasks, start_worker, workers, seen
     assert seen.count("start") == 2
 
 
-def test_brokers_are_compared_by_their_address():
-    """Databases, virtual hosts and key prefixes are brokers of their own. Users and failover make no difference."""
-
-    def digest(url, **options):
-        with Celery("brokers", broker=url, set_as_current=False) as app:
-            app.conf.broker_transport_options = options
-            return _broker_digest(app)
-
-    brokers = ["redis://h/1", "redis://h/2", "redis://i/1", "amqp://h/1", "redis+socket:///h?virtual_host=1"]
-    digests = [*map(digest, [*brokers, "redis+socket:///h?virtual_host=2"]), digest(brokers[0], global_keyprefix="a")]
-    assert len({*digests}) == len(digests)
-    same = ["redis://h/1", "redis://user:password@h/1", "redis://h/1;redis://i/1"]
-    assert {digest(url, visibility_timeout=number) for number, url in enumerate(same)} == {digests[0]}
-
-
-def test_the_process_of_the_body_is_killed(tasks, workers, seen, kept, go, long_eta):
-    """When the process of the body is killed, the main process releases its lock and sends the postponed call."""
-    queue, name = workers("prefork"), f"next_one:{seen.name}"
-    tasks.next_one.apply_async((seen.name,), queue=queue)
-    pid = seen.wait("start")[0]["pid"]
-    second = tasks.next_one.apply_async((seen.name,), queue=queue)
-    poll(lambda: kept(name) == 1, timeout=20, what="a kept message")
-    os.kill(pid, signal.SIGKILL)
+def test_the_process_of_the_body_is_killed(tasks, workers, seen, put_off, go, long_eta):
+    """The main process releases its lock and sends the postponed call."""
+    _, second = put_off(tasks.next_one, workers("prefork"))
+    os.kill(seen.events("start")[0]["pid"], signal.SIGKILL)
     go()
     assert second.get(timeout=SOON + 5) == seen.name
 
 
-def test_the_worker_of_the_body_is_killed(tasks, start_worker, workers, seen, kept, go, long_eta):
-    """When the worker of the body is killed, the postponed call starts when the lease has ended."""
-    own, name = f"q-{seen.name}", f"next_after:{seen.name}"
+def test_the_worker_of_the_body_is_killed(tasks, start_worker, workers, seen, put_off, go, long_eta):
+    """The postponed call starts when the lease has ended."""
+    own = f"q-{seen.name}"
     with start_worker("prefork", own) as worker:
-        tasks.next_after.apply_async((seen.name,), queue=own)
-        seen.wait("start")
-        second = tasks.next_after.apply_async((seen.name,), queue=workers("prefork"))
-        poll(lambda: kept(name) == 1, timeout=20, what="a kept message")
+        _, second = put_off(tasks.next_after, own, queue=workers("prefork"))
         worker.kill()
         go()
         assert second.get(timeout=SOON + 10) == seen.name
 
 
 def test_a_large_message_waits_for_its_eta(tasks, workers, seen, kept, go):
-    """A large message is not kept, and runs at its ETA."""
     queue, name = workers("prefork"), f"next_one:{seen.name}"
     tasks.next_one.apply_async((seen.name,), queue=queue)
     seen.wait("start")
@@ -329,58 +278,3 @@ def test_a_replaced_call_is_not_sent_again(tasks, workers, seen, kept, go):
         send(tasks.app, copy)
         assert deliveries() == deliveries() == before + 2
     assert [event["id"] for event in seen.events("start")] == [first.id, third.id]
-
-
-@pytest.fixture(params=["redis", "memory"])
-def player(request):
-    store = (
-        RedisBackend(request.getfixturevalue("redis_server").unix_url, node_timeout=5)
-        if request.param == "redis"
-        else MemoryStore(LocMemBackend("put-off"))
-    )
-    return Player(store, "while_executing")
-
-
-def keep(player, task, message):
-    return drive(keep_message(player.call(task, f"{task}-1"), message), player.store.perform)
-
-
-def test_messages_are_sent_in_order_and_not_after_a_start(player):
-    """Messages are sent in order, once each, and not after their call has started."""
-    assert not keep(player, "b", b"B")
-    player.play("start", "a", "1")
-    assert [keep(player, task, task.upper().encode()) for task in "bcdb"] == [True] * 4
-    assert player.play("end", "a", "1") == [1, b"B"]
-    assert player.play("start", "c", "1") == "granted"
-    assert player.play("end", "c", "1") == [1, b"D"]
-    player.play("start", "e", "1")
-    assert player.play("end", "e", "1") == 1
-
-
-def test_messages_of_replaced_calls_are_not_sent(player):
-    """The end of a body sends the message of the call that has replaced another, not that of the replaced call."""
-    player = Player(player.store, "until_and_while_executing")
-    player.play("submit", "a", "1")
-    player.play("start", "a", "1")
-    player.play("submit", "b", "1")
-    assert keep(player, "b", b"B")
-    assert player.play("submit", "c", "1", replace=True) == "granted"
-    assert keep(player, "b", b"B")
-    assert keep(player, "c", b"C")
-    assert player.play("end", "a", "1") == [1, b"C"]
-    assert keep(player, "b", b"B")
-    assert player.play("start", "c", "1") == "granted"
-    assert player.play("end", "c", "1") == 1
-
-
-def test_replaced_calls_leave_nothing(player, redis_server):
-    """Calls that are put off and replaced during one body leave no ids in the list of the order."""
-    player = Player(player.store, "until_and_while_executing")
-    player.play("submit", "a", "1")
-    player.play("start", "a", "1")
-    for task in "bcdef":
-        assert player.play("submit", task, "1", replace=True) == "granted"
-        assert keep(player, task, task.upper().encode())
-    with redis_server.client() as client:
-        assert client.llen(player.keys.lock + b":put_off:order") <= 1
-    assert player.play("end", "a", "1") == [1, b"F"]

@@ -73,7 +73,6 @@ def test_retry_with_other_arguments(tasks, workers, records, seen, free, held):
 
 
 def test_free_after_the_last_retry(tasks, workers, seen, free):
-    """After the last retry has failed the lock is free."""
     result = tasks.gives_up.apply_async((seen.name,), queue=workers("prefork"))
     with pytest.raises(ValueError, match=seen.name):
         result.get(timeout=60)

@@ -18,12 +18,11 @@ from django.db import transaction
 from django_redlock import locks
 from django_redlock.celery import is_duplicate, single_instance_task
 from django_redlock.celery.task import SingleInstanceMixin
-from django_redlock.errors import LockNotSupported
+from tests.support.locks import memory_entry
 from tests.support.service import poll
 
 
 def test_name_signature_and_argument_check_are_untouched(tasks):
-    """A protected task keeps its name, signature and argument check."""
 
     def function(self, order_id: int, force: bool = False) -> str:
         """Doc."""
@@ -37,43 +36,30 @@ def test_name_signature_and_argument_check_are_untouched(tasks):
             task.apply_async(args, queue="nobody")
 
 
-def plain(app, function):
-    return app.task(function)
+WAYS = {
+    "plain": lambda app, function: app.task(function),
+    "shared": lambda _app, function: shared_task(function),
+    "after finalize": lambda app, function: app.finalize() or app.task(function),
+    "not lazy": lambda app, function: app.task(lazy=False)(function),
+    "class": lambda app, function: app.register_task(
+        type("ByClass", (Task,), {"run": staticmethod(function), "name": function.__name__})()
+    ),
+}
 
 
-def shared(app, function):
-    return shared_task(function)
-
-
-def after_finalize(app, function):
-    app.finalize()
-    return app.task(function)
-
-
-def not_lazy(app, function):
-    return app.task(lazy=False)(function)
-
-
-def by_class(app, function):
-    task = type("ByClass", (Task,), {"run": staticmethod(function), "name": function.__name__})
-    return app.register_task(task())
-
-
-@pytest.mark.parametrize("make", [plain, shared, after_finalize, not_lazy, by_class])
-def test_every_way_to_make_a_task_protects_it(tasks, seen, make):
-    """Every way to make a task from a protected function protects it."""
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_make_a_task_protects_it(tasks, seen, way):
 
     def function(a): ...
 
-    function.__name__ = function.__qualname__ = f"made_{make.__name__}_{seen.name}".replace("-", "_")
-    task = make(tasks.app, single_instance_task(function))
+    function.__name__ = function.__qualname__ = f"made_{way}_{seen.name}".replace("-", "_").replace(" ", "_")
+    task = WAYS[way](tasks.app, single_instance_task(function))
     results = [task.apply_async((1,), queue="nobody") for _ in range(2)]
     assert [result.duplicate for result in results] == [False, True]
     assert isinstance(task, SingleInstanceMixin)
 
 
 def test_one_shared_task_in_two_apps(tasks, seen):
-    """A shared task is protected in each of two apps."""
     other = Celery("other", set_as_current=False, broker=tasks.BROKER)
 
     @shared_task(name=f"shared-{seen.name}")
@@ -87,7 +73,6 @@ def test_one_shared_task_in_two_apps(tasks, seen):
 
 
 def test_hooks_and_call_of_a_base_are_called(tasks, workers, seen):
-    """The hooks and the `__call__` of a base class are called in the usual order."""
     tasks.hooked.apply_async((seen.name,), queue=workers("prefork")).get(timeout=60)
     seen.wait("after_return")
     order = [event["event"] for event in seen.events()]
@@ -96,7 +81,6 @@ def test_hooks_and_call_of_a_base_are_called(tasks, workers, seen):
 
 @pytest.mark.parametrize("kind", ["by_class", "by_heir"])
 def test_a_class_with_a_call_of_its_own(tasks, workers, seen, held, free, go, kind):
-    """A task class with its own `__call__` is protected, and so is a class that inherits from it."""
     queue, name = workers("prefork"), f"by_class:{seen.name}"
     result = getattr(tasks, kind).apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     seen.wait("start")
@@ -244,9 +228,7 @@ def nothing_left(monkeypatch):
 
 def test_celerys_worker_for_tests(tasks, seen, settings, nothing_left):
     """Celery's in-process test worker with locks in memory works as in users' tests."""
-    settings.REDLOCK = {
-        "default": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": seen.name},
-    }
+    settings.REDLOCK = {"default": memory_entry(seen.name)}
     app = Celery("in-process", broker="memory://", backend="cache+memory://", set_as_current=False)
     runs, goes_on = [], threading.Event()
 
@@ -307,29 +289,6 @@ def test_delay_on_commit(tasks, seen, held):
     assert held(name).owner.extra["state"] == "queued"
 
 
-def test_backend_that_keeps_no_records(tasks, seen, settings, monkeypatch):
-    """A backend without records of tasks raises an error at the first use, and while_executing works with its mutex."""
-    from django_redlock.backends import storage as plain_module
-    from django_redlock.backends.locmem import LocMemBackend
-
-    class Foreign(plain_module.StorageBackend):
-        def __init__(self, location="", **options):
-            super().__init__(location, **options)
-            self._inner = LocMemBackend(f"foreign-{location}")
-            self.acquire_once, self.extend, self.release = (
-                self._inner.acquire_once,
-                self._inner.extend,
-                self._inner.release,
-            )
-
-    monkeypatch.setattr(plain_module, "Foreign", Foreign, raising=False)
-    settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.storage.Foreign", "LOCATION": seen.name}}
-    with pytest.raises(LockNotSupported, match="Foreign"):
-        tasks.executed.apply_async((seen.name,), queue="nobody")
-    assert tasks.running.apply((seen.name,)).get() == seen.name
-    assert is_duplicate(tasks.running_nested.apply((seen.name,)).get(disable_sync_subtasks=False)["inner"])
-
-
 @pytest.mark.parametrize("to", ["executed", "running", "expired", "and_while"])
 def test_copied_headers(tasks, workers, seen, free, to):
     """A task that is sent with another task's headers is not a duplicate of it."""
@@ -344,7 +303,6 @@ def test_copied_headers(tasks, workers, seen, free, to):
 
 @pytest.mark.parametrize("header", [5, "abc", [], ["a"], {"a": 1}, ["a", "b", "c", "d"], [None, None, None, None]])
 def test_a_foreign_header_with_our_name(tasks, workers, seen, header):
-    """A foreign header with the name of ours has no effect."""
     name = tasks.executed.name
     result = tasks.app.send_task(name, (seen.name,), headers={"redlock": header}, queue=workers("prefork"))
     assert result.get(timeout=60) == seen.name

@@ -12,6 +12,7 @@ import pytest
 from django_redlock import locks
 from django_redlock.core.flow.scripts import script
 from django_redlock.errors import LockUnavailable
+from tests.support.locks import redis_entry
 from tests.support.proxy import Proxy
 from tests.support.service import poll
 
@@ -23,9 +24,7 @@ RESTARTS = 12
 def proxied(start, broker, settings):
     """A proxy in front of the lock store."""
     proxy = start(Proxy(broker.url.replace("/0", "/2")))
-    redis = {"BACKEND": "django_redlock.backends.redis.RedisBackend"}
-    settings.REDLOCK["near"] = settings.REDLOCK["default"]
-    settings.REDLOCK["default"] = {**redis, "LOCATION": proxy.url, "OPTIONS": {"node_timeout": 1}}
+    settings.REDLOCK = {"near": settings.REDLOCK["default"], "default": redis_entry(proxy.url, node_timeout=1)}
     return proxy
 
 

@@ -47,7 +47,6 @@ def test_purged_queue(tasks, seen, broker, lost):
 
 
 def test_a_queue_is_read_page_by_page(tasks, seen, lost, monkeypatch):
-    """A long queue is read page by page."""
     monkeypatch.setattr(module, "_PAGE", 2)
     for number in range(5):
         tasks.long.apply_async((f"{seen.name}{number}",), queue=f"q-{seen.name}")
@@ -68,8 +67,7 @@ def test_messages_of_workers(tasks, workers, seen, lost, monkeypatch):
 def check(tasks, seen, settings, monkeypatch):
     """`check("--fix")`: what redlock_check --tasks prints for the calls of this test."""
     settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "KEY_PREFIX": seen.name}}
-    monkeypatch.setattr(module, "current_app", tasks.app)
-    monkeypatch.setattr(lost_calls, "__defaults__", (tasks.app,))
+    monkeypatch.setattr("celery._state._tls.current_app", tasks.app)
 
     def run(*args):
         out = io.StringIO()
@@ -108,7 +106,6 @@ def test_command(call, check, seen):
 
 
 def test_command_prints_a_sentence(call, check, tasks, seen):
-    """redlock_check --tasks prints which calls are lost, what --fix has done, or that no call is lost."""
     lost = f"1 queued task without a message in the broker: {tasks.long.name}[{call.id}] (long:{seen.name}); "
     printed = [check(*args).splitlines()[-2:] for args in ((), ("--fix",), ())]
     assert printed == [
@@ -118,18 +115,22 @@ def test_command_prints_a_sentence(call, check, tasks, seen):
     ]
 
 
+def once_on(app):
+    """Return a task of the app, with its name."""
+
+    @app.task(name=app.main)
+    @single_instance_task
+    def once(): ...
+
+    return once
+
+
 def test_rabbitmq(rabbitmq, unique):
-    """On RabbitMQ calls are lost if all queues are empty and have no other consumer; queues with messages
-    can't be read.
-    """
+    """On RabbitMQ calls are lost if all queues are empty. Queues with messages can't be read."""
     with Celery(unique, broker=rabbitmq.url, set_as_current=False) as app:
         app.conf.task_default_queue = unique
         app.conf.broker_transport_options = {"confirm_publish": True}  # the next look finds the message
-
-        @app.task(name=unique)
-        @single_instance_task
-        def once(): ...
-
+        once = once_on(app)
         result = once.delay()
         with pytest.raises(BrokerUnreadable, match="has 1 messages"):
             lost_calls("default", app)
@@ -150,11 +151,7 @@ def test_delayed_calls_on_rabbitmq(rabbitmq, unique):
         app.conf.update(task_queues=[queue], task_default_queue=unique, task_default_exchange=unique)
         app.conf.update(task_default_exchange_type="topic", task_default_routing_key=unique)
         app.conf.broker_transport_options = {"confirm_publish": True}  # the next look finds the message
-
-        @app.task(name=unique)
-        @single_instance_task
-        def once(): ...
-
+        once = once_on(app)
         channel = connection.default_channel
         try:
             delayed.declare_native_delayed_delivery_exchanges_and_queues(connection, "classic")
@@ -170,11 +167,6 @@ def test_delayed_calls_on_rabbitmq(rabbitmq, unique):
 def test_other_transports(unique):
     """Other transports raise an error that says that their queues can't be read."""
     with Celery(unique, broker="memory://", set_as_current=False) as app:
-
-        @app.task(name=unique)
-        @single_instance_task
-        def once(): ...
-
-        once.delay()
+        once_on(app).delay()
         with pytest.raises(BrokerUnreadable, match="transport 'memory'"):
             lost_calls("default", app)

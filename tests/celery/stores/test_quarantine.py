@@ -10,19 +10,14 @@ from django_redlock.core.flow.drivers import drive
 from django_redlock.errors import LockUnavailable
 from django_redlock.single_instance.body_flow import end_flow
 from django_redlock.single_instance.ended_deliveries import new_delivery_id
+from tests.support.locks import redis_entry
 
 
 @pytest.fixture
 def store(own_redis, settings):
     """A lock store with quarantine, in service."""
     server = own_redis()
-    settings.REDLOCK = {
-        "default": {
-            "BACKEND": "django_redlock.backends.redis.RedisBackend",
-            "LOCATION": server.url,
-            "OPTIONS": {"quarantine": True, "node_timeout": 5},
-        }
-    }
+    settings.REDLOCK = {"default": redis_entry(server.url, quarantine=True)}
     locks["default"].arm()
     return server
 
@@ -71,7 +66,6 @@ def test_nothing_is_submitted(tasks, begun, store, seen, held):
 
 
 def test_a_queued_record_in_old_data_blocks_no_restore(tasks, begun, store, seen, held):
-    """A queued record in old data does not block the restoration of the running task."""
     old = tasks.long.apply_async((seen.name,), queue="nobody")
     with store.client() as client:
         record = client.dump(f"redlock:{{long:{seen.name}}}")

@@ -15,6 +15,7 @@ from django_redlock.single_instance.body import BODY
 from django_redlock.single_instance.ended_deliveries import new_delivery_id
 from django_redlock.single_instance.transitions import cancel, submit
 from testproject.redis_server import RedisServer
+from tests.support.locks import redis_entry
 from tests.support.service import poll
 
 
@@ -27,8 +28,7 @@ def store(own_redis, settings) -> RedisServer:
 
 
 def use(settings, server, node_timeout):
-    redis = {"BACKEND": "django_redlock.backends.redis.RedisBackend", "OPTIONS": {"node_timeout": node_timeout}}
-    settings.REDLOCK = {"default": {**redis, "LOCATION": server.url}}
+    settings.REDLOCK = {"default": redis_entry(server.url, node_timeout=node_timeout)}
 
 
 @pytest.fixture
@@ -69,7 +69,6 @@ def test_start_fails_closed(tasks, seen, store, worker):
 
 @pytest.mark.parametrize("kind", ["patient", "patient_running"])
 def test_autoretry_until_the_store_is_back(tasks, start_worker, seen, store, free, kind):
-    """With autoretry_for LockUnavailable the task is retried until the store is back."""
     queue = f"q-{seen.name}"
     result = getattr(tasks, kind).apply_async((seen.name,), queue=queue)
     store.kill()
@@ -95,7 +94,6 @@ def test_retry_while_the_store_is_down(tasks, seen, store, worker, go):
 
 
 def test_next_step_of_a_chain_while_the_store_is_down(tasks, seen, store, worker, go):
-    """The next step of a chain is sent while the store is down and fails in the worker, so that the chain ends."""
     steps = chain(
         tasks.executed_plain.si(seen.name, tasks.UNTIL_GO).set(queue=worker),
         tasks.executed.si(seen.name).set(queue=worker),
@@ -142,9 +140,7 @@ def test_a_start_that_the_network_delays_is_taken_back(tasks, seen, kind, prompt
 
 @pytest.mark.parametrize(("kind", "retries"), [("open", 0), ("patient", 60)])
 def test_a_start_that_the_network_delays_beyond_the_end_is_refused(tasks, seen, monkeypatch, kind, retries):
-    """A start that arrives after its call has ended leaves no record: after the body that ran unprotected, or after
-    the last retry.
-    """
+    """A start that arrives after its call has ended, unprotected or after its last retry, leaves no record."""
     store, task = locks["default"], getattr(tasks, kind)
     message = Message(f"{kind}:{seen.name}", new_delivery_id(), seen.name)
     drive(submit(task.redlock.new_call(task, seen.name, message), False, False, store.algorithm), store.perform)

@@ -12,7 +12,6 @@ from django_redlock.celery import is_duplicate, single_instance_task
 from django_redlock.celery.messages import Message
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.locks.hold import Hold
-from django_redlock.core.values import Refusal
 from django_redlock.errors import LockUnavailable
 from django_redlock.single_instance.body_flow import end_flow
 from django_redlock.single_instance.ended_deliveries import new_delivery_id
@@ -95,21 +94,6 @@ def test_a_submit_that_no_replica_has_is_taken_back(tasks, primary, seen, held):
     assert not tasks.unhurried.apply_async((seen.name,), queue="nobody").duplicate
 
 
-def test_a_body_on_a_primary_with_replicas(tasks, primary, seen, settings):
-    """On a primary with replicas a body begins, is renewed and ends, and a rival is refused."""
-    use(settings, "replica.ReplicaBackend", primary.primary.url, node_timeout=5, max_ttl=60)
-    arm_anew(primary.primary)
-    lock, other = body(tasks.executed, seen.name, "a"), body(tasks.executed, seen.name, "b")
-    assert isinstance(begin(lock), Hold)
-    assert lock.extend(30) > 0
-    assert isinstance(begin(other), Refusal)
-    call = lock.call
-    drive(end_flow(lock, "ended"), lock.store.perform)
-    assert locks["default"].describe(call.name) is None
-    again = begin(tasks.executed.redlock.body_lock(call))
-    assert "ended" in again.holder
-
-
 def test_a_worker_with_a_primary_and_replicas(tasks, primary, start_worker, seen, settings, go):
     """On a primary with replicas a real worker handles submit, duplicate, body and postponed call."""
     url = primary.primary.url
@@ -157,7 +141,6 @@ def test_redelivered_while_it_runs_where_nodes_vote(tasks, start, start_worker, 
 
 
 def test_a_worker_refuses_to_start_with_what_its_store_does_not_support(start_worker, unique):
-    """A worker refuses to start if a store does not support its tasks, and the error names both."""
     quorum = {"TESTPROJECT_QUORUM": "1", "TESTPROJECT_NODES": " ".join(NOWHERE)}
     refused = (
         r"ended with code 1:\n(.|\n)*task tests\.celery\.app\.\w+: store 'default': RedlockBackend keeps no records"

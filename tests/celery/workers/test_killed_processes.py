@@ -11,10 +11,6 @@ import celery
 import pytest
 from billiard.exceptions import WorkerLostError
 
-from django_redlock.celery.messages import Message
-from django_redlock.core.flow.drivers import drive
-from django_redlock.single_instance.body_flow import end_flow
-from django_redlock.single_instance.ended_deliveries import new_delivery_id
 from testproject.redis_server import RedisServer
 from tests.support.service import poll
 
@@ -27,9 +23,7 @@ def test_killed_child_frees_its_lock(tasks, workers, seen, free):
 
 
 def test_redelivered_message_of_a_killed_child_runs(tasks, workers, seen, free, go):
-    """With acks_late and reject_on_worker_lost the message of a killed child runs again, and no other call gets in
-    between.
-    """
+    """With acks_late and reject_on_worker_lost it runs again, and no other call gets in between."""
     queue = workers("prefork")
     call = (seen.name, tasks.UNTIL_GO)
     result = tasks.long_late.apply_async(call, queue=queue)
@@ -146,9 +140,7 @@ def test_a_redelivered_copy_of_a_killed_body_runs_once(tasks, start_worker, seen
 
 
 def test_a_redelivered_copy_of_a_failed_body_does_not_run(tasks, start_worker, seen, free):
-    """A message that was redelivered while it ran, and whose body is then killed and counts as failed, does not run
-    again.
-    """
+    """A message that was redelivered while it ran, and whose body is killed and failed, does not run again."""
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue) as worker:
         result = tasks.late_once.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
@@ -213,23 +205,9 @@ def test_reject_with_requeue_keeps_the_lock_for_the_owner(tasks, workers, seen, 
     free(f"requeues:{seen.name}")
 
 
-@pytest.mark.parametrize("kind", ["late", "late_running"])
-def test_requeued_records_are_kept_only_where_tasks_are_queued(tasks, seen, held, kind):
-    """The record of a requeued message is kept only in modes that lock queued tasks, because else nothing would
-    remove it.
-    """
-    task, name = getattr(tasks, kind), f"{kind}:{seen.name}"
-    lock = task.redlock.body_lock(task.redlock.new_call(task, seen.name, Message(name, new_delivery_id(), seen.name)))
-    drive(lock.acquire_flow(0.0), lock.store.perform)
-    drive(end_flow(lock, "requeued"), lock.store.perform)
-    assert (held(name) is not None) == (kind == "late")
-
-
 @pytest.mark.skipif(celery.VERSION < (5, 7), reason="older Celery does not deliver such a message again")
 def test_redelivered_message_of_a_body_that_exits(tasks, workers, seen, free, go):
-    """When the body raises SystemExit with acks_late and reject_on_worker_lost, the lock is kept for the message that
-    comes back.
-    """
+    """After SystemExit with reject_on_worker_lost, the lock is kept for the message that comes back."""
     queue = workers("prefork")
     result = tasks.exits.apply_async((seen.name,), queue=queue)
     others = []

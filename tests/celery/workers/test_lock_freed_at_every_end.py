@@ -67,7 +67,6 @@ def test_result_store_down_at_start(tasks, start_worker, own_redis, seen, free, 
 
 
 def test_ttl_above_max_ttl_is_refused_at_submit(tasks, seen, held):
-    """A ttl above the backend's max_ttl is refused at submit, and nothing is sent."""
     with pytest.raises(ValueError, match="at most 300 s"):
         tasks.too_long.apply_async((seen.name,), queue="nobody")
     assert held(f"too_long:{seen.name}") is None
@@ -109,16 +108,6 @@ def test_hard_time_limit(tasks, workers, seen, free, held):
     free(f"limited:{seen.name}")
 
 
-def test_revoked_while_queued(tasks, workers, seen, free, held):
-    """A task that is revoked while it is queued is discarded, and its lock is free."""
-    queue = workers("prefork")
-    result = tasks.long.apply_async((seen.name,), queue=queue, countdown=30)
-    assert held(f"long:{seen.name}")
-    result.revoke()
-    free(f"long:{seen.name}")
-    assert seen.count("start") == 0
-
-
 @pytest.mark.parametrize("pool", ["prefork", "solo", "threads"])
 def test_revoked_before_its_eta(tasks, start_worker, seen, free, pool):
     """A task or retry with an ETA that is revoked in a worker is free at once, not at the ETA."""
@@ -148,7 +137,6 @@ def test_revoked_before_the_eta_of_a_retry_that_came_early(tasks, start_worker, 
 
 
 def test_revoked_while_its_rate_limit_holds_it_back(tasks, start_worker, seen, free, held):
-    """Revoking a task that a rate limit holds back frees its lock at once."""
     queue, other = f"q-{seen.name}", f"{seen.name}-other"
     with start_worker("prefork", queue) as worker:
         assert tasks.rated.apply_async((other,), queue=queue).get(timeout=60) == other
@@ -278,7 +266,6 @@ def test_expired_without_a_worker(tasks, seen, held, form):
 
 
 def test_call_without_the_expiry_of_its_task(tasks, seen, held):
-    """The record of a call with ``expires=None`` does not expire with the task's own ``expires``."""
 
     @tasks.app.task(name=seen.name, expires=90)
     @single_instance_task(key=seen.name)
@@ -311,9 +298,7 @@ def test_broker_down_at_publish(tasks, seen, held, no_broker, monkeypatch, error
 
 
 def test_broker_down_at_publish_keeps_what_another_call_took(tasks, seen, held, no_broker):
-    """A call without a record of its own, for example in a canvas, leaves the lock of another call when publishing
-    fails.
-    """
+    """A call without a record of its own, as in a canvas, leaves the lock of another call."""
     first = tasks.long.apply_async((seen.name,), queue="nobody", countdown=60)
     with pytest.raises(OperationalError):
         tasks.long.apply_async((seen.name,), connection=no_broker, root_id="r")

@@ -21,7 +21,6 @@ def rabbit(tasks, rabbitmq, start_worker, seen):
 
 
 def test_one_of_many_is_sent_and_run(tasks, rabbit, seen, free):
-    """Of many submits one is sent and run, as on Redis."""
     results = [rabbit(tasks.executed, seen.name, 0.2) for _ in range(20)]
     assert [result.duplicate for result in results].count(False) == 1
     with rabbit.worker():
