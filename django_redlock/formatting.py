@@ -178,23 +178,6 @@ _FACTS: dict[str, Callable[[Any], str]] = {
     "armed": lambda armed: gettext("yes") if armed else gettext("no"),
     "quarantine": lambda left: duration(left) if left else gettext("none"),
 }
-_LABELS = {
-    "version": gettext_lazy("version"),
-    "role": gettext_lazy("role"),
-    "replicas": gettext_lazy("replicas"),
-    "replica_lag": gettext_lazy("replica lag"),
-    "maxmemory_policy": gettext_lazy("maxmemory policy"),
-    "memory": gettext_lazy("memory"),
-    "persistence": gettext_lazy("persistence"),
-    "uptime": gettext_lazy("uptime"),
-    "clients": gettext_lazy("clients"),
-    "idle_connections": gettext_lazy("idle connections"),
-    "scripts": gettext_lazy("scripts"),
-    "clock_difference": gettext_lazy("clock difference"),
-    "round_trip": gettext_lazy("round trip"),
-    "armed": gettext_lazy("armed"),
-    "quarantine": gettext_lazy("quarantine"),
-}
 
 
 def facts(node: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -203,10 +186,7 @@ def facts(node: Mapping[str, Any]) -> list[tuple[str, str]]:
     ``node``: one of the dicts that `health` returns. Details without a value are left out.
     """
     known = {name: value for name, value in node.items() if name not in _NOT_FACTS and value not in ("", None)}
-    return [
-        (str(_LABELS.get(name) or name.replace("_", " ")), _FACTS.get(name, str)(value))
-        for name, value in known.items()
-    ]
+    return [(name.replace("_", " "), _FACTS.get(name, str)(value)) for name, value in known.items()]
 
 
 def lost_calls_text(lost: Sequence[Mapping[str, Any]], deleted: int | None) -> str:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -38,36 +38,55 @@ class Caution(NamedTuple):
     hint: str
 
 
-class DeployRule(NamedTuple):
-    """A rule of the deployment checks. ``number``: the end of the id of the system check, such as ``W001``.
+def cautions(backend: Backend, rows: HealthRows) -> Iterator[Caution]:
+    """Yield the warnings about ``backend`` if it is used in production. ``rows``: the result of its ``health()``."""
+    if isinstance(backend, DummyBackend):
+        sentence = "is the dummy backend: it grants every lock to every caller."
+        yield Caution("redlock.W001", sentence, "It is for tests.")
+    if isinstance(backend, LocMemBackend):
+        sentence = "keeps its locks in one process: other processes don't see them."
+        yield Caution("redlock.W002", sentence, "It is for tests and development.")
+    for host in _hosts_in_plain_text(backend.location):
+        yield Caution(
+            "redlock.W007",
+            f"speaks to {host} without TLS.",
+            "Anyone who can read the traffic gets the password, and the tokens, which can release locks. Use rediss:// "
+            "(rediss+sentinel://, rediss+cluster://), or silence this check in a private network.",
+        )
+    if backend.ttl < SHORT:
+        yield Caution(
+            "redlock.W008",
+            f"has a ttl of {backend.ttl:g} s: a process that is stopped for two thirds of that loses its locks.",
+            f"Renewal keeps a lock for as long as its holder lives: {SHORT:g} s or more cost nothing except a longer "
+            "wait after a crash.",
+        )
+    if isinstance(backend, RedlockBackend) and len(backend.nodes) % 2 == 0:
+        sentence = f"has {len(backend.nodes)} nodes: an even number tolerates no more failures than one node less."
+        yield Caution("redlock.W010", sentence, "Use an odd number.")
+    if getattr(backend, "quarantine", False):
+        return
+    for node in (row["node"] for row in rows if row.get("persistence") == "off"):
+        yield Caution(
+            "redlock.W009",
+            f"has no persistence on {node}, and no quarantine: a restart gives away locks that are held.",
+            "Set appendonly yes on the server, or quarantine=True in OPTIONS (not for a Cluster or TimestampBackend).",
+        )
+    places = _databases(backend.location)
+    for alias, cache in getattr(settings, "CACHES", {}).items():
+        if is_redis_cache(cache) and places & _databases(cache.get("LOCATION")):
+            yield Caution(
+                "redlock.W011",
+                f"is on the Redis database of CACHES[{alias!r}]: clear() of that cache removes the locks that are "
+                "held.",
+                "Caches on Redis flush the whole database. Give the locks a database of their own, or silence this "
+                "check if nothing calls clear().",
+            )
 
-    ``find``: a function of the backend and the result of its ``health()``. It returns one value for each warning.
-    ``sentence`` and ``hint``: as in `Caution`; in ``sentence``, the value replaces ``{}``.
-    """
 
-    number: str
-    find: Callable[[Backend, HealthRows], Iterable[Any]]
-    sentence: str
-    hint: str
-
-
-def cautions(backend: Backend, rows: HealthRows) -> list[Caution]:
-    """Return the warnings about ``backend`` if it is used in production. ``rows``: the result of its ``health()``."""
-    return [
-        Caution(f"redlock.{rule.number}", rule.sentence.format(found), rule.hint)
-        for rule in RULES
-        for found in rule.find(backend, rows)
-    ]
-
-
-def _when(condition: bool, value: Any = "") -> list[Any]:
-    return [value] if condition else []
-
-
-def _in_plain_text(backend: Backend, _rows: HealthRows) -> Iterator[str]:
-    """Yield the hosts, other than this machine, that ``backend`` reaches without TLS."""
-    for location in _urls(backend.location):
-        scheme, netloc, _ = split_url(canonical_url(location))
+def _hosts_in_plain_text(location: Any) -> Iterator[str]:
+    """Yield the hosts in a LOCATION, other than this machine, that are reached without TLS."""
+    for url in _urls(location):
+        scheme, netloc, _ = split_url(canonical_url(url))
         if scheme in _PLAIN:
             hosts = (urlsplit(f"//{place.strip()}").hostname for place in netloc.rpartition("@")[2].split(","))
             yield from (host for host in hosts if host and not _is_here(host))
@@ -91,21 +110,6 @@ def _is_here(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def _forgetful(backend: Backend, rows: HealthRows) -> Iterator[str]:
-    """Yield the names of the servers that lose all data at a restart. Yields none for a store with a quarantine."""
-    if not getattr(backend, "quarantine", False):
-        yield from (row["node"] for row in rows if row.get("persistence") == "off")
-
-
-def _flushed(backend: Backend, _rows: HealthRows) -> Iterator[str]:
-    """Yield the caches on a database with locks of ``backend``. Yields none for a store with a quarantine."""
-    if not getattr(backend, "quarantine", False):
-        places = _databases(backend.location)
-        for alias, cache in getattr(settings, "CACHES", {}).items():
-            if is_redis_cache(cache) and places & _databases(cache.get("LOCATION")):
-                yield alias
-
-
 def _databases(location: Any) -> set[tuple[str | None, int, str]]:
     """Return host, port and number of the databases in a LOCATION. Databases behind Sentinels are left out."""
     found = set()
@@ -115,60 +119,6 @@ def _databases(location: Any) -> set[tuple[str | None, int, str]]:
             place = urlsplit(f"//{netloc}")
             found.add((place.hostname, place.port or 6379, path.partition("?")[0] or "0"))
     return found
-
-
-def _even(backend: Backend, _rows: HealthRows) -> list[int]:
-    nodes = len(backend.nodes) if isinstance(backend, RedlockBackend) else 1
-    return _when(nodes % 2 == 0, nodes)
-
-
-RULES = (
-    DeployRule(
-        "W001",
-        lambda backend, _: _when(isinstance(backend, DummyBackend)),
-        "is the dummy backend: it grants every lock to every caller.",
-        "It is for tests.",
-    ),
-    DeployRule(
-        "W002",
-        lambda backend, _: _when(isinstance(backend, LocMemBackend)),
-        "keeps its locks in one process: other processes don't see them.",
-        "It is for tests and development.",
-    ),
-    DeployRule(
-        "W007",
-        _in_plain_text,
-        "speaks to {} without TLS.",
-        "Anyone who can read the traffic gets the password, and the tokens, which can release locks. Use rediss:// "
-        "(rediss+sentinel://, rediss+cluster://), or silence this check in a private network.",
-    ),
-    DeployRule(
-        "W008",
-        lambda backend, _: _when(backend.ttl < SHORT, f"{backend.ttl:g}"),
-        "has a ttl of {} s: a process that is stopped for two thirds of that loses its locks.",
-        f"Renewal keeps a lock for as long as its holder lives: {SHORT:g} s or more cost nothing except a longer wait "
-        "after a crash.",
-    ),
-    DeployRule(
-        "W009",
-        _forgetful,
-        "has no persistence on {}, and no quarantine: a restart gives away locks that are held.",
-        "Set appendonly yes on the server, or quarantine=True in OPTIONS (not for a Cluster or TimestampBackend).",
-    ),
-    DeployRule(
-        "W010",
-        _even,
-        "has {} nodes: an even number tolerates no more failures than one node less.",
-        "Use an odd number.",
-    ),
-    DeployRule(
-        "W011",
-        _flushed,
-        "is on the Redis database of CACHES[{!r}]: clear() of that cache removes the locks that are held.",
-        "Caches on Redis flush the whole database. Give the locks a database of their own, or silence this check if "
-        "nothing calls clear().",
-    ),
-)
 
 
 ALWAYS = {"redlock.W011"}  # dangerous in development, too
@@ -184,7 +134,9 @@ def deployment(alias: str, rows: list[dict[str, Any]], *, in_production: bool = 
         found = cautions(locks[alias], rows)
     except ImproperlyConfigured:
         return []  # health() reports the bad setting
-    wanted = [each for each in found if in_production or each.id in ALWAYS]
-    loud = [each for each in wanted if each.id not in settings.SILENCED_SYSTEM_CHECKS]
-    warnings = [f"{each.sentence} {each.hint} ({each.id})" for each in loud]
+    warnings = [
+        f"{each.sentence} {each.hint} ({each.id})"
+        for each in found
+        if (in_production or each.id in ALWAYS) and each.id not in settings.SILENCED_SYSTEM_CHECKS
+    ]
     return [{"node": "settings", "ok": True, "problems": [], "warnings": warnings}] if warnings else []
