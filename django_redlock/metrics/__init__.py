@@ -6,10 +6,47 @@ The `EventQueue` passes the events of locks to the exporters in the background. 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from importlib import import_module
+from typing import NamedTuple
 
 EXPORTERS = {"prometheus": "prometheus_client", "opentelemetry": "opentelemetry"}  # the library that each needs
+
+
+class Metric(NamedTuple):
+    """A metric of lock events.
+
+    ``kinds``: the events. ``labels``: names of the labels, each with the field of the `EventRecord` that has its value.
+    ``seconds``: the field that a histogram records; ``""`` for a counter.
+    """
+
+    prometheus: str
+    opentelemetry: str
+    unit: str
+    help: str
+    kinds: tuple[str, ...]
+    labels: dict[str, str]
+    seconds: str = ""
+
+
+_LOCK = {"backend": "alias", "kind": "primitive"}
+_REFUSED, _FORCED = {**_LOCK, "reason": "reason"}, {"backend": "alias"}
+_FAULT, _DUPLICATE = {"node": "name", "error": "reason"}, {"task": "name", "found_at": "reason"}
+METRICS = (
+    Metric("acquisitions", "acquisitions", "{lock}", "Locks acquired", ("acquired",), _LOCK),
+    Metric("refusals", "refusals", "{lock}", "Locks not acquired", ("refused",), _REFUSED),
+    Metric("losses", "losses", "{lock}", "Locks lost while held", ("lost",), _LOCK),
+    Metric("forced_releases", "forced_releases", "{lock}", "Locks released by force", ("forced",), _FORCED),
+    Metric("wait", "wait.duration", "s", "Time until a lock was acquired", ("acquired",), _LOCK, "waited"),
+    Metric("hold", "hold.duration", "s", "Time for which a lock was held", ("released", "lost"), _LOCK, "held"),
+    Metric("node_errors", "node.errors", "{error}", "Failed requests to nodes", ("fault",), _FAULT),
+    Metric("task_duplicates", "task.duplicates", "{call}", "Duplicate calls of tasks", ("duplicate",), _DUPLICATE),
+)
+BY_KIND: defaultdict[str, list[Metric]] = defaultdict(list)  # the metrics of each kind of event
+for _metric in METRICS:
+    for _kind in _metric.kinds:
+        BY_KIND[_kind].append(_metric)
 
 
 def install(names: Iterable[str]) -> None:

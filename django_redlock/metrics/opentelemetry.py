@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from opentelemetry import context, metrics, trace
@@ -12,8 +12,10 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
 from .. import __version__
 from ..core.renewal.registry import renewal
 from ..history.event_queue import EventRecord, event_queue
+from . import BY_KIND, METRICS
 
 NAME = "django_redlock"
+ATTRIBUTES = {"error": "error.type"}  # labels whose attribute is not `redlock.` and the label
 
 
 def install(
@@ -35,50 +37,26 @@ def install(
         event_queue.unsubscribe("opentelemetry spans")
 
 
-def _lock(record: EventRecord) -> dict[str, Any]:
-    return {"redlock.backend": record.alias, "redlock.kind": record.primitive}
-
-
 class MetricsListener:
     """Counts events of locks in the instruments of one meter."""
 
     def __init__(self, meter: metrics.Meter) -> None:
-        count, time = meter.create_counter, meter.create_histogram
-        acquired = count("redlock.acquisitions", "{lock}", "Locks acquired")
-        refused = count("redlock.refusals", "{lock}", "Locks not acquired")
-        lost = count("redlock.losses", "{lock}", "Locks lost while held")
-        forced = count("redlock.forced_releases", "{lock}", "Locks released by force")
-        failed = count("redlock.node.errors", "{error}", "Failed requests to nodes")
-        duplicates = count("redlock.task.duplicates", "{call}", "Calls of tasks that were duplicates")
-        waited = time("redlock.wait.duration", "s", "Time until a lock was acquired")
-        held = time("redlock.hold.duration", "s", "Time for which a lock was held")
-        meter.create_observable_up_down_counter("redlock.held", [_held], "{lock}", "Locks that are held")
-
-        def on_acquired(record: EventRecord) -> None:
-            acquired.add(1, _lock(record))
-            waited.record(record.waited, _lock(record))
-
-        def on_lost(record: EventRecord) -> None:
-            lost.add(1, _lock(record))
-            held.record(record.held, _lock(record))
-
-        self._handlers: dict[str, Callable[[EventRecord], None]] = {
-            "acquired": on_acquired,
-            "released": lambda record: held.record(record.held, _lock(record)),
-            "refused": lambda record: refused.add(1, {**_lock(record), "redlock.reason": record.reason}),
-            "lost": on_lost,
-            "forced": lambda record: forced.add(1, {"redlock.backend": record.alias}),
-            "fault": lambda record: failed.add(1, {"redlock.node": record.name, "error.type": record.reason}),
-            "duplicate": lambda record: duplicates.add(
-                1, {"redlock.task": record.name, "redlock.found_at": record.reason}
-            ),
+        self._instruments: dict[str, Any] = {
+            each.opentelemetry: (meter.create_histogram if each.seconds else meter.create_counter)(
+                f"redlock.{each.opentelemetry}", each.unit, each.help
+            )
+            for each in METRICS
         }
+        meter.create_observable_up_down_counter("redlock.held", [_held], "{lock}", "Locks that are held")
 
     def observe(self, records: Sequence[EventRecord]) -> None:
         """Count ``records``, a batch of events. A listener of the `EventQueue`."""
         for record in records:
-            if handler := self._handlers.get(record.kind):
-                handler(record)
+            for each in BY_KIND[record.kind]:
+                instrument = self._instruments[each.opentelemetry]
+                names = (ATTRIBUTES.get(label, f"redlock.{label}") for label in each.labels)
+                labels = dict(zip(names, (getattr(record, field) for field in each.labels.values()), strict=True))
+                instrument.record(getattr(record, each.seconds), labels) if each.seconds else instrument.add(1, labels)
 
 
 def _held(_options: CallbackOptions) -> Iterable[Observation]:
@@ -108,7 +86,12 @@ class SpanListener:
             name,
             record.context,
             SpanKind.CLIENT if name == "redlock.acquire" else SpanKind.INTERNAL,
-            {**_lock(record), "redlock.name": record.name, "redlock.outcome": record.kind},
+            {
+                "redlock.backend": record.alias,
+                "redlock.kind": record.primitive,
+                "redlock.name": record.name,
+                "redlock.outcome": record.kind,
+            },
             start_time=end - round(seconds * 1e9),
         )
         if record.reason:

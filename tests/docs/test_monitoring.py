@@ -8,7 +8,7 @@ import re
 import pytest
 from prometheus_client import CollectorRegistry
 
-from django_redlock.metrics import prometheus
+from django_redlock.metrics import METRICS, prometheus
 from tests.docs.pages import DOCS
 
 RULES = (DOCS / "monitoring" / "rules.yml").read_text()
@@ -26,19 +26,9 @@ def samples() -> dict[str, set[str]]:
     """The names of all samples in a registry with the package's metrics, and the labels of each."""
     registry = CollectorRegistry()
     prometheus.install(registry)
-    listener = prometheus._installed[registry]
-    for metric, labels in (
-        (listener.waited, ("default", "mutex")),
-        (listener.held, ("default", "mutex")),
-        (listener.acquired, ("default", "mutex")),
-        (listener.refused, ("default", "mutex", "taken")),
-        (listener.lost, ("default", "mutex")),
-        (listener.forced, ("default",)),
-        (listener.failed, ("node", "timeout")),
-        (listener.duplicates, ("task", "submit")),
-    ):
-        metric(*labels)
-    found: dict[str, set[str]] = {"redlock_held": set(prometheus.LOCK)}
+    for each in METRICS:
+        prometheus._installed[registry].series[each.prometheus](*each.labels)
+    found: dict[str, set[str]] = {"redlock_held": {"backend", "kind"}}
     for family in registry.collect():
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)
