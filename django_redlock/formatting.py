@@ -107,6 +107,14 @@ def others(held: LockInfo) -> str:
     return gettext("and %(number)d more") % {"number": more} if more else ""
 
 
+# By name of a filter, the values of a lock: several if its holders differ.
+FILTERS: dict[str, Callable[[LockInfo], set[str]]] = {
+    "kind": lambda held: {held.kind},
+    "state": lambda held: set(map(state_of, owners(held))),
+    "host": lambda held: {owner.host for owner in owners(held)},
+    "task": lambda held: set(map(task_of, owners(held))),
+}
+
 # Fields of `Owner.extra` that are shown in a place of their own.
 _OWN_PLACES = ("state", "mode", "limit", "max_hold", "every", "task_id")
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from itertools import chain
 from typing import Any
 
 from django.contrib.admin import SimpleListFilter
@@ -12,7 +10,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
 from ..backend_registry import locks
-from ..formatting import owners, state_of, task_of
+from ..formatting import FILTERS
 from ..models import HeldLock
 
 SCAN = {"10": 10, "100": 100}  # values of the parameter "scan": factors for max_keys and max_locks
@@ -49,43 +47,33 @@ class TabFilter(_ReadByAdmin):
 
 
 class ValueFilter(SimpleListFilter):
-    """A filter by a property of the locks, such as the host of the holder.
-
-    ``values_of`` returns the values that a row has of this property: several if the lock has several holders.
-    """
-
-    values_of: Callable[[HeldLock], set[str]]
+    """A filter by a property of the locks, such as the host of the holder. It counts the locks with each value."""
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        counted = Counter(chain.from_iterable(map(type(self).values_of, model_admin.get_queryset(request))))
+        counted = Counter(value for row in model_admin.get_queryset(request) for value in self._values(row))
         if chosen := self.value():
             counted[chosen] += 0
         return [(value, f"{value} ({number})") for value, number in sorted(counted.items()) if value]
 
     def queryset(self, request: HttpRequest, queryset: Any) -> Any:
-        chosen, values_of = self.value(), type(self).values_of
-        return queryset.where(lambda row: chosen in values_of(row)) if chosen else queryset
+        chosen = self.value()
+        return queryset.where(lambda row: chosen in self._values(row)) if chosen else queryset
+
+    def _values(self, row: HeldLock) -> set[str]:
+        return FILTERS[str(self.parameter_name)](row.held)
 
 
 class KindFilter(ValueFilter):
-    title = gettext_lazy("kind")
-    parameter_name = "kind"
-    values_of = staticmethod(lambda row: {row.held.kind})
+    title, parameter_name = gettext_lazy("kind"), "kind"
 
 
 class StateFilter(ValueFilter):
-    title = gettext_lazy("state")
-    parameter_name = "state"
-    values_of = staticmethod(lambda row: set(map(state_of, owners(row.held))))
+    title, parameter_name = gettext_lazy("state"), "state"
 
 
 class TaskFilter(ValueFilter):
-    title = gettext_lazy("task")
-    parameter_name = "task"
-    values_of = staticmethod(lambda row: set(map(task_of, owners(row.held))))
+    title, parameter_name = gettext_lazy("task"), "task"
 
 
 class HostFilter(ValueFilter):
-    title = gettext_lazy("host")
-    parameter_name = "host"
-    values_of = staticmethod(lambda row: {owner.host for owner in owners(row.held)})
+    title, parameter_name = gettext_lazy("host"), "host"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import re
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, TextIO, cast
 
 from django.core.exceptions import ImproperlyConfigured
@@ -69,7 +68,6 @@ class LockCommand(BaseCommand):
 class StoreCommand(LockCommand):
     """Base class of the package's commands that ask lock stores, with the options ``--using`` and ``--format``."""
 
-    formats: ClassVar[Sequence[str]] = ("table", "json")
     default_stores: ClassVar[str] = "all"
 
     def run_from_argv(self, argv: list[str]) -> None:
@@ -82,7 +80,7 @@ class StoreCommand(LockCommand):
         parser.add_argument(
             "--using", action="append", metavar="ALIAS", help=f"store, may be repeated (default: {which})"
         )
-        parser.add_argument("--format", choices=self.formats, default=self.formats[0])
+        parser.add_argument("--format", choices=("table", "json"), default="table")
 
     def aliases(self, using: Sequence[str] | None) -> list[str]:
         """Return the aliases of the chosen stores.
@@ -109,17 +107,6 @@ class StoreCommand(LockCommand):
         """Write ``value`` to stdout as JSON. Control characters and invisible characters in texts are escaped."""
         text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
         self.stdout.write("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
-
-    def print_csv(self, head: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write CSV to stdout, with the columns ``head`` in the first line even if there are no rows.
-
-        Lists and dicts in the rows are written as JSON. On a terminal, texts are `printable`.
-        """
-        writer, shown = csv.writer(self.stdout), printable if self.stdout.isatty() else str
-        writer.writerow(head)
-        for row in rows:
-            cells = [_cell(row[name]) for name in head]
-            writer.writerow([shown(cell) if isinstance(cell, str) else cell for cell in cells])
 
     def print_table(self, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Write a table with the headings ``head`` to stdout. Each column is as wide as its longest cell."""
@@ -170,7 +157,3 @@ def duration_seconds(text: str) -> float:
     if value > threading.TIMEOUT_MAX:
         raise argparse.ArgumentTypeError(f"{text} is more than {threading.TIMEOUT_MAX:.0f} s")
     return value
-
-
-def _cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else value

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from django.core.management.base import CommandParser
 
 from ...core.lock_info import LockInfo, by_trouble
-from ...core.owner import Owner
-from ...formatting import LISTED_KINDS, STATES, as_dict, owners, state_of, task_of
+from ...formatting import FILTERS, LISTED_KINDS, STATES, as_dict
 from ...inspection import Listed, list_locks, pattern_for
 from ..base import StoreCommand, at_least, duration_seconds, misused
 
 CLEAR = "\x1b[H\x1b[2J"
-FILTERS: dict[str, Callable[[LockInfo], Collection[str]]] = {  # each option, and the values of a lock that match it
-    "kind": lambda held: {held.kind},
-    "state": lambda held: set(map(state_of, owners(held))),
-    "host": lambda held: {owner.host for owner in owners(held)},
-    "task": lambda held: set(map(task_of, owners(held))),
-}
-FIELDS = tuple(as_dict("", LockInfo("", "", Owner(), None)))
 _FOREVER = float("inf")
 SORT: dict[str, Callable[[str, LockInfo], Any]] = {
     "trouble": lambda _, held: by_trouble(held),
@@ -37,7 +29,6 @@ SORT: dict[str, Callable[[str, LockInfo], Any]] = {
 class Command(StoreCommand):
     help = "Lists the locks that are held now: those with most waiters first, then those that are held longest."
     epilog = "Exit code: 0; 1 when a store could not be listed (the others are listed); 2 wrong arguments or settings."
-    formats = ("table", "json", "csv")
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
@@ -90,8 +81,6 @@ class Command(StoreCommand):
             self.stdout.write(CLEAR, ending="")
         if options["format"] == "json":
             self.print_json([as_dict(alias, held) for alias, held in found])
-        elif options["format"] == "csv":
-            self.print_csv(FIELDS, [as_dict(alias, held) for alias, held in found])
         elif found:
             self.print_locks(found, wide=options["wide"])
         elif not any(each.error for each in seen):  # a store without an answer may have locks

@@ -16,7 +16,7 @@ from ...backend_registry import locks
 from ...core.keys import glob_escape, is_stripe
 from ...core.lock_info import LockInfo
 from ...errors import LockError, LockNotSupported
-from ...formatting import LISTED_KINDS, STATES, age, as_dict, owners, printable, state_of, task_of
+from ...formatting import FILTERS, LISTED_KINDS, STATES, age, as_dict, owners, printable
 from ...inspection import explain
 from ...models import HeldLock
 from ..base import StoreCommand, duration_seconds, misused
@@ -136,15 +136,12 @@ def _named(alias: str, name: str, options: dict[str, Any]) -> Iterator[LockInfo]
 def _wanted(held: LockInfo, options: dict[str, Any]) -> bool:
     """Return whether the lock matches the command's options ``--older-than``, ``--task``, ``--state`` and ``--kind``.
 
-    Every holder must match ``--older-than``, ``--task`` and ``--state``, because a force release affects all holders.
+    Every holder must match, because a force release affects all holders.
     """
-    oldest, task, state = options["older_than"], options["task"], options["state"]
-    return (
-        (oldest is None or all((age(owner) or 0.0) >= oldest for owner in owners(held)))
-        and all(task in (None, task_of(owner)) for owner in owners(held))
-        and all(state in (None, state_of(owner)) for owner in owners(held))
-        and options["kind"] in (None, held.kind)
-    )
+    oldest = options["older_than"]
+    return all(
+        options[each] is None or FILTERS[each](held) == {options[each]} for each in ("task", "state", "kind")
+    ) and (oldest is None or all((age(owner) or 0.0) >= oldest for owner in owners(held)))
 
 
 def _username() -> str:
