@@ -25,8 +25,8 @@ from ..core.owner import Owner
 from ..errors import LockError
 from ..formatting import age, owners, printable, state_of
 from ..history.minutes import MAX_TEXT, HistoryEvent, MinuteStats
-from ..inspection import explain, find_lock, health, last_hour, node_views
 from ..models import HeldLock, make_pk, parse_pk
+from ..store_queries import explain, find_lock, health, last_hour, node_views
 from . import release
 from .charts import Chart, chart
 from .columns import Columns, nodes_of

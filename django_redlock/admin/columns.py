@@ -23,7 +23,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from ..backend_registry import locks
 from ..formatting import added_fields, age, duration, longest_wait, others, owners, printable, shortened, state_of
-from ..inspection import fencing_token
+from ..store_queries import fencing_token
 from ..templatetags.redlock import moment
 
 if TYPE_CHECKING:

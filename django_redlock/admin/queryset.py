@@ -10,8 +10,8 @@ from django.core.exceptions import FieldError
 
 from ..core.lock_info import by_trouble
 from ..errors import LockError
-from ..inspection import Listed, find_lock, list_locks, pattern_for
 from ..models import HeldLock, make_pk
+from ..store_queries import Listed, find_lock, list_locks, pattern_for
 
 _FOREVER = float("inf")
 # By the time of an event, not by the time since then, which grows while the rows are sorted.

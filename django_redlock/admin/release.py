@@ -21,8 +21,8 @@ from ..backend_registry import locks
 from ..core.owner import Owner
 from ..errors import LockError
 from ..formatting import age, owners, printable, state_of
-from ..inspection import explain, find_lock
 from ..models import HeldLock, parse_pk
+from ..store_queries import explain, find_lock
 
 
 @admin.action(permissions=["delete"], description=gettext_lazy("Release by force …"))

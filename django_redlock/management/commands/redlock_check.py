@@ -13,7 +13,7 @@ from ...backend_registry import locks
 from ...checks.deploy import deployment
 from ...errors import LockError
 from ...formatting import facts, lost_calls_text, printable
-from ...inspection import explain, health
+from ...store_queries import explain, health
 from ..base import StoreCommand, misused
 
 ASSERTION = (

@@ -11,7 +11,7 @@ from django.core.management.base import CommandParser
 
 from ...core.lock_info import LockInfo, by_trouble
 from ...formatting import FILTERS, LISTED_KINDS, STATES, as_dict
-from ...inspection import Listed, list_locks, pattern_for
+from ...store_queries import Listed, list_locks, pattern_for
 from ..base import StoreCommand, at_least, duration_seconds, misused
 
 CLEAR = "\x1b[H\x1b[2J"

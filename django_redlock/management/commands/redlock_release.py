@@ -17,8 +17,8 @@ from ...core.keys import glob_escape, is_stripe
 from ...core.lock_info import LockInfo
 from ...errors import LockError, LockNotSupported
 from ...formatting import FILTERS, LISTED_KINDS, STATES, age, as_dict, owners, printable
-from ...inspection import explain
 from ...models import HeldLock
+from ...store_queries import explain
 from ..base import StoreCommand, duration_seconds, misused
 
 GLOB = set("*?[")
