@@ -10,18 +10,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from django_redlock.backends.redis import RedisBackend  # noqa: E402
-from django_redlock.core.event_queue import EventRecord  # noqa: E402
-from django_redlock.history.minute_stats import MinuteCounter  # noqa: E402
-from django_redlock.history.store import add  # noqa: E402
+from django_redlock.history.event_queue import EventRecord  # noqa: E402
+from django_redlock.history.minutes import write  # noqa: E402
 from testproject.demo.servers import LOGIN, running  # noqa: E402
 from testproject.demo.showcase import keep_serving  # noqa: E402
-from tests.browser.chromium import DESKTOP, PHONE, Browser, Chromium  # noqa: E402
+from tests.browser.chromium import Browser, Chromium  # noqa: E402
 
 PICTURES = ROOT / "docs" / "images"
 LIST = "/admin/django_redlock/heldlock/"
@@ -35,31 +35,22 @@ WORK = [
 ]
 
 
-def an_hour(backend: RedisBackend) -> None:
-    """Return counts of the last hour, as a shop could have."""
-    draw, now = random.Random(5), time.time()
-    for ago in range(60):
-        minute = int(now // 60) - ago
-        rush = 2 + 1.6 * math.sin(ago / 9)
-        texts = {
-            name: _minute(draw, minute * 60, rush * part) for name, part in {"": 6, "import:supplier-7": 2}.items()
-        }
-        add(backend, minute, texts)
-
-
-def _minute(draw: random.Random, start: float, busy: float) -> str:
-    acquired = max(0, round(draw.gauss(busy, busy / 4)))
-    tally = MinuteCounter()
-    for _ in range(acquired):
-        at = min(start + draw.uniform(0, 59), time.time() - 30)
-        holder = json.dumps({"host": "web-2", "pid": 711, "thread": "worker-1", "label": "price list"})
-        tally.count(EventRecord(at, "acquired", "", waited=draw.lognormvariate(-2.5, 1), holder=holder))
-        kind = "lost" if draw.random() < 0.02 else "released"
-        reason = "the lease ran out" if kind == "lost" else ""
-        tally.count(EventRecord(at + 1, kind, "", held=draw.lognormvariate(0, 0.7), holder=holder, reason=reason))
-        if draw.random() < 0.15:
-            tally.count(EventRecord(at, "refused", "", waited=5, reason="taken", holder=holder))
-    return tally.text()
+def an_hour(backend: RedisBackend) -> list[EventRecord]:
+    """Return events of the last hour, as a shop could have."""
+    draw, last = random.Random(5), time.time() - 5
+    holder = json.dumps({"host": "web-2", "pid": 711, "thread": "worker-1", "label": "price list"})
+    record = partial(EventRecord, backend=backend, holder=holder)
+    events = []
+    for second in range(0, 3600, 5):
+        at, name = last - second, draw.choice(["import:supplier-7", "invoice:2041"])
+        if draw.random() < 0.6 + 0.4 * math.sin(second / 500):
+            events += [record(at, "acquired", name, waited=draw.lognormvariate(-2.5, 1))]
+            events += [record(at + 1, "released", name, held=draw.lognormvariate(0, 0.7))]
+        if draw.random() < 0.1:
+            events += [record(at, "refused", name, waited=5.0, reason="taken")]
+        if draw.random() < 0.01:
+            events += [record(at, "lost", name, held=31.0, reason="the lease ran out")]
+    return events
 
 
 @contextlib.contextmanager
@@ -67,7 +58,7 @@ def busy(url: str) -> Iterator[None]:
     """Hold locks, some with waiters."""
     with contextlib.ExitStack() as held:
         backend = RedisBackend(url)
-        an_hour(backend)
+        write(an_hour(backend))
         for name, ttl, waiters, owner in WORK:
             held.enter_context(backend.lock(name, ttl=ttl, owner=owner))
             for number in range(waiters):
@@ -85,7 +76,7 @@ def log_in(browser: Browser) -> None:
 
 
 def take(browser: Browser) -> None:
-    """Take a picture of each page, and of the list in both themes and on a phone."""
+    """Take a picture of each page, and of the list in both themes."""
     browser.emulate("light")
     log_in(browser)
     browser.until(lambda: "2" in [cell.text for cell in browser.all("td.field-waiters")])
@@ -93,9 +84,6 @@ def take(browser: Browser) -> None:
     browser.picture(PICTURES / "admin-list.png")
     browser.emulate("dark")
     browser.picture(PICTURES / "admin-list-dark.png")
-    browser.size(*PHONE)
-    browser.picture(PICTURES / "admin-phone.png")
-    browser.size(*DESKTOP)
     browser.emulate("light")
     for name, path in {
         "detail": "default_3Aimport_3Asupplier-7/change/",
@@ -105,13 +93,10 @@ def take(browser: Browser) -> None:
         browser.open(LIST + path)
         browser.picture(PICTURES / f"admin-{name}.png")
     browser.open(LIST + "default_3Aimport_3Asupplier-7/change/")
-    browser.script("document.querySelector('.redlock-plots').scrollIntoView({block: 'center'})")
+    browser.script("document.querySelector('.redlock-hour').scrollIntoView({block: 'center'})")
     for theme in ("light", "dark"):
         browser.emulate(theme)
         browser.picture(PICTURES / f"admin-hour-{theme}.png")
-    browser.size(*PHONE)
-    browser.script("document.querySelector('.redlock-plots').scrollIntoView()")
-    browser.picture(PICTURES / "admin-hour-phone.png")
 
 
 def main() -> None:
