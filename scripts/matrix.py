@@ -2,8 +2,8 @@
 
 Each row has a virtual environment in ``.matrix``. A row is not run where this machine lacks the Python, or neither the
 package index nor the system has the server: the terminal says so, the page leaves the row out.
-``--rows oldest,newest`` runs a few rows, the others keep their last result. Arguments after ``--`` go to pytest (by
-default ``--tier test``). ``--ways`` runs the second table only: ways to reach a server, on each server.
+``--rows oldest,newest`` runs a few rows, the others keep their last result. Each row runs ``--tier test``, or the
+arguments after ``--``, and then the tests of TLS, Sentinel, Cluster and so on, which fill the second table.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ LIBRARIES = ("Django", "celery", "redis")
 # Celery 5.4 accepts the newest kombu, which refuses redis-py 5.2.
 OLDEST = {"Django": "==5.2.*", "celery": "==5.4.*", "kombu": "==5.4.*", "redis": "==5.2.*"}
 
-# Ways to reach a server, and their tests. A row is left out where its tests can't run.
-_TRANSPORTS = "tests/conformance/test_transports.py"
+# Ways to reach a server, and a part of the ids of their tests.
 WAYS = {
-    "Unix socket": f"{_TRANSPORTS}::TestUnixSocket",
-    "RESP3": f"{_TRANSPORTS}::TestResp3",
-    "TLS": f"{_TRANSPORTS}::TestTls",
-    "Sentinel": f"{_TRANSPORTS}::TestSentinel",
-    "Cluster": f"{_TRANSPORTS}::TestCluster",
-    "TLS of Sentinels and Clusters": "tests/client/nodes/test_tls.py",
+    "Unix socket": "TestUnixSocket",
+    "RESP3": "TestResp3",
+    "TLS": "TestTls",
+    "Sentinel": "TestSentinel",
+    "Cluster": "TestCluster",
+    "TLS of Sentinels and Clusters": "test_tls",
 }
+TESTS_OF_WAYS = ("tests/conformance/test_transports.py", "tests/client/nodes/test_tls.py")
 
 
 class Row(NamedTuple):
@@ -67,12 +67,13 @@ ROWS = (
 
 
 class Result(NamedTuple):
-    """The result of a row: versions, the number of tests, and the names of failed tests."""
+    """The result of a row: versions, the number of tests, the names of failed tests, and how many passed by way."""
 
     row: Row
     versions: dict[str, str] = {}
     tests: int = 0
     failed: tuple[str, ...] = ()
+    ways: dict[str, str] = {}
     missing: str = ""
 
     @property
@@ -153,39 +154,30 @@ def run(row: Row, arguments: list[str]) -> Result:
     of_python = subprocess.run([inside, "--version"], capture_output=True, text=True, check=True).stdout
     versions |= {"Python": of_python.split()[1], "server": server_version(server / "redis-server")}
     print(f"\n{row.name}: {', '.join(f'{name} {version}' for name, version in versions.items())}", flush=True)
-    report = PLACE / f"{row.name}.xml"
+    command = [str(inside), "-m", "pytest", "-n", "4", "--dist", "loadscope", "-q"]
+    env = {**os.environ, "PATH": os.pathsep.join([str(server), os.environ["PATH"]])}
+    tests = run_tests([*command, *arguments], env)
+    by_way = run_tests([*command, *TESTS_OF_WAYS], env)
+    ways = {}
+    for way, part in WAYS.items():
+        found = [passed for name, passed in by_way.items() if part in name]
+        ways[way] = f"{sum(found)} of {len(found)} passed" if found else "not run"
+    failed = tuple(name for name, passed in (tests | by_way).items() if not passed)
+    return Result(row, versions, len(tests) + len(by_way), failed, ways)
+
+
+def run_tests(command: list[str], env: dict[str, str]) -> dict[str, bool]:
+    """Run pytest. Returns the names of the tests that were not skipped, and whether each has passed."""
+    report = PLACE / "report.xml"
     report.unlink(missing_ok=True)
-    path = os.pathsep.join([str(server), os.environ["PATH"]])
-    command = [inside, "-m", "pytest", "-n", "4", "--dist", "loadscope", "-q", f"--junitxml={report}", *arguments]
-    ended = subprocess.run([str(each) for each in command], cwd=ROOT, env={**os.environ, "PATH": path}, check=False)
+    ended = subprocess.run([*command, f"--junitxml={report}"], cwd=ROOT, env=env, check=False)
     if not report.exists():
-        return Result(row, versions, 0, (f"pytest ended with {ended.returncode}",))
-    suite = ET.parse(report).getroot()  # noqa: S314  (our own)
-    failed = tuple(
-        f"{case.get('classname')}.{case.get('name')}"
-        for case in suite.iter("testcase")
-        if case.find("failure") is not None or case.find("error") is not None
-    )
-    return Result(row, versions, sum(case.find("skipped") is None for case in suite.iter("testcase")), failed)
-
-
-def run_way(server: str, tests: str) -> str:
-    """Run the tests of one way on one server. Returns the cell of the table."""
-    if (folder := find_server(server)) is None:
-        return "not run"
-    path = os.pathsep.join([str(folder), os.environ["PATH"]])
-    command = [sys.executable, "-m", "pytest", "-n", "4", "--dist", "loadscope", "-q", tests]
-    ended = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
-    )
-    counts = re.findall(r"(\d+) (passed|failed|error)", ended.stdout)
-    return ", ".join(f"{count} {what}" for count, what in counts) or "not run"
-
-
-def last_ways() -> dict[str, dict[str, str]]:
-    """The results of the last run of each way on each server, on this machine."""
-    kept = PLACE / "ways.json"
-    return json.loads(kept.read_text()) if kept.exists() else {}
+        return {f"pytest ended with {ended.returncode}": False}
+    return {
+        f"{case.get('classname')}.{case.get('name')}": case.find("failure") is None and case.find("error") is None
+        for case in ET.parse(report).getroot().iter("testcase")  # noqa: S314  (our own)
+        if case.find("skipped") is None
+    }
 
 
 HEADINGS = ("", "Python", "Django", "Celery", "redis-py", "Server", "Tests")
@@ -215,7 +207,7 @@ def rst_table(lines: Iterable[Sequence[str]]) -> str:
     return text
 
 
-def page(table: list[Result], ways: dict[str, dict[str, str]]) -> str:
+def page(table: list[Result]) -> str:
     """docs/compatibility.rst."""
     lines = [cells(result) for result in table]
     text = ".. Written by make matrix.\n\nCompatibility\n=============\n\n"
@@ -225,9 +217,9 @@ def page(table: list[Result], ways: dict[str, dict[str, str]]) -> str:
     for result in table:
         if result.failed:
             text += f"\nFailed in *{result.row.name}*:\n\n" + "".join(f"- ``{name}``\n" for name in result.failed)
-    if ways:
-        text += "\nWays to reach a server\n----------------------\n\nTests that passed, by way and server.\n\n"
-        text += rst_table([("", *SERVERS), *((way, *(cells[name] for name in SERVERS)) for way, cells in ways.items())])
+    text += "\nWays to reach a server\n----------------------\n\n"
+    lines = [(way, *(result.ways.get(way, "not run") for result in table)) for way in WAYS]
+    text += rst_table([("", *(result.row.name for result in table)), *lines])
     return text
 
 
@@ -235,21 +227,17 @@ def main() -> int:
     """Exit code 1 when a test failed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", default="", help="names of rows, separated by commas; default: all")
-    parser.add_argument("--ways", action="store_true", help="only the ways to reach a server")
     parser.add_argument("pytest", nargs="*", default=["--tier", "test"], help="after --: what pytest is told")
     options = parser.parse_args()
     PLACE.mkdir(exist_ok=True)
-    wanted = options.rows.split(",") if options.rows else [] if options.ways else [row.name for row in ROWS]
+    wanted = options.rows.split(",") if options.rows else [row.name for row in ROWS]
     for row in ROWS:
         if row.name in wanted:
             (PLACE / f"{row.name}.json").write_text(json.dumps(run(row, options.pytest)[1:]))
-    if not options.rows:
-        ways = {way: {server: run_way(server, tests) for server in SERVERS} for way, tests in WAYS.items()}
-        (PLACE / "ways.json").write_text(json.dumps(ways))
     table = [last_result(row) for row in ROWS]
     print(*("  ".join(f"{cell:<14}" for cell in line) for line in [HEADINGS, *map(cells, table)]), sep="\n")
     tested = [result for result in table if not result.missing]
-    PAGE.write_text(page(tested, last_ways()))
+    PAGE.write_text(page(tested))
     return any(result.failed for result in table)
 
 
