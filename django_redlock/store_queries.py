@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from . import history
 from .backend_registry import locks
-from .backends.inspection import describe_on_each_node, last_fencing_token
+from .backends.inspection import describe_on_each_node
 from .core.events import logger
 from .core.keys import glob_escape
 from .core.lock_info import LockInfo
@@ -107,22 +107,6 @@ def node_views(pk: str) -> list[NodeView]:
 def _node_text(error: Exception | None) -> str:
     """Return the text of a node's error, without a log entry: the page of a lock is read again every five seconds."""
     return error.reason if isinstance(error, LockError) else str(error or "")
-
-
-def fencing_token(pk: str) -> int | None:
-    """Return the last fencing token of the lock with the primary key ``pk``. Raises no error if the store is down.
-
-    Returns ``None`` if the lock was not acquired with ``fencing=True``, if the store keeps no fencing tokens, or if no
-    node replies. Raises ``ImproperlyConfigured`` when the alias is not configured.
-    """
-    alias, name = parse_pk(pk)
-    backend = locks[alias]
-    try:
-        token: int | None = backend.drive(last_fencing_token(name, backend))
-    except LockError as error:
-        explain(error)
-        return None
-    return token
 
 
 def explain(error: Exception) -> str:

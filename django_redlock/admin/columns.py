@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote as urlquote
 from urllib.parse import urlencode
@@ -17,14 +16,12 @@ from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.core.exceptions import ImproperlyConfigured
 from django.urls import NoReverseMatch, reverse
-from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, gettext_lazy
 
 from ..backend_registry import locks
 from ..formatting import added_fields, age, duration, longest_wait, others, owners, printable, shortened, state_of
-from ..store_queries import fencing_token
-from ..templatetags.redlock import moment
+from ..templatetags.redlock import local_time, moment
 
 if TYPE_CHECKING:
     from django.utils.safestring import SafeString
@@ -208,12 +205,11 @@ class Columns:
                 for key, value in owner.extra.items()
                 if key not in _BADGES
             ),
-            (gettext("Since"), held.since and local_time(held.since)),
+            (gettext("Since"), held.since and local_time(held.since, "Y-m-d H:i:s T")),
             (gettext("Queued for") if queued else gettext("Held for"), self.age(row)),
             (gettext("Record kept for"), self.kept_for(row)) if queued else (gettext("Lease left"), self.left(row)),
             (gettext("Lease"), held.ttl and duration(held.ttl)),
             (gettext("Nodes"), format_html_join(", ", "{}", ((node,) for node in held.nodes))),
-            (gettext("Last fencing token"), fencing_token(row.pk)),
             (gettext("Token"), held.token_prefix and f"{held.token_prefix}…"),
         ]
         return ((label, value) for label, value in known if value not in ("", 0, None))
@@ -232,11 +228,3 @@ class Columns:
         url = result_page(value, self.admin_site.name) if key == "task_id" else ""
         link = '<a href="{}">{}</a> <a class="button" href="{}">{}</a>'
         return format_html(link, url, value, url, gettext("Show task")) if url else value
-
-
-def local_time(since: float) -> str:
-    """Format a Unix time in the current time zone, with the zone's name."""
-    try:
-        return f"{timezone.localtime(datetime.fromtimestamp(since, UTC)):%Y-%m-%d %H:%M:%S %Z}"
-    except (ValueError, OverflowError, OSError):  # not a Unix time: the number comes from another program
-        return str(since)

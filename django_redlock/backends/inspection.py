@@ -172,17 +172,6 @@ def describe_on_each_node(name: str, backend: Any) -> Flow[list[tuple[str, LockI
     return seen
 
 
-def last_fencing_token(name: str, backend: Any) -> Flow[int | None]:
-    """Return the largest fencing token that any node keeps for the lock ``name``; ``None`` if there is none."""
-    fence = backend.keys_of(name).fence
-    tokens = []
-    for index in range(len(getattr(backend, "nodes", ()))):
-        reply = yield Command((b"GET", fence), index, fence)
-        if isinstance(reply, bytes) and reply.isdigit():
-            tokens.append(int(reply))
-    return max(tokens, default=None)
-
-
 def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool]:
     """Release a lock on the node with index ``node`` regardless of its holder, and wake a waiter.
 

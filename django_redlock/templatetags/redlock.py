@@ -29,17 +29,17 @@ def duration(seconds: float | None) -> str:
 
 @register.filter
 def moment(since: float) -> SafeString:
-    """Return a ``<time>`` element: its text is the time passed since the Unix time ``since``, its title the local time.
-
-    A number that is not a valid Unix time is returned as text.
-    """
-    try:
-        when = timezone.localtime(datetime.fromtimestamp(since, UTC))
-    except (ValueError, OverflowError, OSError):  # not a Unix time: the number comes from another program
-        return format_html("{}", since)
-    title = date_format(when, "DATETIME_FORMAT")
+    """Return the time passed since the Unix time ``since``, as an element whose title is the local time."""
     passed = _duration(age(Owner(since=since)) or 0.0)
-    return format_html('<time datetime="{}" title="{}">{}</time>', when.isoformat(), title, passed)
+    return format_html('<span title="{}">{}</span>', local_time(since, "DATETIME_FORMAT"), passed)
+
+
+def local_time(since: float, form: str) -> str:
+    """Format a Unix time in the current time zone. ``form``: as in Django's ``date_format``."""
+    try:
+        return date_format(timezone.localtime(datetime.fromtimestamp(since, UTC)), form)
+    except (ValueError, OverflowError, OSError):  # not a Unix time: the number comes from another program
+        return str(since)
 
 
 @register.filter

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -111,33 +111,27 @@ class Rehearsal:
         return outcome
 
 
-class FakeAlgorithm(StorageAlgorithm):
-    """The algorithm of `FakeStorage`, with the outcomes that ``rehearsal`` has planned."""
+class PlannedOutcomes:
+    """A mixin for an algorithm: an acquire has the outcome that ``rehearsal`` has planned."""
 
-    def __init__(self, backend: StorageBackend, rehearsal: Rehearsal) -> None:
-        super().__init__(backend)
-        self._rehearsal = rehearsal
+    rehearsal: Rehearsal
 
     def acquire(
         self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
     ) -> Flow[Lease | Refusal]:
-        return self._rehearsal._acquire(claim, super().acquire(primitive, claim, deadline, on_refusal))
+        flow: Flow[Lease | Refusal] = super().acquire(primitive, claim, deadline, on_refusal)  # type: ignore[misc]
+        return self.rehearsal._acquire(claim, flow)
 
 
-class FakeTaskAlgorithm(SingleNode):
-    """The algorithm for the records of tasks, with the outcomes that ``rehearsal`` has planned."""
+class FakeAlgorithm(PlannedOutcomes, StorageAlgorithm):
+    """The algorithm of `FakeStorage`."""
 
-    def __init__(self, clock: Callable[[], float], rehearsal: Rehearsal) -> None:
-        super().__init__(clock)
-        self._rehearsal = rehearsal
 
-    def acquire(
-        self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
-    ) -> Flow[Lease | Refusal]:
-        return self._rehearsal._acquire(claim, super().acquire(primitive, claim, deadline, on_refusal))
+class FakeTaskAlgorithm(PlannedOutcomes, SingleNode):
+    """The algorithm for the records of tasks."""
 
     def run_granting(self, run: EvalScript, name: str) -> Flow[Any]:
-        if self._rehearsal._next(name, "refused", "broken"):
+        if self.rehearsal._next(name, "refused", "broken"):
             return [0, NEVER, 0, describe_owner("the test")]  # final, because on_conflict="wait" would ask again
         return (yield from super().run_granting(run, name))
 
@@ -149,12 +143,14 @@ class FakeStorage(StorageBackend):
         self._rehearsal = rehearsal
         self._hook: Hook | None = None
         super().__init__(location, **{"clock": rehearsal.clock, **options})
-        self.algorithm = FakeAlgorithm(self, rehearsal)
+        self.algorithm = FakeAlgorithm(self)
+        self.algorithm.rehearsal = rehearsal
 
     def task_store(self) -> Any:
         store = super().task_store()
         if isinstance(store, MemoryStore):
-            store.algorithm = FakeTaskAlgorithm(store.clock, self._rehearsal)
+            store.algorithm = FakeTaskAlgorithm(store.clock)
+            store.algorithm.rehearsal = self._rehearsal
         return store
 
     @property

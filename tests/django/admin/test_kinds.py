@@ -27,17 +27,14 @@ def facts(client, name):
 
 
 def test_facts(client, stores, operator):
-    """The page and the list show a semaphore's limit, max_hold and the last fencing token."""
+    """The page and the list show a semaphore's limit and max_hold."""
     backend = stores["default"]
-    with backend.semaphore("exports", limit=3), backend.lock("report", max_hold=90, fencing=True) as report:
-        fencing_token = report.fencing_token
+    with backend.semaphore("exports", limit=3), backend.lock("report", max_hold=90):
         exports, _ = facts(client, "exports")
         known, _ = facts(client, "report")
         row = backend.describe("exports")
     assert exports["Limit"] == "3"
-    assert "Last fencing token" not in exports
     assert known["Longest hold allowed"] == "1 min 30 s"
-    assert known["Last fencing token"] == str(fencing_token)
     assert row.owner.extra == {"limit": 3}
 
 
