@@ -52,7 +52,6 @@ def _ages(people: Iterable[Owner]) -> list[tuple[Owner, float | None]]:
 
 
 def shows_tasks(request: HttpRequest) -> bool:
-    """Return whether ``request`` is for the tab of tasks, not of locks."""
     return request.GET.get("tab") == "tasks"
 
 
@@ -104,32 +103,20 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
 
     @property
     def media(self) -> Media:
-        """The style sheet and the script of this package, without Django's scripts.
-
-        Django's scripts handle only the rows of the page as it was loaded. They would miss rows that a refresh adds.
-        """
+        """This package's style sheet and script. Django's scripts would miss rows that a refresh adds."""
         return Media(css={"all": ["django_redlock/locks.css"]}, js=[Script("django_redlock/live.js", defer=True)])  # type: ignore[list-item]
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
-        """Return the columns for the tab that ``request`` shows: locks, or tasks.
-
-        The column ``nodes`` is included if any store has several nodes.
-        """
+        """Return the columns of the tab, locks or tasks, with ``nodes`` if any store has several."""
         columns = self.task_display if shows_tasks(request) else self.list_display
         return [*columns, *(["nodes"] if any(nodes_of(alias) > 1 for alias in locks) else [])]
 
     def get_ordering(self, request: HttpRequest) -> list[Any]:
-        """Return the default order, locks with waiters first.
-
-        The attribute ``ordering`` is not used, because it accepts fields of the model only.
-        """
+        """Return the default order, locks with waiters first. ``ordering`` would accept fields of the model only."""
         return ["trouble", "name"]
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
-        """Return the actions of the list. Force release takes the place of Django's "delete selected".
-
-        Return no actions for the change form. Django 6.1 and later ask for these, too.
-        """
+        """Return the actions of the list, without "delete selected". Django 6.1 and later ask for the form's, too."""
         if getattr(action_location, "name", "") == "CHANGE_FORM":
             return {}
         where: tuple[Any, ...] = () if action_location is None else (action_location,)
@@ -138,10 +125,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         return actions
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        """Return the rows of the tab, locks or tasks; for a POST, the rows of both tabs.
-
-        The stores are asked once per request.
-        """
+        """Return the rows of the tab; for a POST, of both tabs. The stores are asked once per request."""
         rows: LockRows | None = getattr(request, "_redlock_rows", None)
         if rows is None:
             alias, scope = request.GET.get("alias", ""), SCAN.get(request.GET.get("scan", ""), 1)
@@ -156,7 +140,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         return queryset, False
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
-        """Return Django's change list. On the tab of tasks, its texts say "tasks" instead of "locks"."""
+        """Return Django's change list, whose texts say "tasks" on the tab of tasks."""
         changes = super().get_changelist_instance(request)
         if shows_tasks(request):
             changes.opts = copy(changes.opts)

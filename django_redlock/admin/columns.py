@@ -63,10 +63,7 @@ def badges(row: HeldLock) -> SafeString:
 
 
 def with_words(before: str, value: Any, after: str = "") -> SafeString:
-    """Return ``value`` between the words ``before`` and ``after``.
-
-    The words are visible on a phone only, where each row is a card without column headers.
-    """
+    """Return ``value`` between words that are visible on a phone only, where a row is a card without headings."""
     words = '<span class="redlock-word">{} </span>{}<span class="redlock-word"> {}</span>'
     return format_html(words, before, value, after)
 
@@ -80,10 +77,7 @@ def nodes_of(alias: str) -> int:
 
 
 def result_page(task_id: Any, site: str) -> str:
-    """Return the URL of a task's result, in Flower or in the admin ``site``; ``""`` without either.
-
-    The admin has results if django-celery-results is installed and its model is registered with this admin.
-    """
+    """Return the URL of a task's result, in Flower or in django-celery-results' admin; ``""`` without either."""
     if flower := getattr(settings, "REDLOCK_FLOWER_URL", ""):
         return f"{flower.rstrip('/')}/task/{urlquote(str(task_id), safe='')}"
     try:
@@ -91,10 +85,6 @@ def result_page(task_id: Any, site: str) -> str:
     except NoReverseMatch:
         return ""
     return f"{results}?{urlencode({'task_id': task_id})}"
-
-
-def _unknown() -> str:
-    return gettext("unknown")
 
 
 class Columns:
@@ -118,7 +108,7 @@ class Columns:
     def holder(self, row: HeldLock) -> SafeString:
         owner = row.held.owner
         if not owner.host:
-            return format_html("<span>{}</span>", owner.label or _unknown())
+            return format_html("<span>{}</span>", owner.label or gettext("unknown"))
         # What distinguishes a holder comes first, because the end may be cut off.
         parts = others(row.held), owner.label, *added_fields(owner), owner.task or owner.thread
         rest = " · ".join(filter(None, parts))
@@ -168,10 +158,7 @@ class Columns:
 
     @admin.display(description=gettext_lazy("nodes"), ordering="nodes", empty_value="")
     def nodes(self, row: HeldLock) -> SafeString | str:
-        """Return the number of nodes that have granted the lock and the number of all nodes, such as ``2/3``.
-
-        The text is highlighted if some nodes have not granted the lock. Returns ``""`` for a store with a single node.
-        """
+        """Return how many of all nodes have granted the lock, such as ``2/3``; ``""`` for a store with one node."""
         held, total = len(row.held.nodes) or 1, nodes_of(row.alias)
         if total == 1:
             return ""
@@ -181,13 +168,10 @@ class Columns:
     def age(self, row: HeldLock) -> SafeString | str:
         """Return the time since the holder's ``acquire()``, or since the task was queued."""
         since = row.held.since
-        return moment(since) if since else _unknown()
+        return moment(since) if since else gettext("unknown")
 
     def facts(self, row: HeldLock, abandoned: bool = False) -> Iterator[tuple[str, Any]]:
-        """Return the label and the value of each line about the holder on the detail page. Empty values are omitted.
-
-        ``abandoned``: the thread or event loop that acquired the lock has ended.
-        """
+        """Return the lines about the holder on the detail page. ``abandoned``: its thread or event loop has ended."""
         held, owner = row.held, row.held.owner
         queued = state_of(owner) == "queued"
         known = [

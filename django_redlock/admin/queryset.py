@@ -86,10 +86,7 @@ class LockRows:
         return LockRows(rows, self.seen)
 
     def filter(self, *conditions: Any, pk__in: Iterable[str] | None = None) -> LockRows:
-        """Return the rows with the primary keys ``pk__in``; ``None`` means all rows.
-
-        Raises ``FieldError`` for positional conditions, because there is no SQL.
-        """
+        """Return the rows with the primary keys ``pk__in``. Raises ``FieldError`` for conditions in SQL."""
         if any(conditions):
             raise FieldError("locks are filtered by the filters beside the list only")
         wanted = None if pk__in is None else set(pk__in)
@@ -97,7 +94,7 @@ class LockRows:
 
 
 def _with(name: str, seen: Listed) -> Listed:
-    """Return ``seen``, the locks that one store has listed, with the lock ``name`` added if the scan has missed it."""
+    """Return ``seen`` with the lock ``name`` added if the scan has missed it."""
     if not name or seen.complete or seen.error or any(held.name == name for held in seen.locks):
         return seen
     try:

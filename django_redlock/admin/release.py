@@ -32,10 +32,7 @@ def force_release(model_admin: Any, request: HttpRequest, queryset: Any) -> Http
 
 
 def ask(model_admin: Any, request: HttpRequest, pks: Iterable[str]) -> HttpResponse:
-    """Return the page that shows the holders and asks for confirmation; a redirect to the list if no lock is held.
-
-    ``pks``: primary keys of the locks.
-    """
+    """Return the page that asks for confirmation to release the locks ``pks``; a redirect if none is held."""
     rows = []
     for pk in pks:
         name = printable(parse_pk(pk)[1])
@@ -73,10 +70,7 @@ def ask(model_admin: Any, request: HttpRequest, pks: Iterable[str]) -> HttpRespo
 
 
 def choices(row: HeldLock) -> list[tuple[str, Owner, float | None]]:
-    """Return digest, owner and holding time in seconds of each holder that the operator can choose.
-
-    Returns ``[]`` except for a semaphore or a read-write lock with several holders.
-    """
+    """Return digest, owner and seconds held of each holder of a semaphore or read-write lock with several holders."""
     held = row.held
     if held.kind not in ("semaphore", "rwlock") or len(held.digests) < 2:
         return []
@@ -131,10 +125,7 @@ def _release(request: HttpRequest, pk: str, digest: str) -> tuple[int, str]:
 
 
 def _released(row: HeldLock, digest: str) -> HeldLock | None:
-    """Return ``row`` with only the holders that a force release with ``digest`` ends; ``None`` if there are none.
-
-    ``digest``: from the form, the digest of the whole lock (all holders are returned) or of one holder.
-    """
+    """Return ``row`` with only the holders that ``digest``, of the whole lock or of one holder, stands for."""
     held = row.held
     if digest == held.digest:
         return row
@@ -143,10 +134,7 @@ def _released(row: HeldLock, digest: str) -> HeldLock | None:
 
 
 def _second_look(pk: str) -> str:
-    """Return a sentence that names the holders if the lock is held now, after the force release.
-
-    Returns ``""`` if the lock is free or the store is unavailable.
-    """
+    """Return a sentence that names the present holders; ``""`` if the lock is free or the store is unavailable."""
     try:
         now = find_lock(pk)
     except (LockError, ImproperlyConfigured):

@@ -145,18 +145,15 @@ class ProcessGroup:
                 self._stopped(os.WSTOPSIG(status))
 
     def _stopped(self, number: int) -> None:
-        """React when the signal ``number`` has stopped the command.
+        """React when the signal ``number`` has stopped the command. A shell that continues us continues the command.
 
-        - SIGTTIN or SIGTTOU: the command uses the terminal, but another process group has the terminal. If this is the
-          group of this process, the command's group gets the terminal, and the command continues. (Until then, other
-          commands of a pipeline can use the terminal.) If this is a third group, this process stops, too.
+        - SIGTTIN, SIGTTOU: the command uses the terminal. It gets the terminal from our group, and continues. If a
+          third group has the terminal, this process stops, too.
         - SIGTSTP (Ctrl-Z): this process stops, too. Without a job-control shell, the command continues at once.
-        - Any other signal, or no terminal: the command stays stopped.
-
-        A shell that continues this process thereby continues the command.
+        - Any other signal, or no terminal: the command stays stopped, and the lock is renewed.
         """
         if not self._terminal or number not in {signal.SIGTSTP, *ASKS_FOR_TERMINAL}:
-            return  # paused on purpose, for example by SIGSTOP: the command stays stopped and the lock is renewed
+            return
         own = os.getpgrp()
         if number == signal.SIGTSTP or self._terminal.group != own:
             if self._terminal.group == self._group:
@@ -193,8 +190,7 @@ class ProcessGroup:
 class WakeUpPipe:
     """A pipe that wakes the main thread at each signal that Python handles (the self-pipe trick).
 
-    A signal that arrives just before the thread waits wakes it, too. This is why `ProcessGroup` does not block in
-    ``waitpid()``: there, Python would run the handler of such a signal only after the end of the command.
+    In a blocking ``waitpid()``, the handler of a signal that came just before would run only at the command's end.
     """
 
     def __init__(self) -> None:

@@ -145,7 +145,6 @@ def _wanted(held: LockInfo, options: dict[str, Any]) -> bool:
 
 
 def _username() -> str:
-    """Return the system's name of the user that runs the command."""
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):  # a container may run under a uid without a name
@@ -153,7 +152,6 @@ def _username() -> str:
 
 
 def _nothing_in(aliases: list[str]) -> str:
-    """Return the message that no lock was found in the stores ``aliases``. It names the stores not searched."""
     text = f"Nothing to release in {', '.join(aliases)}."
     others = [alias for alias in locks if alias not in aliases]
     return f"{text} Not searched: {', '.join(others)}; see --using." if others else text

@@ -195,10 +195,7 @@ def _longest_wait(skip_if_locked: bool, timeout: float | None, every: float | No
 
 
 def _refusal(error: LockNotAcquired) -> str:
-    """Return the message for a lock that was not acquired.
-
-    It says who holds the lock or, if ``--every`` allows no start yet, when the command may start again.
-    """
+    """Return who holds the lock or, if ``--every`` allows no start yet, when the command may start again."""
     owner = error.holder or Owner()
     done = state_of(owner) == "done"
     return f"lock {error.name!r}: {already_running(owner, error.retry_after)}" if done else str(error)
