@@ -35,9 +35,8 @@ def lock_table(
 ) -> tuple[list[Cell], list[list[Cell]]]:
     """Return the head and the rows of a table of locks. ``found``: pairs of store alias and lock.
 
-    ``with_store``: whether the first column is the store's alias. Names and holders share what the other columns leave
-    of ``width`` columns of the terminal (``None``: no limit). Columns that have nothing to say about any lock are left
-    out.
+    ``with_store``: whether the first column is the store's alias. Names and holders are shortened to fit ``width``
+    columns of the terminal (``None``: no limit). Columns that have nothing to say about any lock are left out.
     """
     rows = [_row(alias, held) for alias, held in found]
     heads = [
@@ -46,13 +45,8 @@ def lock_table(
         if (head != "STORE" or with_store) and {row[head].text for row in rows} != PLAIN.get(head)
     ]
     if width is not None:
-        rest = sum(_width(head, rows) + 2 for head in heads if head not in ("NAME", "HOLDER"))
-        left = width - rest - 2
-        holder = max(LEAST_WIDTH, min(_width("HOLDER", rows), left // 2))
-        name = max(LEAST_WIDTH, left - holder)
-        holder = max(holder, left - _width("NAME", rows))
-        for row in rows:
-            row["NAME"], row["HOLDER"] = Cell(shortened(row["NAME"].text, name)), _cut(row["HOLDER"], holder)
+        _shorten(rows, "NAME", width // 3)
+        _shorten(rows, "HOLDER", width - sum(_width(head, rows) + 2 for head in heads if head != "HOLDER"))
     return [Cell(head) for head in heads], [[row[head] for head in heads] for row in rows]
 
 
@@ -93,5 +87,6 @@ def _width(head: str, rows: Sequence[dict[str, Cell]]) -> int:
     return max(len(head), *(len(row[head].text) for row in rows))
 
 
-def _cut(cell: Cell, width: int) -> Cell:
-    return cell if len(cell.text) <= width else Cell(f"{cell.text[: width - 1]}…")
+def _shorten(rows: Sequence[dict[str, Cell]], head: str, width: int) -> None:
+    for row in rows:
+        row[head] = Cell(shortened(row[head].text, max(LEAST_WIDTH, width)))
