@@ -20,13 +20,14 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from .core.events import Event
+from .core.flow.drivers import drive
 from .core.flow.requests import Flow
 from .core.locks.handle import Ask
-from .core.locks.hold import End, Hold
+from .core.locks.hold import Hold
 from .core.locks.lock import Lock
-from .core.process.fork import on_fork
-from .core.values import Claim, Refusal, Seconds
-from .errors import LockError, LockLost, LockNotSupported
+from .core.process import fork
+from .core.values import Claim, Refusal
+from .errors import LockError, LockLost, LockNotHeld
 
 logger = logging.getLogger("django_redlock.transactions")
 
@@ -74,14 +75,10 @@ def after_rollback(database: str, function: Callable[[], Any]) -> None:
     _locks_of(connection).at_end.append(at_end)
 
 
-class DeferredRelease(Lock):
-    """The handle that keeps the lease of a released `CommitLock` until the transaction ends."""
-
-
 class CommitLock(Lock):
     """A lock whose release waits for the end of the open transaction. Outside a transaction it is an ordinary lock.
 
-    Within the same transaction the lock can be acquired again at once, because the transaction still holds the lease.
+    Within the same transaction the lock can be acquired again at once, because the transaction still has its hold.
     A lock with ``every`` can't, because it is granted once in a period.
     """
 
@@ -102,12 +99,12 @@ class CommitLock(Lock):
 
     def acquire_flow(self, wait: float, claim: Claim | None = None, ask: Ask | None = None) -> Flow[Hold | Refusal]:
         kept: TransactionLocks | None = vars(connections[self._database]).get(_ATTRIBUTE)
-        deferred = kept.deferred_release_of(self) if kept else None
-        if kept is None or deferred is None or self.options.every:  # the store refuses a second start in the period
+        # With `every`, the store refuses a second start in the period.
+        hold = kept.take_back(self) if kept and not self.options.every else None
+        if hold is None:
             return (yield from super().acquire_flow(wait, claim, ask))
-        lease = yield from deferred.required_hold().transfer_flow()
-        hold = self.on_granted(lease)
-        kept.replace(deferred, self)
+        hold.move_to(self)
+        self._holds = [hold]
         return hold
 
     def release_flow(self, hold: Hold | None = None) -> Flow[None]:
@@ -116,69 +113,53 @@ class CommitLock(Lock):
             yield from super().release_flow(hold)
             return
         hold = hold or self.required_hold()
-        try:
-            if hold.lost:
-                yield from super().release_flow(hold)
-                return
-            lease = yield from hold.transfer_flow(End.RELEASED)
-        except LockLost:
-            if self.options.raises_loss:  # `_check` refuses the commit even if the caller handles this error
-                _locks_of(connection).replace(self, self)
-            raise
-        deferred = DeferredRelease(self.store, self.primitive, self.name, self.keys, self.options)
-        deferred.on_granted(lease)
-        _locks_of(connection).replace(self, deferred)
+        if hold not in self._holds:  # the transaction keeps it already
+            raise LockNotHeld(self.name)
+        if not hold.lost:
+            self._holds = [each for each in self._holds if each is not hold]
+            _locks_of(connection).holds[hold] = self
+            return
+        if self.options.raises_loss:  # `_check` refuses the commit even if the caller handles the error
+            _locks_of(connection).holds[hold] = None
+        yield from super().release_flow(hold)
 
-    def hand_off_flow(self, ttl: Seconds | None) -> Flow[str]:
-        if in_transaction(connections[self._database]):
-            raise LockNotSupported(
-                self.name,
-                "is kept until the transaction ends, and can't be handed off within it: acquire and hand off the lock "
-                "outside of atomic()",
-            )
-        return (yield from super().hand_off_flow(ttl))
+    def release_now(self, hold: Hold) -> None:
+        """Release ``hold`` after the end of its transaction. Errors are those of `Lock.release`."""
+        drive(super().release_flow(hold), self.store.perform)
 
 
 class TransactionLocks:
-    """The locks that stay held until the end of one open transaction, and the functions to call at that end.
+    """The holds that one open transaction keeps, and the functions to call at its end.
 
-    ``locks``: the handle of each lock. It is a `DeferredRelease` if the lock was released, and a `CommitLock` if the
-    released lock was acquired again or the lock was lost in its block. ``at_end``: the functions. They are called with
-    ``True``, or with ``False`` if the commit or rollback has failed.
+    ``holds``: each hold with the handle that releases it at the end; ``None`` if the lock was acquired again since its
+    release, or was lost in its block. ``at_end``: the functions. They are called with ``True``, or with ``False`` if
+    the commit or rollback has failed.
 
     Django has a hook for the commit (``on_commit``), but none for the rollback. So the methods that can end a
     transaction are wrapped on this connection, from the first kept lock until the end of the transaction.
     """
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
-        self.locks: list[Lock] = []
+        self.holds: dict[Hold, CommitLock | None] = {}
         self.at_end: list[Callable[[bool], None]] = []
         self._connection = connection
+        self._generation = fork.generation
         self._watched = {name: self._watch(name) for name in _ENDS}
         vars(connection).update(self._watched, **{_ATTRIBUTE: self})
-        on_fork(self._forget)
 
-    def _forget(self) -> None:
-        # In the child of a fork: the parent keeps the locks, and the child may have to wait for them.
-        self.locks = []
-        self.at_end = []
-
-    def deferred_release_of(self, handle: Lock) -> DeferredRelease | None:
-        """Return the `DeferredRelease` that keeps the lock of ``handle``; ``None`` if this transaction doesn't keep it.
+    def take_back(self, handle: CommitLock) -> Hold | None:
+        """Return the kept hold of the lock of ``handle``, to be held again; ``None`` if there is none.
 
         Raises ``LockLost`` if this transaction has lost the lock.
         """
-        for lock in self.locks:
-            if (lock.keys, lock.store, lock.primitive) == (handle.keys, handle.store, handle.primitive):
-                if lock.lost:  # the lock stays in the list, so that `_check` refuses the commit
-                    raise LockLost(lock.name)
-                if isinstance(lock, DeferredRelease):
-                    return lock
+        for hold, keeper in self.holds.items():
+            if (hold.keys, hold.store, hold.primitive) == (handle.keys, handle.store, handle.primitive):
+                if hold.lost:
+                    raise LockLost(hold.name)
+                if keeper and hold.active:
+                    self.holds[hold] = None
+                    return hold
         return None
-
-    def replace(self, before: Lock, after: Lock) -> None:
-        """Put ``after`` into the list of locks in place of ``before``, whose lease it has taken over."""
-        self.locks = [lock for lock in self.locks if lock is not before] + [after]
 
     def _watch(self, name: str) -> Any:
         method = getattr(self._connection, name)
@@ -204,16 +185,14 @@ class TransactionLocks:
         return not busy(self._connection)
 
     def _check(self, name: str, args: tuple[Any, ...]) -> None:
-        """If a lease was lost, roll back instead of committing, and raise ``LockLost``.
+        """Roll back and raise ``LockLost`` instead of calling the method ``name`` to commit, if a lease was lost.
 
-        Called before the commit that ends the transaction. Since the loss, another holder may have changed the
-        protected data. The check ignores locks whose ``on_lost`` is not ``"raise"``. ``name`` and ``args``: the
-        connection's method that was called to commit, and its arguments.
+        Since the loss, another holder may have changed the protected data.
         """
-        for lock in self.locks:
-            if lock.lost and lock.options.raises_loss:
+        for hold in self.holds:
+            if hold.lost and hold.options.raises_loss:
                 getattr(self._connection, _UNDO[name])(*args)
-                raise LockLost(lock.name, "the lease was lost before the transaction could be committed")
+                raise LockLost(hold.name, "the lease was lost before the transaction could be committed")
 
     def _end(self, done: bool) -> None:
         attributes = vars(self._connection)
@@ -222,11 +201,13 @@ class TransactionLocks:
                 del attributes[name]
         if attributes.get(_ATTRIBUTE) is self:
             del attributes[_ATTRIBUTE]
-        while self.locks:
-            lock = self.locks.pop(0)
+        if self._generation != fork.generation:  # in the child of a fork, nothing is kept
+            return
+        holds, self.holds = self.holds, {}
+        for hold, keeper in holds.items():
             try:
-                if isinstance(lock, DeferredRelease):
-                    lock.release()
+                if keeper:
+                    keeper.release_now(hold)
             except LockError as error:
                 logger.warning("%s (at the release after the end of the transaction)", error)
         while self.at_end:
@@ -267,9 +248,8 @@ connection_created.connect(_watch_connection, dispatch_uid="django_redlock.trans
 def warn_of_early_release(event: Event) -> None:
     """Log a warning if a lock was released while a database transaction of this thread was open.
 
-    ``event``: the release. One warning is logged for each place in the code. The release of a `DeferredRelease` causes
-    no warning, nor does that of a `CommitLock`, unless the transaction is on another database than the default and the
-    lock names no database.
+    ``event``: the release. One warning is logged for each place in the code. The release of a `CommitLock` causes no
+    warning, unless the transaction is on another database than the default and the lock names no database.
     """
     for connection in _opened.connections:
         if connection.in_atomic_block:
@@ -277,7 +257,7 @@ def warn_of_early_release(event: Event) -> None:
     else:
         return
     lock = event.lock
-    if isinstance(lock, DeferredRelease) or (isinstance(lock, CommitLock) and lock.names_database):
+    if isinstance(lock, CommitLock) and lock.names_database:
         return
     found = next(filter(in_atomic, connections.all(initialized_only=True)), None)
     if found is None:

@@ -197,6 +197,10 @@ class Hold:
             raise LockLost(self.name)
         return self.lease
 
+    def move_to(self, handle: HoldingHandle) -> None:
+        """Let events and ``on_lost`` name ``handle``, which holds this hold from now on."""
+        self._handle = weakref.ref(handle)
+
     # ── loss ─────────────────────────────────────────────────────────────────────────────────
 
     def mark_lost(self, reason: str) -> None:

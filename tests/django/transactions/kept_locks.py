@@ -12,11 +12,13 @@ def wrapped_methods():
 
 
 def end_lease(held=None):
-    """End the lease of a handle by its clock, by default of the one that keeps the lock for the transaction."""
+    """End the lease of a handle by its clock, by default of the hold that the transaction keeps."""
     if held is None:
-        [held] = vars(connections["default"])["_redlock_kept"].locks
-    held.hold.lease = held.hold.lease.shortened(held.store.clock(), LEAST)
-    poll(lambda: held.lost, timeout=20, what="the end of the lease")
+        [hold] = vars(connections["default"])["_redlock_kept"].holds
+    else:
+        hold = held.hold
+    hold.lease = hold.lease.shortened(hold.store.clock(), LEAST)
+    poll(lambda: hold.lost, timeout=20, what="the end of the lease")
 
 
 class Boom(Exception):

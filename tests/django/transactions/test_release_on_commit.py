@@ -2,21 +2,17 @@
 
 # ruff: noqa: PT012  (the end of a block raises here)
 
-import contextlib
 import threading
-from unittest import mock
 
 import pytest
 from django.contrib.auth.models import Group
 from django.db import IntegrityError, connection, connections, transaction
 
-from django_redlock import lock, locks
+from django_redlock import lock
 from django_redlock.decorators import locked
 from django_redlock.errors import LockNotAcquired, LockNotHeld
 from django_redlock.testing.conformance.harness.fixtures import in_child
 from tests.django.transactions.kept_locks import Boom, wrapped_methods
-from tests.support.locks import renew_now
-from tests.support.service import poll
 
 pytestmark = pytest.mark.usefixtures("stores")
 
@@ -139,37 +135,13 @@ class TestRealTransactions:
             assert is_locked()
         assert not is_locked()
 
-    def test_released_twice_while_it_is_renewed(self, stores, kept, using, own_thread, is_locked):
-        """A handle that is used twice keeps the lock to the end of the transaction, even if a renewal is under way."""
-        store, sent, answered = locks[using], threading.Event(), threading.Event()
-        perform = store.perform
-
-        def slow(request):
-            if threading.current_thread().name == "redlock-renewal":
-                sent.set()
-                assert answered.wait(20)
-            return perform(request)
-
-        def answer_after_the_release():
-            with contextlib.suppress(TimeoutError):  # a release that waits for the answer
-                poll(lambda: held.token is None, timeout=0.1, what="the release")
-            answered.set()
-
-        with transaction.atomic(), mock.patch.object(store, "perform", slow):
-            held = kept(ttl=6)
-            for _ in range(2):
-                with held:
-                    sent.clear()
-                    answered.clear()
-                    renew_now(held)
-                    assert sent.wait(20)
-                    answering = own_thread(answer_after_the_release)
-                answering.join(20)
-            [keeper] = vars(connections["default"])["_redlock_kept"].locks
-            end = keeper.hold.lease.valid_until + 1.5  # a renewal comes after a third of the ttl
-            poll(lambda: keeper.lost or keeper.hold.lease.valid_until > end, timeout=20, what="what comes after that")
+    def test_released_by_hand_within_its_block(self, kept, is_locked):
+        """A kept lock that was released in its block ends the block as any lock does, and is kept."""
+        with transaction.atomic():
+            with pytest.raises(LockNotHeld), kept() as held:
+                held.release()
             assert is_locked()
-            assert not keeper.lost
+            assert (held.token, held.lost) == (None, False)
         assert not is_locked()
 
     def test_once_per_period(self, kept, is_locked):
