@@ -56,13 +56,9 @@ class FencedModel(models.Model):
         finally:
             vars(self).pop("_fence", None)
 
-    save.alters_data = True  # type: ignore[attr-defined]
-
     async def asave(self, *args: Any, **kwargs: Any) -> None:
         """`save` for asyncio."""
         await sync_to_async(self.save)(*args, **bound(kwargs))
-
-    asave.alters_data = True  # type: ignore[attr-defined]
 
     def delete(self, *args: Any, lock: FencingLock | int = WITHOUT, **kwargs: Any) -> tuple[int, dict[str, int]]:
         """Delete the row under ``lock``, and the rows that the delete cascades to. Raises the errors of `save`."""
@@ -75,13 +71,9 @@ class FencedModel(models.Model):
             self._row(using)._raise_fences(fence)
             return super().delete(*args, **kwargs | {"using": using})
 
-    delete.alters_data = True  # type: ignore[attr-defined]
-
     async def adelete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
         """`delete` for asyncio."""
         return await sync_to_async(self.delete)(*args, **bound(kwargs))
-
-    adelete.alters_data = True  # type: ignore[attr-defined]
 
     def refresh_from_db(self, *args: Any, lock: FencingLock | int = WITHOUT, **kwargs: Any) -> None:
         """Read the row again. With ``lock``, first raise the row's fence, so that no earlier holder can change the row.

@@ -63,8 +63,6 @@ class FencedQuerySet(models.QuerySet[M]):
         self._result_cache = None
         return rows
 
-    update.alters_data = True  # type: ignore[attr-defined]
-
     def bulk_update(self, *args: Any, **kwargs: Any) -> int:
         """Update the rows as Django does. Django calls `update` for each batch; all batches are one transaction."""
         if self._lock is None:
@@ -72,8 +70,6 @@ class FencedQuerySet(models.QuerySet[M]):
         self._for_write = True
         with transaction.atomic(using=self.db):
             return super().bulk_update(*args, **kwargs)
-
-    bulk_update.alters_data = True  # type: ignore[attr-defined]
 
     def delete(self) -> tuple[int, dict[str, int]]:
         """Delete the rows as Django does, after raising their fences in the same transaction.
@@ -91,7 +87,7 @@ class FencedQuerySet(models.QuerySet[M]):
         self._result_cache = None
         return deleted
 
-    delete.alters_data = delete.queryset_only = True  # type: ignore[attr-defined]
+    delete.queryset_only = True  # type: ignore[attr-defined]
 
     def claim(self, *args: Any, **kwargs: Any) -> M:
         """Raise the fence of one object to the token of the lock, then return the object, as ``get()`` does.
@@ -128,8 +124,6 @@ class FencedQuerySet(models.QuerySet[M]):
         made.save(lock=self._lock, force_insert=True, using=self.db)
         return cast("M", made)
 
-    create.alters_data = True  # type: ignore[attr-defined]
-
     def update_or_create(
         self,
         defaults: Mapping[str, Any] | None = None,
@@ -150,8 +144,6 @@ class FencedQuerySet(models.QuerySet[M]):
                 found = row
         return found, created
 
-    update_or_create.alters_data = True  # type: ignore[attr-defined]
-
     def bulk_create(self, objs: Iterable[M], *args: Any, **kwargs: Any) -> list[M]:
         """Create objects as Django does, with the lock's fencing token as their fence.
 
@@ -167,8 +159,6 @@ class FencedQuerySet(models.QuerySet[M]):
         for each in made:
             each.fence = fence.token
         return super().bulk_create(made, *args, **kwargs)
-
-    bulk_create.alters_data = True  # type: ignore[attr-defined]
 
     # ── the fence ────────────────────────────────────────────────────────────────────────────
 

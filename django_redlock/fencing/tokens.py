@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..errors import LockLost, LockNotHeld, StaleLock
 
 FIELD = "fence"  # the column's name
-
-
-class FencingLock(Protocol):
-    """The attributes of a lock that fencing needs. Every handle of this package and ``request.lock`` have them."""
-
-    name: str
-
-    @property
-    def fencing_token(self) -> int | None: ...
-
-    def check(self) -> None:
-        """Raise ``LockLost`` if the lease is lost, ``LockNotHeld`` if the handle holds nothing."""
+FencingLock = Lock | Hold
+WITHOUT: Any = object()  # a write without a lock. `None` is refused, because it is probably a mistake
 
 
 class FencingToken(NamedTuple):
@@ -39,16 +30,6 @@ class FencingToken(NamedTuple):
         return StaleLock(self.name, reason, self.token, found)
 
 
-class _Without:
-    """The default of ``lock`` arguments: a write without a lock. ``None`` is refused, as it is probably a mistake."""
-
-    def __repr__(self) -> str:
-        return "<no lock>"
-
-
-WITHOUT: Any = _Without()
-
-
 def handle_of(lock: Any) -> Any:
     """Return the hold of the calling thread or task, if ``lock`` is a handle that can have several.
 
@@ -62,7 +43,7 @@ def bound(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {**kwargs, "lock": handle_of(kwargs["lock"])} if "lock" in kwargs else kwargs
 
 
-def fencing_token_of(lock: FencingLock | int) -> FencingToken:
+def fencing_token_of(lock: Any) -> FencingToken:
     """Return the fencing token of a held lock. ``lock`` may also be a bare token, received from the holder.
 
     Raises ``LockNotHeld`` when the lock is not held, ``StaleLock`` (a kind of ``LockLost``) when the lock has been
@@ -81,10 +62,10 @@ def fencing_token_of(lock: FencingLock | int) -> FencingToken:
         raise
     except LockLost as error:
         raise StaleLock(error.name, "was lost before the write") from error
-    token = lock.fencing_token  # type: ignore[union-attr]
+    token = lock.fencing_token
     if token is None:
         check()  # another thread may have released the lock since
         raise TypeError(f"{lock!r} has no fencing token: make the lock with fencing=True")
     if type(token) is not int:
         raise TypeError(f"{lock!r} has no single fencing token: give one of the locks that it consists of")
-    return FencingToken(lock.name, token)  # type: ignore[union-attr]
+    return FencingToken(lock.name, token)
