@@ -40,8 +40,6 @@ class FencedQuerySet(models.QuerySet[M]):
         made._lock = self._lock
         return made
 
-    # ── existing rows ────────────────────────────────────────────────────────────────────────
-
     def update(self, **values: Any) -> int:
         """Update the rows as Django does, and raise their fences. The UPDATE itself checks the fences.
 
@@ -52,8 +50,7 @@ class FencedQuerySet(models.QuerySet[M]):
             return super().update(**values)
         if FIELD in values:
             raise TypeError(f"{FIELD} is set by the lock")
-        self._for_write = True
-        with transaction.atomic(using=self.db):
+        with self._transaction():
             if self._is_one_table():
                 rows = self._older(fence).update(**values, **{FIELD: fence.token})
                 self._refuse_later(fence)
@@ -67,8 +64,7 @@ class FencedQuerySet(models.QuerySet[M]):
         """Update the rows as Django does. Django calls `update` for each batch; all batches are one transaction."""
         if self._lock is None:
             return super().bulk_update(*args, **kwargs)
-        self._for_write = True
-        with transaction.atomic(using=self.db):
+        with self._transaction():
             return super().bulk_update(*args, **kwargs)
 
     def delete(self) -> tuple[int, dict[str, int]]:
@@ -80,8 +76,7 @@ class FencedQuerySet(models.QuerySet[M]):
         fence = self._token()
         if fence is None:
             return super().delete()
-        self._for_write = True
-        with transaction.atomic(using=self.db):
+        with self._transaction():
             self._raise_fences(fence)
             deleted = self._without_lock().filter(**{FIELD: fence.token}).delete()
         self._result_cache = None
@@ -99,8 +94,7 @@ class FencedQuerySet(models.QuerySet[M]):
         if self._lock is None:
             raise self._unfenced()
         fence = fencing_token_of(self._lock)
-        self._for_write = True
-        with transaction.atomic(using=self.db):
+        with self._transaction():
             wanted = self.filter(*args, **kwargs)
             wanted._raise_fences(fence)
             return wanted.get()
@@ -112,8 +106,6 @@ class FencedQuerySet(models.QuerySet[M]):
         return await sync_to_async(self.claim)(*args, **kwargs)
 
     aclaim.alters_data = True  # type: ignore[attr-defined]
-
-    # ── new rows ─────────────────────────────────────────────────────────────────────────────
 
     def create(self, **kwargs: Any) -> M:
         """Create an object as Django does, with the lock's fencing token as its fence."""
@@ -133,32 +125,29 @@ class FencedQuerySet(models.QuerySet[M]):
         """Update or create an object as Django does, but with `claim` instead of ``SELECT FOR UPDATE``."""
         if self._lock is None:
             return super().update_or_create(defaults, create_defaults, **kwargs)
-        self._for_write = True
-        with transaction.atomic(using=self.db):
+        with self._transaction():
             found, created = self.get_or_create(defaults if create_defaults is None else create_defaults, **kwargs)
-            if not created:
-                row: Any = self.claim(pk=found.pk)
-                for name, value in resolve_callables(defaults or {}):
-                    setattr(row, name, value)
-                row.save(lock=self._lock, using=self.db)
-                found = row
-        return found, created
+            if created:
+                return found, True
+            row: Any = self.claim(pk=found.pk)
+            for name, value in resolve_callables(defaults or {}):
+                setattr(row, name, value)
+            row.save(lock=self._lock, using=self.db)
+        return row, False
 
     def bulk_create(self, objs: Iterable[M], *args: Any, **kwargs: Any) -> list[M]:
         """Create objects as Django does, with the lock's fencing token as their fence.
 
         Raises ``TypeError`` for ``update_conflicts``, which would overwrite rows without checking their fences.
         """
-        if self._lock is None and not self._fenced_model.fence_required:
-            return super().bulk_create(objs, *args, **kwargs)
-        if kwargs.get("update_conflicts") or len(args) > 2:
+        guarded = self._lock is not None or self._fenced_model.fence_required
+        if guarded and (kwargs.get("update_conflicts") or len(args) > 2):
             raise TypeError("bulk_create(update_conflicts=True) would overwrite rows without looking at their fences")
-        if self._lock is None:
-            return super().bulk_create(objs, *args, **kwargs)
-        fence, made = fencing_token_of(self._lock), list[Any](objs)
-        for each in made:
-            each.fence = fence.token
-        return super().bulk_create(made, *args, **kwargs)
+        if self._lock is not None:
+            fence, objs = fencing_token_of(self._lock), list[Any](objs)
+            for each in objs:
+                each.fence = fence.token
+        return super().bulk_create(objs, *args, **kwargs)
 
     # ── the fence ────────────────────────────────────────────────────────────────────────────
 
@@ -172,6 +161,10 @@ class FencedQuerySet(models.QuerySet[M]):
         if self._fenced_model.fence_required:
             raise self._unfenced()
         return None
+
+    def _transaction(self) -> transaction.Atomic:
+        self._for_write = True
+        return transaction.atomic(using=self.db)
 
     def _unfenced(self) -> LockNotHeld:
         return LockNotHeld("", f"{self.model._meta.label} must be written under a lock: fenced(lock)")
