@@ -8,10 +8,8 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from asyncio import shield, wait_for, wrap_future
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from contextvars import ContextVar
 from copy import copy
 from datetime import timedelta
@@ -26,7 +24,6 @@ from .core.events import logger
 from .core.keys import shorten_name
 from .core.locks.rwlock import RWLock
 from .core.options import wait_seconds
-from .core.process.caller import check_may_block
 from .core.process.clock import monotonic
 from .core.values import Seconds, seconds
 from .errors import LockDeadlock, LockError, LockNotAcquired, LockUnavailable
@@ -72,8 +69,8 @@ def get_or_compute(
     """
     if inspect.iscoroutinefunction(compute):
         raise TypeError("get_or_compute() takes a plain function; for a coroutine function use aget_or_compute()")
-    entry = _Entry.new(cache, key, timeout, stale)
-    value: T = complete(_value(Blocking(), entry, compute, _lock(entry, using, ttl), _wait(blocking_timeout)))
+    entry = _Entry.new(cache, key, timeout, stale, using, ttl)
+    value: T = complete(_value(Blocking(), entry, compute, blocking_timeout))
     return value
 
 
@@ -89,35 +86,28 @@ async def aget_or_compute(
     ttl: Seconds = LOCK_TTL,
 ) -> T:
     """`get_or_compute` for asyncio. ``compute`` is a coroutine function, or a plain function that doesn't block."""
-    entry = _Entry.new(cache, key, timeout, stale)
-    value: T = await _value(Awaiting(), entry, compute, _lock(entry, using, ttl), _wait(blocking_timeout))
+    entry = _Entry.new(cache, key, timeout, stale, using, ttl)
+    value: T = await _value(Awaiting(), entry, compute, blocking_timeout)
     return value
-
-
-class _Found(NamedTuple):
-    """The result of a look into the cache: ``value`` is the cached value or `_MISSING`.
-
-    ``fresh`` is false if a caller should compute a new value.
-    """
-
-    value: Any
-    fresh: bool
 
 
 class _Entry(NamedTuple):
     """A key of the cache, and the options of its value: ``timeout`` and ``stale`` in seconds.
 
     A ``timeout`` of ``None`` means that the value never expires, and 0 that nothing is stored. With ``stale``, a second
-    key has a copy that expires later.
+    key has a copy that expires later. ``lock``: its write side is held by the caller that computes.
     """
 
     cache: BaseCache
     key: str
     timeout: int | None
     stale: int
+    lock: RWLock
 
     @classmethod
-    def new(cls, cache: BaseCache, key: str, timeout: Seconds | None, stale: Seconds) -> _Entry:
+    def new(
+        cls, cache: BaseCache, key: str, timeout: Seconds | None, stale: Seconds, using: str, ttl: Seconds
+    ) -> _Entry:
         if timeout is not None and timeout is not _CACHE_DEFAULT:
             timeout = seconds(timeout, "timeout")
         given = cache.default_timeout if timeout is _CACHE_DEFAULT else timeout
@@ -127,107 +117,75 @@ class _Entry(NamedTuple):
             raise ValueError(f"stale must be a number of seconds, not {stale!r}")
         if kept is None and more:
             raise ValueError("stale= needs a timeout: a value without one never expires")
-        return cls(cache, key, kept, math.ceil(more))
+        lock = locks[using].rwlock(shorten_name(f"cache:{cache.make_key(key)}"), ttl=ttl)
+        return cls(cache, key, kept, math.ceil(more), lock)
 
-    async def look_up(self, calls: Blocking) -> _Found:
-        """Return the value in the cache or, after its expiry, the stale copy. Without both: `_MISSING`."""
+    async def look_up(self, calls: Blocking) -> tuple[Any, bool]:
+        """Return the value in the cache, and that it is fresh. After its expiry: the stale copy or `_MISSING`."""
         value = await calls.method(self.cache, "get", self.key, _MISSING)
         if value is not _MISSING or not self.stale:
-            return _Found(value, fresh=value is not _MISSING)
-        return _Found(await calls.method(self.cache, "get", self._stale_key, _MISSING), fresh=False)
+            return value, value is not _MISSING
+        return await calls.method(self.cache, "get", f"{self.key}:stale", _MISSING), False
 
     async def fill(self, calls: Blocking, compute: Callable[[], Any]) -> Any:
         """Compute the value, store it in the cache and return it."""
         value = await calls.call(compute)
         if self.timeout and self.stale:
-            await calls.method(self.cache, "set", self._stale_key, value, self.timeout + self.stale)
+            await calls.method(self.cache, "set", f"{self.key}:stale", value, self.timeout + self.stale)
         await calls.method(self.cache, "set", self.key, value, self.timeout)
         return value
 
-    @property
-    def _stale_key(self) -> str:
-        return f"{self.key}:stale"
 
-
-class _Flight:
-    """A missing value that one caller computes or fetches while other callers of the process wait (single flight).
-
-    ``unavailable``: the error of the caller's request to the lock store; ``None`` if there is none.
-    """
-
-    def __init__(self) -> None:
-        self.unavailable: LockUnavailable | None = None
-        self._value: Future[Any] = Future()
-
-    def land(self, value: Any) -> None:
-        self._value.set_result(value)
-
-    def join(self, seconds: float | None) -> Any:
-        """Wait up to ``seconds`` (``None``: no limit) for the value, and return it.
-
-        Returns `_MISSING` after a timeout, or if the caller that computes or fetches the value has failed. Raises
-        ``RuntimeError`` in a coroutine, whose event loop may have to run the computation.
-        """
-        check_may_block("get_or_compute()", "aget_or_compute()")
-        with suppress(TimeoutError):
-            return self._value.result(seconds)
-        return _MISSING
-
-    async def ajoin(self, seconds: float | None) -> Any:
-        with suppress(TimeoutError):
-            return await wait_for(shield(wrap_future(self._value)), seconds)
-        return _MISSING
-
-
+# Missing values that one caller computes or fetches while others of the process wait (single flight). The result is the
+# value, or `_MISSING` if that caller has failed; the exception is that of its request to the lock store.
 # By process (a child of a fork lacks the computing threads), cache and name of the lock.
-_flights: dict[tuple[int, Any, str], _Flight] = {}
+_flights: dict[tuple[int, Any, str], Future[Any]] = {}
 # The flights of which this code is a part: a child task, or a thread of asyncio.to_thread, has its parent's context.
-_inside: ContextVar[tuple[_Flight, ...]] = ContextVar("redlock_computations", default=())
+_inside: ContextVar[tuple[Future[Any], ...]] = ContextVar("redlock_computations", default=())
 
 
-async def _value(calls: Blocking, entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) -> Any:
+async def _value(calls: Blocking, entry: _Entry, compute: Callable[[], Any], wait: Seconds | None) -> Any:
     """Return the cached or computed value of ``entry``: the algorithm of `get_or_compute`.
 
     In each process one caller at a time asks the lock store. The other callers of the process wait for the value of
     that caller. If the lock store does not reply to that caller, they all raise ``LockUnavailable``, because they would
     otherwise ask and wait one after the other. ``wait``: seconds to wait for the computation of another caller.
     """
-    deadline = monotonic() + wait
+    deadline = monotonic() + wait_seconds(True, -1 if wait is None else wait)
     while True:
-        found = await entry.look_up(calls)
-        if found.fresh:
-            return found.value
-        if found.value is not _MISSING:
-            return await _compute_once(calls, entry, compute, lock, found.value, deadline)
-        outer, mine, key = _inside.get(), _Flight(), (os.getpid(), _cache_id(entry.cache), lock.name)
+        value, fresh = await entry.look_up(calls)
+        if fresh:
+            return value
+        if value is not _MISSING:
+            return await _compute_once(calls, entry, compute, value, deadline)
+        outer, key = _inside.get(), (os.getpid(), _cache_id(entry.cache), entry.lock.name)
+        mine: Future[Any] = Future()
         flight = _flights.setdefault(key, mine)
         if flight is mine:
-            value = _MISSING
             _inside.set((*outer, mine))
             try:
-                value = await _compute_once(calls, entry, compute, lock, _MISSING, deadline)
+                value = await _compute_once(calls, entry, compute, _MISSING, deadline)
                 return value
             except LockUnavailable as error:
-                if error.name == lock.name:  # else it is an error of `compute`
-                    mine.unavailable = copy(error)  # the copy has no traceback, which would refer to this frame
+                if error.name == entry.lock.name:  # else it is an error of `compute`
+                    mine.set_exception(copy(error))  # the copy has no traceback, which would refer to this frame
                 raise
             finally:
                 _inside.set(outer)
                 _flights.pop(key, None)
-                mine.land(value)
+                if not mine.done():
+                    mine.set_result(value)
         if flight in outer:
-            raise LockDeadlock(lock.name)
+            raise LockDeadlock(entry.lock.name)
         left = deadline - monotonic()
-        value = await calls.method(flight, "join", None if left == math.inf else max(left, 0.0))
+        try:
+            value = await calls.result(flight, None if left == math.inf else max(left, 0.0), "aget_or_compute()")
+        except TimeoutError:
+            raise LockNotAcquired(entry.lock.name, "another caller still computes the value") from None
+        except LockUnavailable as error:
+            raise copy(error) from None
         if value is not _MISSING:
             return value
-        if flight.unavailable:
-            found = await entry.look_up(calls)  # another process may have stored the value meanwhile
-            if found.value is _MISSING:
-                raise copy(flight.unavailable)
-            return found.value
-        if left <= 0:
-            raise LockNotAcquired(lock.name, "another caller still computes the value")
 
 
 def _cache_id(cache: Any) -> Any:
@@ -243,15 +201,14 @@ def _cache_id(cache: Any) -> Any:
     return known
 
 
-async def _compute_once(
-    calls: Blocking, entry: _Entry, compute: Callable[[], Any], lock: RWLock, old: Any, deadline: float
-) -> Any:
+async def _compute_once(calls: Blocking, entry: _Entry, compute: Callable[[], Any], old: Any, deadline: float) -> Any:
     """Compute, store and return the value under the write lock, unless another caller computes it already.
 
     In that case, returns ``old``, the stale value. If ``old`` is `_MISSING`, waits for the read lock until ``deadline``
     (monotonic seconds) and returns the other caller's value, because the release of the write lock wakes all readers at
     once. Raises ``LockNotAcquired`` after ``deadline``.
     """
+    lock = entry.lock
     while True:
         try:
             if await calls.method(lock.write, "acquire", False):
@@ -265,12 +222,12 @@ async def _compute_once(
         if left <= 0 or not await calls.method(lock.read, "acquire", True, -1 if left == math.inf else left):
             raise LockNotAcquired(lock.name, "another caller still computes the value")
         await _release(calls, lock.read)
-        found = await entry.look_up(calls)
-        if found.value is not _MISSING:
-            return found.value
+        value, _ = await entry.look_up(calls)
+        if value is not _MISSING:
+            return value
     try:
-        found = await entry.look_up(calls)  # another caller may have computed the value meanwhile
-        return found.value if found.fresh else await entry.fill(calls, compute)
+        value, fresh = await entry.look_up(calls)  # another caller may have computed the value meanwhile
+        return value if fresh else await entry.fill(calls, compute)
     finally:
         await _release(calls, lock.write)
 
@@ -281,11 +238,3 @@ async def _release(calls: Blocking, lock: Any) -> None:
         await calls.method(lock, "release")
     except LockError as error:
         logger.warning("%s", error)
-
-
-def _lock(entry: _Entry, using: str, ttl: Seconds) -> RWLock:
-    return locks[using].rwlock(shorten_name(f"cache:{entry.cache.make_key(entry.key)}"), ttl=ttl)
-
-
-def _wait(blocking_timeout: Seconds | None) -> float:
-    return wait_seconds(True, -1 if blocking_timeout is None else blocking_timeout)

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from contextvars import copy_context
 from inspect import isawaitable
 from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
 
+from .core.process.caller import check_may_block
+
 T = TypeVar("T")
+_UNSET = object()
 
 
 def complete(work: Coroutine[Any, Any, T]) -> T:
@@ -26,6 +31,31 @@ def complete(work: Coroutine[Any, Any, T]) -> T:
         return result
     work.close()
     raise RuntimeError("blocking code has awaited a coroutine that suspends")
+
+
+async def run_to_end(work: Coroutine[Any, Any, T], cancellable: Callable[[], bool]) -> T:
+    """Run ``work`` and return its result, or raise its exception.
+
+    If the caller is cancelled, ``work`` is cancelled too as long as ``cancellable()`` returns true. Otherwise ``work``
+    runs to its end before the ``CancelledError`` is raised, because cancelling a coroutine doesn't stop its threads
+    (``sync_to_async``, ``asyncio.to_thread``).
+    """
+    context, cancelled = copy_context(), None
+    task = asyncio.create_task(work, context=context)
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+            if cancellable():
+                task.cancel()
+    for variable, value in context.items():  # for example the language that a view has activated
+        if variable.get(_UNSET) is not value:
+            variable.set(value)
+    result = task.result()
+    if cancelled is not None:
+        raise cancelled
+    return result
 
 
 class Blocking:
@@ -43,9 +73,20 @@ class Blocking:
         """Call ``target.name(*args)``. In asyncio its twin, with an ``a`` before the name, is awaited."""
         return getattr(target, name)(*args)
 
-    def holding(self, lock: Any) -> AbstractAsyncContextManager[Any]:
-        """Return a context manager that holds ``lock``."""
-        return _Holding(lock)
+    @asynccontextmanager
+    async def holding(self, lock: Any) -> AsyncIterator[Any]:
+        """Context manager that holds ``lock``."""
+        with lock as held:
+            yield held
+
+    async def result(self, future: Future[Any], seconds: float | None, instead: str) -> Any:
+        """Return the result that another thread or task gives ``future``. Raises ``TimeoutError`` after ``seconds``.
+
+        Raises ``RuntimeError`` in a coroutine, because its event loop may have to run that task. ``instead``: what to
+        use there.
+        """
+        check_may_block("this call", instead)
+        return future.result(seconds)
 
     async def sleep(self, seconds: float) -> None:
         """Wait for ``seconds``."""
@@ -65,22 +106,13 @@ class Awaiting(Blocking):
     async def method(self, target: Any, name: str, *args: Any) -> Any:
         return await getattr(target, f"a{name}")(*args)
 
-    def holding(self, lock: Any) -> AbstractAsyncContextManager[Any]:
-        held: AbstractAsyncContextManager[Any] = lock
-        return held
+    @asynccontextmanager
+    async def holding(self, lock: Any) -> AsyncIterator[Any]:
+        async with lock as held:
+            yield held
+
+    async def result(self, future: Future[Any], seconds: float | None, instead: str) -> Any:
+        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), seconds)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-
-class _Holding:
-    """``async with`` for a lock of blocking code."""
-
-    def __init__(self, lock: Any) -> None:
-        self._lock = lock
-
-    async def __aenter__(self) -> Any:
-        return self._lock.__enter__()
-
-    async def __aexit__(self, *error: object) -> Any:
-        return self._lock.__exit__(*error)

@@ -5,38 +5,31 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Collection
-from inspect import signature, unwrap
+from inspect import unwrap
 from typing import Any, NamedTuple, Never, TypeVar
 
 from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse
 
 from ..backend_registry import DEFAULT_ALIAS, locks
-from ..backends.base import Backend
 from ..call_styles import Blocking, complete
 from ..core.events import logger
 from ..core.values import Seconds, check_lease, seconds
 from ..errors import LockError, LockUnavailable
-from ..idempotency import problems
-from ..idempotency.answers import HEADERS, Answer
-from ..idempotency.database import DatabaseStore
-from ..idempotency.entries import Entry, InDoubt, Known
+from ..idempotency.answers import HEADERS, RUNNING, Answer, Entry, InDoubt, Known
+from ..idempotency.database import run_in_transaction
 from ..idempotency.identity import KEY_HEADER, fingerprint, read_key, record_name, user_or_session
-from ..idempotency.stores import request_lock
-from .protected_request import Decoration, ProtectedRequest, check_commit, decorators_of, protect
-from .view_kinds import check_view, decorate_class, is_async, right_place
+from ..idempotency.problems import not_authenticated, refusal
+from ..idempotency.request_lock import request_lock
+from .protected_request import Decorated, ProtectedRequest, Respond, check_commit, protect
+from .view_kinds import is_async, right_place
 
 V = TypeVar("V", bound=Callable[..., Any])
 Scope = Callable[[Any], str | None]
 
 ANSWER_SECONDS = 86400
 MAX_ANSWER = 1 << 20  # bytes
-FIRST_LOOK, LONGEST_LOOK = 0.05, 0.5  # seconds between two looks at a request that runs, with ``wait``
-STILL_RUNNING = Known("running")
-NINJA = (
-    "idempotent() stores HTTP responses, but the operation of django-ninja returns an object: put it around the "
-    "operation's view, @api.post(...) above @decorate_view(idempotent(...)), from ninja.decorators"
-)
+LOOK_AGAIN = 0.1, 0.3  # seconds between two looks at a request that runs, with ``wait``
 
 
 class IdempotentRequest(HttpRequest):
@@ -106,34 +99,37 @@ def idempotent(
         raise TypeError(f"scope must be a function of the request, not {scope!r}")
     if isinstance(max_answer, bool) or not isinstance(max_answer, int) or max_answer < 1:
         raise ValueError(f"max_answer must be a positive number of bytes, not {max_answer!r}")
-    terms = _Terms(
-        None if database is None else DatabaseStore(_text(database, "database"), _text(using, "using"), _lease(ttl)),
-        _text(using, "using"),
-        bool(required),
-        scope,
-        seconds(keep, "keep"),
-        _lease(ttl),
-        seconds(wait, "wait") if wait else 0.0,
-        in_doubt or "refuse",
-        _names(headers, "headers"),
-        max_answer,
-        frozenset(each.upper() for each in _names(methods, "methods")),
+    for what, names in (("headers", headers), ("methods", methods)):
+        if isinstance(names, str):
+            raise TypeError(f"{what} must be a list of names, not one text: [{names!r}]")
+
+    run = OneRun(
+        view=None,
+        database=database,
+        using=using,
+        required=required,
+        scope=scope,
+        keep=seconds(keep, "keep"),
+        ttl=None if ttl is None else check_lease(seconds(ttl, "ttl"), "ttl"),
+        wait=seconds(wait, "wait") if wait else 0.0,
+        in_doubt=in_doubt or "refuse",
+        headers=tuple(headers),
+        max_answer=max_answer,
+        methods=frozenset(each.upper() for each in methods),
     )
 
-    def decorate(view: Any) -> Any:
-        if isinstance(view, type):
-            return decorate_class(view, decorate, "idempotent")
-        check_view(view, "idempotent")
-        _check_order(view, terms)
-        return protect(view, OneRun(terms, view))
+    def respond_for(view: Any) -> Respond:
+        _check_order(view, database)
+        return run._replace(view=view).respond
 
-    return decorate
+    return lambda view: protect(view, "idempotent", respond_for)
 
 
-class _Terms(NamedTuple):
-    """The options of one `idempotent`, checked. Times are seconds."""
+class OneRun(NamedTuple):
+    """The options of one `idempotent`, checked, and what it does with the requests of ``view``. Times are seconds."""
 
-    database: DatabaseStore | None
+    view: Any
+    database: str | None
     using: str
     required: bool
     scope: Scope | None
@@ -145,45 +141,29 @@ class _Terms(NamedTuple):
     max_answer: int
     methods: frozenset[str]
 
-
-class OneRun(Decoration):
-    """What `idempotent` with the options ``terms`` does with the requests of ``view``."""
-
-    decorator, protects = "idempotent", "the stored answer"
-
-    def __init__(self, terms: _Terms, view: Any) -> None:
-        self.terms = terms
-        self.view = view
-
-    def check_request(self, request: Any) -> None:
-        if not isinstance(request, HttpRequest):
-            kind = type(request).__name__
-            raise TypeError(f"idempotent() got {kind} instead of an HttpRequest: {right_place('idempotent')}")
-        match = request.resolver_match
-        if match and _is_of_ninja(match.func) and not _is_of_ninja(getattr(unwrap(self.view), "__self__", None)):
-            raise TypeError(NINJA)
-
     async def respond(
-        self, calls: Blocking, protected: ProtectedRequest, request: Any, args: Any, kwargs: Any, proceed: Any
+        self, calls: Blocking, protected: ProtectedRequest, proceed: Any, request: Any, *_args: Any, **_kwargs: Any
     ) -> Any:
+        """Return the response of the view, the stored answer to an earlier request, or a refusal."""
         entry = await calls.query(self.entry_of, request)
         if isinstance(entry, HttpResponse):
             return entry
         if entry is None:
             return await proceed()
         protected.stored = True
-        pause, deadline = FIRST_LOOK, time.monotonic() + self.terms.wait
+        deadline = time.monotonic() + self.wait
         while True:
-            if self.terms.database:
-                outcome = self._run_in_database(self.terms.database, protected, entry, proceed)
-            else:
+            if self.database is None:
                 outcome = await self._run(calls, protected, entry, proceed)
+            else:
+                outcome = self._run_in_database(self.database, protected, entry, proceed)
             left = deadline - time.monotonic()
-            if outcome != STILL_RUNNING or left <= 0:
+            if outcome != RUNNING or left <= 0:
                 break
-            await calls.sleep(min(left, pause * random.uniform(0.5, 1.0)))
-            pause = min(2 * pause, LONGEST_LOOK)
-        return _known_response(outcome) if isinstance(outcome, Known) else outcome
+            await calls.sleep(min(left, random.uniform(*LOOK_AGAIN)))
+        if not isinstance(outcome, Known):
+            return outcome
+        return Answer.decoded(outcome.answer).response() if outcome.found == "answer" else refusal(outcome.found)
 
     async def _run(self, calls: Blocking, protected: ProtectedRequest, entry: Entry, proceed: Any) -> Any:
         """Run the view once, and store its answer in Redis or in memory.
@@ -191,13 +171,13 @@ class OneRun(Decoration):
         If the view has returned, but its answer can't be stored or the commit has failed, the record stays as it is:
         the work may have been done.
         """
-        backend = locks[self.terms.using]
-        lock = request_lock(backend, entry, self.terms.ttl)
+        backend = locks[self.using]
+        lock = request_lock(backend, entry, self.ttl)
         try:
             known: Known | None = await calls.method(backend, "drive", lock.begin_flow())
         except LockUnavailable:
             logger.exception("%s: the store is unavailable", entry.label)
-            return problems.UNAVAILABLE.response(problems.LATER)
+            return refusal("unavailable")
         if known:
             return known
         protected.begun = True
@@ -214,15 +194,12 @@ class OneRun(Decoration):
             if interrupted:
                 lock.required_hold().end()  # sends no request, because the process may be about to end
             else:
-                await self._end(calls, backend, lock)
+                try:
+                    await calls.method(backend, "drive", lock.release_flow())
+                except LockError as error:  # the work is done: the client gets its answer
+                    logger.warning("%s: the answer may not be stored: %s", entry.label, error)
 
-    async def _end(self, calls: Blocking, backend: Backend, lock: Any) -> None:
-        try:
-            await calls.method(backend, "drive", lock.release_flow())
-        except LockError as error:  # the work is done: the client gets its answer
-            logger.warning("%s: the answer may not be stored: %s", lock.entry.label, error)
-
-    def _run_in_database(self, store: DatabaseStore, protected: ProtectedRequest, entry: Entry, proceed: Any) -> Any:
+    def _run_in_database(self, database: str, protected: ProtectedRequest, entry: Entry, proceed: Any) -> Any:
         """Run the view once, and store its answer in the transaction of its work. Not for asyncio."""
 
         def work() -> tuple[Any, Answer | None]:
@@ -231,35 +208,46 @@ class OneRun(Decoration):
             protected.check_locks()
             return response, answer
 
-        return store.run(entry, work)
+        lock = locks[self.using].lock(entry.name, ttl=self.ttl, owner=entry.label, on_lost="warn")
+        return run_in_transaction(database, lock, entry, work)
 
     def entry_of(self, request: Any) -> Entry | HttpResponse | None:
         """Return the `Entry` that identifies ``request``, or the response that refuses it.
 
-        Returns ``None`` if the request needs no protection.
+        Returns ``None`` if the request needs no protection. Raises ``TypeError`` if the decorator is in a wrong place.
         """
-        terms = self.terms
-        if request.method not in terms.methods:
+        if not isinstance(request, HttpRequest):
+            kind = type(request).__name__
+            raise TypeError(f"idempotent() got {kind} instead of an HttpRequest: {right_place('idempotent')}")
+        match = request.resolver_match
+        if match and _is_of_ninja(match.func) and not _is_of_ninja(getattr(unwrap(self.view), "__self__", None)):
+            raise TypeError(
+                "idempotent() stores HTTP responses, but the operation of django-ninja returns an object: put it "
+                "around the operation's view, @api.post(...) above @decorate_view(idempotent(...))"
+            )
+        if request.method not in self.methods:
             return None
         if (header := request.headers.get(KEY_HEADER)) is None:
-            return problems.KEY_MISSING.response() if terms.required else None
+            return refusal("missing") if self.required else None
         if (key := read_key(header)) is None:
-            return problems.KEY_INVALID.response()
+            return refusal("invalid")
         try:
-            scope = terms.scope(request) if terms.scope else user_or_session(request, self.view)
+            scope = self.scope(request) if self.scope else user_or_session(request, self.view)
         except Exception as error:
-            if (refused := problems.not_authenticated(error)) is None:
+            if (refused := not_authenticated(error)) is None:
                 raise
             return refused
         if not scope:
-            return problems.NO_USER.response()
+            return refusal("no_user")
+        if not isinstance(scope, str):
+            raise TypeError(f"scope() must return a text, not {scope!r}")
         try:
-            mark = fingerprint(request, _text(scope, "scope()"))
+            mark = fingerprint(request, scope)
         except RequestDataTooBig:
-            return problems.TOO_LARGE.response()
-        request.idempotency_key = key
+            return refusal("too_large")
+        request.idempotency_key = key  # type: ignore[attr-defined]
         label = f"{request.method} {request.path}"
-        return Entry(record_name(scope, key), mark, label, terms.keep, terms.in_doubt)
+        return Entry(record_name(scope, key), mark, label, self.keep, self.in_doubt)
 
     def answer_of(self, protected: ProtectedRequest, response: Any) -> Answer | None:
         """Return the answer to store; ``None`` if ``response`` is not to be stored. Renders ``response`` if needed.
@@ -269,60 +257,28 @@ class OneRun(Decoration):
         """
         if not protected.returned:
             return None
-        if (answer := Answer.of(response, self.terms.headers, self.terms.max_answer)) is not None:
+        if (answer := Answer.of(response, self.headers, self.max_answer)) is not None:
             check_commit(response)
         return answer
 
 
-def _known_response(known: Known) -> HttpResponse:
-    if known.found == "answer":
-        return Answer.decoded(known.answer).response()
-    if known.found == "mismatch":
-        return problems.KEY_REUSED.response()
-    if known.found == "in_doubt":
-        return problems.IN_DOUBT.response()
-    return problems.KEY_IN_USE.response(problems.SOON)
-
-
-def _check_order(view: Any, terms: _Terms) -> None:
+def _check_order(view: Any, database: str | None) -> None:
     """Raise ``TypeError`` if ``view`` already has a decorator that must not be inside `idempotent`."""
-    name, inside = getattr(view, "__qualname__", view), decorators_of(view)
-    parameters = signature(view).parameters.values()
-    if any(_is_of_ninja(each.annotation) or _is_of_ninja(each.default) for each in parameters):
-        raise TypeError(f"{name}: {NINJA}")
+    name, inside = getattr(view, "__qualname__", view), Decorated.of(view).decorators
     if "idempotent" in inside:
         raise TypeError(f"{name} has two idempotent() decorators")
-    if terms.database is None:
-        return
-    if is_async(view):
+    if database is not None and is_async(view):
         raise TypeError(
             f"{name} is async, and Django has no transactions in async code: write the view with `def`, or leave out "
             "database= to keep the answers in Redis"
         )
-    if "locked_view" in inside:
+    if database is not None and "locked_view" in inside:
         raise TypeError(
             f"put locked_view() above idempotent(database=…) on {name}: the lock has to outlive the transaction"
         )
 
 
 def _is_of_ninja(value: Any) -> bool:
-    """Return whether ``value`` is a view, a class or an object of django-ninja, or of pydantic, which it builds on."""
-    kinds = (value, *(value.__mro__ if isinstance(value, type) else type(value).__mro__))
-    modules = (getattr(each, "__module__", None) or "" for each in kinds)
-    return any(module.partition(".")[0] in ("ninja", "pydantic") for module in modules)
-
-
-def _lease(ttl: Seconds | None) -> float | None:
-    return None if ttl is None else check_lease(seconds(ttl, "ttl"), "ttl")
-
-
-def _text(value: Any, what: str) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{what} must be a text, not {value!r}")
-    return value
-
-
-def _names(values: Collection[str], what: str) -> tuple[str, ...]:
-    if isinstance(values, str):
-        raise TypeError(f"{what} must be a list of names, not one text: [{values!r}]")
-    return tuple(_text(each, f"each of {what}") for each in values)
+    """Return whether ``value`` is a function or an object of django-ninja."""
+    module = getattr(value, "__module__", None) or ""
+    return module.partition(".")[0] == "ninja"

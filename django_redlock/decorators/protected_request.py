@@ -6,25 +6,25 @@ transactions. Before their commit it checks the locks of all decorators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from inspect import isawaitable
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 from django.core.handlers.base import BaseHandler
 from django.db import connections
 from django.db.transaction import TransactionManagementError
 
-from ..call_styles import Awaiting, Blocking, complete
+from ..call_styles import Awaiting, Blocking, complete, run_to_end
 from ..core.locks.lock import Lock
 from ..errors import LockLost
 from ..transactions import in_atomic
-from .uncancelled import run_to_end
-from .view_kinds import is_async, right_place
+from .view_kinds import check_view, decorate_class, is_async, right_place
 
 _REQUEST = "_redlock_request"  # the attribute of a request that holds its `ProtectedRequest`
-_DECORATORS = "_redlock_decorators"  # the attribute of a view with the names of its decorators, the outermost first
+Respond = Callable[..., Coroutine[Any, Any, Any]]
+_DECORATED = "_redlock_decorated"  # the attribute of a view that holds its `Decorated`
 
 
 class ProtectedRequest:
@@ -78,32 +78,43 @@ def check_commit(response: Any) -> None:
             )
 
 
-class Decoration:
-    """The options of one decorator, and what it does with a request."""
+class EveryAlias(frozenset[str]):
+    """The ``_non_atomic_requests`` of a protected view: Django opens no transaction outside of it."""
 
-    decorator: ClassVar[str]  # the name of the decorator, for errors
-    protects: ClassVar[str]  # what must enclose the transaction, for errors
+    def __contains__(self, alias: object) -> bool:
+        return True
 
-    def check_request(self, request: Any) -> None:
-        """Raise ``TypeError`` if the decorator got another object than a request."""
-        raise NotImplementedError
-
-    async def respond(
-        self, calls: Blocking, protected: ProtectedRequest, request: Any, args: Any, kwargs: Any, proceed: Any
-    ) -> Any:
-        """Return the response. ``await proceed()`` returns the response of the decorators inside and of the view."""
-        raise NotImplementedError
+    def add(self, alias: str) -> None:
+        raise TypeError("put transaction.non_atomic_requests below locked_view() and idempotent()")
 
 
-def protect(view: Callable[..., Any], decoration: Decoration) -> Any:
-    """Return ``view`` with one more decorator. An async view that has begun runs to its end in any case.
+class Decorated(NamedTuple):
+    """The names of this package's decorators on a view, and the databases of which it wants no ``ATOMIC_REQUESTS``."""
+
+    decorators: tuple[str, ...]
+    non_atomic: frozenset[str]
+
+    @classmethod
+    def of(cls, view: Any) -> Decorated:
+        found: Decorated | None = getattr(view, _DECORATED, None)
+        return found or cls((), frozenset(getattr(view, "_non_atomic_requests", ())))
+
+
+def protect(view: Any, decorator: str, respond_for: Callable[[Any], Respond]) -> Any:
+    """Return ``view``, a function or a class, with one more decorator. An async view that has begun runs to its end.
 
     A client that disconnects cancels the coroutine of its view, but not the view's threads, which still need the lock.
+    ``respond_for``: returns the coroutine function of the decorator for a view. It gets the `Blocking` or `Awaiting`
+    calls, the `ProtectedRequest`, ``proceed`` and the view's arguments, and returns the response. ``await proceed()``
+    returns the response of the decorators inside and of the view. Raises ``TypeError`` for an object that is no view.
     """
-    inside, opted_out = decorators_of(view), _opted_out(view)
+    if isinstance(view, type):
+        return decorate_class(view, lambda function: protect(function, decorator, respond_for), decorator)
+    check_view(view, decorator)
+    respond, inside = respond_for(view), Decorated.of(view)
 
     def run_view(protected: ProtectedRequest, request: Any, args: Any, kwargs: Any) -> Any:
-        if inside:
+        if inside.decorators:
             return view(request, *args, **kwargs)
 
         def work() -> Any:
@@ -117,40 +128,33 @@ def protect(view: Callable[..., Any], decoration: Decoration) -> Any:
             return response
 
         run: Any = awork if is_async(view) else work
-        run._non_atomic_requests = set(opted_out)
+        run._non_atomic_requests = inside.non_atomic
         return BaseHandler().make_view_atomic(run)()
 
-    async def respond(calls: Blocking, protected: ProtectedRequest, request: Any, args: Any, kwargs: Any) -> Any:
+    async def work(calls: Blocking, protected: ProtectedRequest, request: Any, args: Any, kwargs: Any) -> Any:
         async def proceed() -> Any:
             response = run_view(protected, request, args, kwargs)
             return await response if isawaitable(response) else response
 
-        _check_place(decoration, opted_out)
-        return await decoration.respond(calls, protected, request, args, kwargs, proceed)
+        return await respond(calls, protected, proceed, request, *args, **kwargs)
 
     @wraps(view)
     def call(request: Any, *args: Any, **kwargs: Any) -> Any:
-        decoration.check_request(request)
+        _check_call(request, decorator, inside)
         with _attached(request) as (protected, _):
-            return complete(respond(Blocking(), protected, request, args, kwargs))
+            return complete(work(Blocking(), protected, request, args, kwargs))
 
     @wraps(view)
     async def acall(request: Any, *args: Any, **kwargs: Any) -> Any:
-        decoration.check_request(request)
+        _check_call(request, decorator, inside)
         with _attached(request) as (protected, outermost):
-            work = respond(Awaiting(), protected, request, args, kwargs)
-            return await (run_to_end(work, cancellable=lambda: not protected.begun) if outermost else work)
+            coroutine = work(Awaiting(), protected, request, args, kwargs)
+            return await (run_to_end(coroutine, lambda: not protected.begun) if outermost else coroutine)
 
     wrapper: Any = acall if is_async(view) else call
-    wrapper._non_atomic_requests = opted_out
-    setattr(wrapper, _DECORATORS, (decoration.decorator, *inside))
+    wrapper._non_atomic_requests = EveryAlias()
+    setattr(wrapper, _DECORATED, Decorated((decorator, *inside.decorators), inside.non_atomic))
     return wrapper
-
-
-def decorators_of(view: Any) -> tuple[str, ...]:
-    """Return the names of this package's decorators on ``view``, the outermost first."""
-    names: tuple[str, ...] = getattr(view, _DECORATORS, ())
-    return names
 
 
 @contextmanager
@@ -167,47 +171,16 @@ def _attached(request: Any) -> Iterator[tuple[ProtectedRequest, bool]]:
         delattr(request, _REQUEST)
 
 
-class _OptedOut(set[str]):
-    """The aliases for which a view has opted out of ``ATOMIC_REQUESTS``, as ``_non_atomic_requests`` of the view.
+def _check_call(request: Any, decorator: str, inside: Decorated) -> None:
+    """Raise ``TypeError`` if the decorator got another object than a request, or runs inside ``ATOMIC_REQUESTS``.
 
-    Django asks with ``in`` whether to open no transaction outside the view: so for each alias, because the innermost
-    decorator opens them.
+    That transaction would end too late: after the lock was released, or after the answer was stored.
     """
-
-    def __contains__(self, alias: object) -> bool:
-        return True
-
-
-def _opted_out(view: Any) -> _OptedOut:
-    """Return the database aliases that ``view`` excludes from ``ATOMIC_REQUESTS``.
-
-    Decorators above ours may still add aliases to the returned set. A decorator above ``method_decorator()`` adds its
-    aliases to a set that all views with the same method share. Raises ``TypeError`` if that set has an alias with
-    ``ATOMIC_REQUESTS``, because the views that have not opted out would run without their transactions.
-    """
-    own = getattr(view, "_non_atomic_requests", ())
-    owner, method = getattr(getattr(view, "func", None), "__self__", None), getattr(view, "__name__", "")
-    shared = getattr(getattr(type(owner), method, None), "_non_atomic_requests", None)
-    if isinstance(shared, _OptedOut) and not set(shared).isdisjoint(_atomic_aliases()):
-        raise TypeError(
-            f"transaction.non_atomic_requests is above the decorators of {type(owner).__qualname__}.{method}, "
-            "where it would count for every view that shares this method: put it below them"
-        )
-    return own if isinstance(own, _OptedOut) else _OptedOut(own)
-
-
-def _check_place(decoration: Decoration, opted_out: _OptedOut) -> None:
-    """Raise ``TypeError`` if the decorator runs inside a transaction of ``ATOMIC_REQUESTS``.
-
-    The transaction would end too late: after the lock was released, or after the answer was stored.
-    """
-    for alias in _atomic_aliases():
-        if alias not in set(opted_out) and in_atomic(connections[alias]):
-            place = right_place(decoration.decorator)
+    if not hasattr(request, "META"):
+        kind = type(request).__name__
+        raise TypeError(f"{decorator}() got {kind} instead of a request: {right_place(decorator)}")
+    for alias, settings in connections.settings.items():
+        if settings["ATOMIC_REQUESTS"] and alias not in inside.non_atomic and in_atomic(connections[alias]):
             raise TypeError(
-                f"the transaction of ATOMIC_REQUESTS on {alias!r} is outside {decoration.protects}: {place}"
+                f"the transaction of ATOMIC_REQUESTS on {alias!r} is outside of {decorator}(): {right_place(decorator)}"
             )
-
-
-def _atomic_aliases() -> list[str]:
-    return [alias for alias, settings in connections.settings.items() if settings["ATOMIC_REQUESTS"]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, NamedTuple, TypeVar, Unpack, cast
 
 from django.core.exceptions import BadRequest, SynchronousOnlyOperation
 from django.http import HttpRequest, HttpResponse
@@ -18,8 +18,8 @@ from ..core.locks.striped import Striped, check_stripes
 from ..core.options import CommonOptions, LockKwargs, check_options
 from ..errors import LockNotAcquired, LockUnavailable
 from ..name_templates import namer
-from .protected_request import Decoration, ProtectedRequest, protect
-from .view_kinds import check_view, decorate_class, poses_as_method, right_place
+from .protected_request import ProtectedRequest, Respond, protect
+from .view_kinds import poses_as_method
 
 V = TypeVar("V", bound=Callable[..., Any])
 OnConflict = int | Callable[[HttpRequest, LockNotAcquired], Any]
@@ -88,46 +88,26 @@ def locked_view(
     if options.get("blocking", True):
         options.setdefault("blocking_timeout", 0)
 
-    def decorate(view: Any) -> Any:
-        if isinstance(view, type):
-            return decorate_class(view, decorate, "locked_view")
-        check_view(view, "locked_view")
+    def respond_for(view: Any) -> Respond:
         name_of = namer(name, view, "request", follow_wrapped=not poses_as_method(view))
-        return protect(view, ViewLock(name_of, using, on_conflict, stripes, options))
+        return ViewLock(name_of, using, on_conflict, stripes, options).respond
 
-    return decorate
+    return lambda view: protect(view, "locked_view", respond_for)
 
 
-class ViewLock(Decoration):
-    """The options of one `locked_view`. Makes the lock for a request, and the response if the lock is not acquired.
+class ViewLock(NamedTuple):
+    """The options of one `locked_view`. ``name_of``: makes the lock's name from the arguments of the view."""
 
-    ``name_of``: makes the lock's name from the arguments of the view.
-    """
-
-    decorator, protects = "locked_view", "the lock"
-
-    def __init__(
-        self,
-        name_of: Callable[..., str],
-        using: str,
-        on_conflict: OnConflict,
-        stripes: int | None,
-        options: LockKwargs,
-    ) -> None:
-        self.name_of = name_of
-        self.using = using
-        self.on_conflict = on_conflict
-        self.stripes = stripes
-        self.options = options
-
-    def check_request(self, request: Any) -> None:
-        if not hasattr(request, "META"):
-            kind = type(request).__name__
-            raise TypeError(f"locked_view() got {kind} instead of a request: {right_place('locked_view')}")
+    name_of: Callable[..., str]
+    using: str
+    on_conflict: OnConflict
+    stripes: int | None
+    options: LockKwargs
 
     async def respond(
-        self, calls: Blocking, protected: ProtectedRequest, request: Any, args: Any, kwargs: Any, proceed: Any
+        self, calls: Blocking, protected: ProtectedRequest, proceed: Any, request: Any, *args: Any, **kwargs: Any
     ) -> Any:
+        """Return the response of the view, or of `answer` if the lock is not acquired."""
         try:
             lock = self.lock_for(request, args, kwargs)
         except SynchronousOnlyOperation:  # the name reads the database, as ``request.user`` does
@@ -139,7 +119,8 @@ class ViewLock(Decoration):
                 with protected.holding(lock):
                     return await proceed()
         except (LockNotAcquired, LockUnavailable) as error:
-            if not self.is_missed(held, error):
+            # The error may be about another lock, which the view uses. `switch()` raises it if no stripe is free.
+            if not (held is None or (isinstance(held, Striped) and held.token is None and error.name == held.name)):
                 raise
             return await calls.call(self.answer, request, error)
 
@@ -158,13 +139,6 @@ class ViewLock(Decoration):
         if self.stripes is None:
             return backend.lock(name, **self.options)
         return backend.striped(name, self.stripes, **cast("CommonOptions", self.options))
-
-    def is_missed(self, held: Lock | None, error: LockNotAcquired | LockUnavailable) -> bool:
-        """Return whether ``error`` is about the view's own lock, and not about another lock that the view uses.
-
-        Returns ``True`` if the lock was not acquired (``held`` is ``None``), or if ``switch()`` found no free stripe.
-        """
-        return held is None or (isinstance(held, Striped) and held.token is None and error.name == held.name)
 
     def answer(self, request: HttpRequest, error: LockNotAcquired | LockUnavailable) -> Any:
         """Return the response to a request that has not got its lock because of ``error``.

@@ -1,13 +1,16 @@
-"""`Answer`: the stored form of a response. The response to a repeated request is made from it."""
+"""`Entry`, one request with a key; `Known`, what a store knows of it; `Answer`, the stored form of its response."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection
 from http.cookies import SimpleCookie
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from django.http import HttpResponse
+
+InDoubt = Literal["refuse", "run"]
+Found = Literal["answer", "mismatch", "in_doubt", "running"]
 
 REPLAYED = "Idempotent-Replayed"  # as Stripe calls it
 # The headers that are stored by default: what describes the body, and how long it may be cached.
@@ -28,6 +31,41 @@ HEADERS = (
 )
 _COOKIES = "set-cookie"
 _REPEATABLE = frozenset({408, 425, 429})  # these statuses ask the client to repeat the request
+
+
+class Entry(NamedTuple):
+    """One request with an idempotency key.
+
+    ``name``: a hash of the user and the key. ``fingerprint``: a hash of the request; a repeat has the same. ``label``:
+    method and path, for the list of live locks. ``keep``: seconds for which the answer is kept. ``in_doubt``: what
+    happens to a repeat if the outcome of the request is not known, "refuse" or "run".
+
+    ``answer``: what a release does with the record, besides freeing the lock. ``b""``: remove it, so that a repeat runs
+    the view. Other bytes: store them as the answer. ``None``: keep it as it is, because the view may have done its work
+    or may still be running.
+    """
+
+    name: str
+    fingerprint: str
+    label: str
+    keep: float
+    in_doubt: InDoubt = "refuse"
+    answer: bytes | None = b""
+
+
+class Known(NamedTuple):
+    """The reason why the view does not run for a request.
+
+    ``found``: "answer", an earlier request has been answered with ``answer`` (from `Answer.encoded`); "mismatch", the
+    key was used for a different request; "running", an earlier request still runs; "in_doubt", an earlier request was
+    interrupted, and its work may have been done.
+    """
+
+    found: Found
+    answer: bytes = b""
+
+
+RUNNING = Known("running")
 
 
 class AnswerNotStorable(TypeError):

@@ -12,9 +12,7 @@ from tempfile import SpooledTemporaryFile
 from typing import Any
 
 from django.conf import settings
-from django.core.files.uploadhandler import TemporaryFileUploadHandler
 from django.http import HttpRequest, QueryDict
-from django.http.multipartparser import MultiPartParser
 from django.utils.datastructures import MultiValueDict
 
 KEY_HEADER = "Idempotency-Key"
@@ -151,8 +149,8 @@ def _parsed_form(request: Any) -> tuple[QueryDict, MultiValueDict[str, Any]]:
     shutil.copyfileobj(request, copy)
     copy.seek(0)
     try:
-        parser = MultiPartParser(request.META, copy, [TemporaryFileUploadHandler(request)], request.encoding)
-        return parser.parse()
+        parsed: tuple[QueryDict, MultiValueDict[str, Any]] = request.parse_file_upload(request.META, copy)
+        return parsed
     finally:
         copy.seek(0)
         request._stream, request._read_started = copy, False

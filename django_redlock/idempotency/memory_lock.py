@@ -11,8 +11,7 @@ from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import MUTEX
-from ..core.process.mutex import state_mutex
-from .entries import Entry, Known
+from .answers import RUNNING, Entry, Known
 
 
 class MemoryRecord(NamedTuple):
@@ -33,58 +32,45 @@ _records: WeakKeyDictionary[Backend, dict[str, MemoryRecord]] = WeakKeyDictionar
 class MemoryRequestLock(Lock):
     """The lock handle of one running request in memory. A mutex with the entry's name protects the request's record.
 
-    ``answer``: what the release does with the record. Bytes are stored, ``b""`` removes the record, ``None`` keeps it.
+    ``answer``: what the release does with the record, see `Entry`.
     """
 
     def __init__(self, backend: Backend, entry: Entry, options: LockOptions) -> None:
         super().__init__(backend, MUTEX, entry.name, backend.keys_of(entry.name), options)
         self.entry = entry
         self.answer: bytes | None = b""
-        self._own = b""  # the token of the request that this handle has begun
+        self._token = b""
         self._records = _records.setdefault(backend, {})
 
     def begin_flow(self) -> Flow[Known | None]:
         """Begin the request. Returns ``None`` if the view must run, else the reason and a stored answer as `Known`."""
-        now = self.store.clock()
-        if known := self._known(now):
+        if known := self._known():
             return known
         outcome = yield from self.acquire_flow(0.0)
         if not isinstance(outcome, Hold):
-            return Known("running")
-        if known := self._known(now):
+            return RUNNING
+        if known := self._known():
             yield from super().release_flow()
             return known
-        self._own = outcome.lease.claim.token
-        self._write(MemoryRecord(self.entry.fingerprint, now + self.entry.keep, self._own), begins=True)
+        self._token = outcome.lease.claim.token
+        self._records[self.name] = MemoryRecord(self.entry.fingerprint, self._until(), self._token)
         return None
 
     def release_flow(self, hold: Hold | None = None) -> Flow[None]:
-        if self.answer:
-            until = self.store.clock() + self.entry.keep
-            self._write(MemoryRecord(self.entry.fingerprint, until, self._own, self.answer))
-        elif self.answer is not None:
-            self._write(None)
+        record = self._records.get(self.name)
+        if record and record.token == self._token:  # else another request has begun since the lease was lost
+            if self.answer:
+                self._records[self.name] = record._replace(until=self._until(), answer=self.answer)
+            elif self.answer is not None:
+                del self._records[self.name]
         yield from super().release_flow(hold)
 
-    def _write(self, record: MemoryRecord | None, begins: bool = False) -> None:
-        """Replace the record of this request, and remove all expired records, so that they don't fill the memory.
+    def _until(self) -> float:
+        return self.store.clock() + self.entry.keep
 
-        Unless this request ``begins``, a record of another request stays: that one has begun since the lease was lost.
-        """
-        now = self.store.clock()
-        with state_mutex:  # else a record that another thread writes might be removed as expired
-            for name in [name for name, each in self._records.items() if each.until <= now]:
-                del self._records[name]
-            found = self._records.get(self.name)
-            if found is not None and found.token != self._own and not begins:
-                return
-            self._records.pop(self.name, None)
-            if record:
-                self._records[self.name] = record
-
-    def _known(self, now: float) -> Known | None:
+    def _known(self) -> Known | None:
         record = self._records.get(self.name)
-        if record is None or record.until <= now:
+        if record is None or record.until <= self.store.clock():
             return None
         if record.fingerprint != self.entry.fingerprint:
             return Known("mismatch")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.utils.module_loading import import_string
 
-from ..decorators.uncancelled import run_to_end
+from ..call_styles import run_to_end
 from ..single_instance.body_flow import body_flow
 from ..single_instance.call import TaskCall
 from ..single_instance.call_drivers import arun, run

@@ -16,7 +16,8 @@ from django.core.cache import cache as default_cache
 from django.core.cache import caches
 
 from django_redlock import locks
-from django_redlock.cache import _Flight, aget_or_compute, get_or_compute
+from django_redlock.cache import aget_or_compute, get_or_compute
+from django_redlock.call_styles import Blocking
 from django_redlock.errors import LockDeadlock, LockNotAcquired, LockUnavailable
 from tests.support.locks import memory_entry, redis_entry
 from tests.support.service import poll
@@ -208,13 +209,13 @@ def test_stale_while_the_store_is_down(cache, settings, own_redis):
 def fail_together(cache, settings, proxy, monkeypatch):
     """Return a function that starts a caller and ``others``, which wait for its request to the store, and cuts it off.
 
-    ``before``: called when all wait. The function returns the futures of the callers, the asking one first.
+    The function returns the futures of the callers, the asking one first.
     """
     settings.REDLOCK = {"default": redis_entry(proxy.url, node_timeout=60)}
-    join, joined = _Flight.join, []
-    monkeypatch.setattr(_Flight, "join", lambda flight, seconds: joined.append(flight) or join(flight, seconds))
+    result, joined = Blocking.result, []
+    monkeypatch.setattr(Blocking, "result", lambda *args: joined.append(args) or result(*args))
 
-    def run(others, before=lambda: None):
+    def run(others):
         proxy.hold("requests")
         with ThreadPoolExecutor(others + 1) as pool:
             first = pool.submit(get_or_compute, cache, "key", Compute(), 60)
@@ -222,7 +223,6 @@ def fail_together(cache, settings, proxy, monkeypatch):
                 poll(lambda: proxy.bytes["requests"], timeout=60, what="the request of the first caller")
                 waiting = [pool.submit(get_or_compute, cache, "key", Compute("second"), 60) for _ in range(others)]
                 poll(lambda: len(joined) == others, timeout=60, what="the other callers")
-                before()
                 poll(lambda: proxy.cut() or first.done(), timeout=60, what="the error of the first caller")
             finally:
                 proxy.restore()
@@ -237,13 +237,6 @@ def test_a_crowd_while_the_store_is_down(fail_together):
     assert [type(each) for each in errors] == [LockUnavailable] * 5
     assert len({str(each) for each in errors}) == 1
     assert len({id(each) for each in errors}) == 5  # each thread changes the traceback of its own error
-
-
-def test_a_value_that_comes_while_the_store_is_down(cache, fail_together):
-    """A caller that waits for a failing request gets the value that another process has stored meanwhile."""
-    first, other = fail_together(1, before=lambda: cache.set("key", "of another process", 60))
-    assert isinstance(first.exception(60), LockUnavailable)
-    assert other.result(60) == "of another process"
 
 
 def test_waits_no_longer_than_asked(cache):

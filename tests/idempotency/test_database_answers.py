@@ -156,7 +156,7 @@ def test_a_row_in_use(database, mariadb, pool, end):
     answers = [each.result(60) for each in others]
     paused.go.set()
     refused = [each for each in answers if each.status_code != 200]
-    assert {code(each) for each in refused} == {(409, "idempotency-key-in-use")}
+    assert {code(each) for each in refused} <= {(409, "idempotency-key-in-use")}
     assert all(each["Retry-After"] == "1" for each in refused)
     if end == "lasts":
         assert len(refused) == 3

@@ -57,11 +57,3 @@ def test_below_the_operation(post):
     with pytest.raises(TypeError, match="above @decorate_view"):
         post("/api/wrong?amount=3")
     assert calls == []
-
-
-def test_below_the_operation_with_a_body():
-    """A function with a schema is refused when it is decorated."""
-    with pytest.raises(TypeError, match=r"pay: .*above @decorate_view"):
-
-        @once
-        def pay(request, payment: Payment): ...

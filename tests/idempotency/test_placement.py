@@ -63,10 +63,7 @@ def test_class_based_views(options, place):
         ({"ttl": 0.001}, "ttl must be at least"),
         ({"wait": -1}, "wait must be a positive number"),
         ({"headers": "Location"}, "headers must be a list"),
-        ({"headers": [1]}, "headers must be a text"),
         ({"methods": "POST"}, "methods must be a list"),
-        ({"database": 1}, "database must be a text"),
-        ({"using": None}, "using must be a text"),
         ({"timeout": 1}, "timeout"),
     ],
     ids=str,
@@ -97,7 +94,7 @@ def test_bad_places(decorate, message):
 
 def test_a_request_of_another_kind(stores):
     """A handler of Django REST framework, which gets another request, raises an error that names the right places."""
-    with pytest.raises(TypeError, match=r"instead of an HttpRequest.*on the class"):
+    with pytest.raises(TypeError, match=r"instead of a request.*on the class"):
         idempotent()(plain)(object())
 
 
@@ -194,7 +191,7 @@ def test_inside_the_transaction(atomic_requests):
         def post(self, request):
             return HttpResponse()
 
-    with pytest.raises(TypeError, match="outside the stored answer"):
+    with pytest.raises(TypeError, match=r"outside of idempotent\(\)"):
         ask(as_django(Pay.as_view()))
 
 
@@ -203,12 +200,3 @@ def test_a_get_has_its_transaction(atomic_requests):
     view = as_django(idempotent()(paying(atomic_requests)))
     assert view(RequestFactory().get("/")).status_code == 200
     assert ask(as_django(idempotent(required=False)(paying(atomic_requests))), key=None, user=ALICE).status_code == 200
-
-
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_autocommit_is_off(database):
-    """A database with autocommit off is refused, because nothing would commit the work."""
-    connections[database].set_autocommit(False)
-    with pytest.raises(ImproperlyConfigured, match="autocommit"):
-        ask(idempotent(database=database)(lambda _request: HttpResponse()))
-    connections[database].set_autocommit(True)

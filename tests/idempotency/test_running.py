@@ -12,9 +12,8 @@ from django_redlock.core.renewal.registry import renewal
 from django_redlock.decorators import idempotent
 from django_redlock.errors import LockNotSupported, LockUnavailable
 from django_redlock.history.event_queue import event_queue
-from django_redlock.idempotency.answers import AnswerNotStorable
-from django_redlock.idempotency.entries import Entry
-from django_redlock.idempotency.stores import request_lock
+from django_redlock.idempotency.answers import AnswerNotStorable, Entry
+from django_redlock.idempotency.request_lock import request_lock
 from django_redlock.testing import override_locks
 from tests.idempotency.conftest import Paused, ask, code, replayed, send
 from tests.support.service import poll

@@ -6,6 +6,7 @@ Each test sells a single item. When the second request arrives, the first one ha
 import threading
 import urllib.error
 import urllib.request
+from functools import partial
 from http import HTTPStatus
 
 import pytest
@@ -180,42 +181,40 @@ def test_several_databases(tmp_path, database):
     assert told == [[]]
 
 
-@pytest.mark.parametrize("order", ["above", "below"])
-def test_non_atomic_requests(database, order):
-    """A non_atomic_requests view gets no transaction, in either order of the decorators."""
-    decorators = [locked_view("stock"), transaction.non_atomic_requests(using="write")]
-    view = lambda request: state(request)  # noqa: E731, PLW0108  (a function of its own: decorators leave marks)
-    for decorate in decorators if order == "above" else reversed(decorators):
-        view = decorate(view)
+DECORATORS = [locked_view("stock"), idempotent(required=False)]
+NO_TRANSACTION = transaction.non_atomic_requests(using="write")
+
+
+@pytest.mark.parametrize("decorate", DECORATORS, ids=["locked", "idempotent"])
+@pytest.mark.parametrize("place", ["function", "list", "dispatch"])
+def test_non_atomic_requests(database, decorate, place):
+    """Below the decorator, non_atomic_requests opts out of the transaction."""
+    page = type("Page", (OnDispatch,), {})
+    if place == "function":
+        view = decorate(NO_TRANSACTION(partial(state)))
+    elif place == "list":
+        view = method_decorator([decorate, NO_TRANSACTION], name="dispatch")(page).as_view()
+    else:
+        page = method_decorator(NO_TRANSACTION, name="dispatch")(page)
+        view = method_decorator(decorate, name="dispatch")(page).as_view()
     assert respond(view).content == b""
 
 
-@pytest.mark.parametrize("decorator", [locked_view("stock"), idempotent(required=False)], ids=["locked", "idempotent"])
-@pytest.mark.parametrize("place", ["list", "below", "above", "around as_view"])
-def test_non_atomic_requests_beside_method_decorator(database, decorator, place):
-    """Below a decorator of dispatch non_atomic_requests counts. Above it, where other classes share it, is an error."""
-    opt_out = transaction.non_atomic_requests(using="write")
-    on_dispatch, opted_out = (method_decorator(each, name="dispatch") for each in (decorator, opt_out))
-    fresh = lambda: type("Page", (OnDispatch,), {})  # noqa: E731
-    if place in ("list", "below"):
-        both = method_decorator([decorator, opt_out], name="dispatch")
-        page = both(fresh()) if place == "list" else on_dispatch(opted_out(fresh()))
-        assert respond(page.as_view()).content == b""
-        return
-    base = on_dispatch(fresh())
-    other = type("Other", (base,), {}).as_view()
-    page = type("Page", (base,), {})
-    view = opted_out(page).as_view() if place == "above" else opt_out(page.as_view())
-    with pytest.raises(TypeError, match=r"above the decorators of Page\.dispatch.*put it below them"):
-        respond(view)
-    with pytest.raises(TypeError, match=r"above the decorators of Other\.dispatch"):
-        respond(other)
-
-
-def test_non_atomic_requests_without_effect(database):
-    """On a database without ATOMIC_REQUESTS it may stand anywhere."""
-    page = method_decorator(locked_view("stock"), name="dispatch")(type("Page", (OnDispatch,), {}))
-    assert respond(transaction.non_atomic_requests(using="read")(page.as_view())).content == b"write"
+@pytest.mark.parametrize(
+    "opt_out",
+    [
+        lambda decorate, _page: NO_TRANSACTION(decorate(state)),
+        lambda _decorate, page: NO_TRANSACTION(page.as_view()),
+        lambda _decorate, page: respond(method_decorator(NO_TRANSACTION, name="dispatch")(page).as_view()),
+    ],
+    ids=["function", "as_view", "dispatch"],
+)
+@pytest.mark.parametrize("decorate", DECORATORS, ids=["locked", "idempotent"])
+def test_non_atomic_requests_above(database, decorate, opt_out):
+    """Above the decorator it is an error, because it would have no effect, or count for other views of the class."""
+    page = method_decorator(decorate, name="dispatch")(type("Page", (OnDispatch,), {}))
+    with pytest.raises(TypeError, match=r"put transaction\.non_atomic_requests below"):
+        opt_out(decorate, page)
 
 
 def test_rollback(database):
@@ -265,7 +264,7 @@ def test_wrong_place(database):
         def get(self, request):
             raise AssertionError("never called")
 
-    with pytest.raises(TypeError, match="transaction of ATOMIC_REQUESTS on 'write' is outside the lock: put"):
+    with pytest.raises(TypeError, match=r"ATOMIC_REQUESTS on 'write' is outside of locked_view\(\): put"):
         respond(Page.as_view())
 
 
