@@ -174,6 +174,7 @@ class Refusal(NamedTuple):
     asked_at: float = 0.0  # monotonic seconds before the request was sent
     blocking_index: int = 0  # for several locks: the number of a lock that has another holder, counted from 1
     final: bool = False  # the claim is never granted, so its caller must not wait
+    answer: bytes = b""  # the stored answer to a request with an idempotency key
 
     def later(self, now: float) -> Refusal:
         """Return this refusal as of ``now`` (monotonic seconds), with less of the holder's lease remaining."""

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, cast
+from typing import cast, get_args
 
 from ..backends.base import Backend
 from ..backends.dummy import DummyBackend
 from ..backends.locmem import LocMemBackend
 from ..core.algorithms.cluster import Cluster
-from ..core.algorithms.quarantine import unwrap_reply
-from ..core.algorithms.retries import run_idempotent
 from ..core.algorithms.single_node import SingleNode
-from ..core.flow.replies import fault_error, parse_reply, read_outcome
-from ..core.flow.requests import EvalScript, Fault, Flow
+from ..core.flow.requests import EvalScript, Flow
 from ..core.flow.scripts import script
 from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import MUTEX, Primitive
-from ..core.values import Claim, Lease, Refusal, Wait, millis
+from ..core.values import Claim, Lease, Wait, millis
 from ..errors import LockNotSupported
 from .answers import RUNNING, Entry, Found, Known
 from .memory_lock import MemoryRequestLock
 
+_KNOWN = get_args(Found)  # in a refusal, in place of the holder
 _BEGIN, _EXTEND, _FINISH = script("idempotent_begin"), script("mutex_extend"), script("idempotent_finish")
-_KNOWN = [9]  # how a reply begins when the store knows the request already
 
 
 def request_lock(backend: Backend, entry: Entry, ttl: float | None) -> RequestLock | MemoryRequestLock:
@@ -88,16 +85,16 @@ class RequestLock(Lock):
         super().__init__(backend, REQUEST, entry.name, backend.keys_of(entry.name), options)
         self.entry = entry
         self.answer: bytes | None = None
-        self._known: Known | None = None
 
     def begin_flow(self) -> Flow[Known | None]:
         """Begin the request. Returns ``None`` if the view must run, else `Known`: the reason, and the answer if stored.
 
         Raises ``LockUnavailable`` if the store is unavailable.
         """
-        claim = self.new_claim()._replace(payload=self.entry)
-        outcome = yield from self.acquire_flow(0.0, claim, self._ask)
-        return None if isinstance(outcome, Hold) else self._known or RUNNING
+        outcome = yield from self.acquire_flow(0.0, self.new_claim()._replace(payload=self.entry))
+        if isinstance(outcome, Hold):
+            return None
+        return Known(cast("Found", outcome.holder), outcome.answer) if outcome.holder in _KNOWN else RUNNING
 
     def on_granted(self, lease: Lease) -> Hold:
         # The release of a lost lease must not remove the record.
@@ -109,27 +106,10 @@ class RequestLock(Lock):
     def _with_answer(self, lease: Lease, answer: bytes | None) -> Lease:
         return lease._replace(claim=lease.claim._replace(payload=self.entry._replace(answer=answer)))
 
-    def _ask(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
-        algorithm, start = cast("SingleNode", self.store.algorithm), self.store.clock()
-        run = self.primitive.acquire_request(claim)
-        reply = yield from run_idempotent(algorithm.quarantine.wrap(run) if algorithm.quarantine else run)
-        if type(reply) is list and reply[:1] == _KNOWN:
-            self._known = parse_reply(self.name, _read_known, reply)
-            return Refusal(0.0)
-        reply = unwrap_reply(reply)
-        if isinstance(reply, Fault):
-            raise fault_error(self.name, reply)
-        return read_outcome(claim, reply, start)
-
-    def _emit_refused(self, *facts: Any) -> None:
-        if self._known is None:  # a known request was not refused by another holder
-            super()._emit_refused(*facts)
+    def _emit_refused(self, waited: float, reason: str, holder: str = "") -> None:
+        if holder not in _KNOWN:  # a known request was not refused by another holder
+            super()._emit_refused(waited, reason, holder)
 
 
 def _keys(claim: Claim) -> tuple[bytes, bytes]:
     return claim.keys.lock, claim.keys.lock + b":answer"
-
-
-def _read_known(reply: list[Any]) -> Known:
-    _, found, answer = reply
-    return Known(cast("Found", found.decode()), answer)

@@ -112,7 +112,8 @@ def _outcome(reply: list[Any], claim: Claim, start: float) -> Lease | Refusal:
         return Lease.granted(claim.narrowed_to(reply[3]) if len(reply) > 3 else claim, start, number)
     remaining = math.inf if number == -1 else max(0, number) / 1000
     holder = reply[3][:MAX_OWNER_BYTES].decode(errors="replace")
-    return Refusal(remaining, holder, start, reply[4] if len(reply) > 4 else 0, number == NEVER)
+    index, answer = reply[4] if len(reply) > 4 else 0, reply[5] if len(reply) > 5 else b""
+    return Refusal(remaining, holder, start, index, number == NEVER, answer)
 
 
 def fault_error(name: str, fault: Fault) -> LockError:
