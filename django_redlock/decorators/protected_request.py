@@ -52,15 +52,6 @@ class ProtectedRequest:
             if lock.lost and lock.options.raises_loss:
                 raise LockLost(lock.name)
 
-    @contextmanager
-    def holding(self, lock: Lock) -> Iterator[None]:
-        """Context manager in which `check_locks` checks ``lock``."""
-        outer, self.locks, self.begun = self.locks, (*self.locks, lock), True
-        try:
-            yield
-        finally:
-            self.locks = outer
-
 
 def check_commit(response: Any) -> None:
     """Raise ``TransactionManagementError`` if the view reports success and its transaction can only be rolled back.

@@ -116,8 +116,8 @@ class ViewLock(NamedTuple):
         try:
             async with calls.holding(lock) as held:
                 request.lock = held
-                with protected.holding(lock):
-                    return await proceed()
+                protected.locks, protected.begun = (*protected.locks, lock), True
+                return await proceed()
         except (LockNotAcquired, LockUnavailable) as error:
             # The error may be about another lock, which the view uses. `switch()` raises it if no stripe is free.
             if not (held is None or (isinstance(held, Striped) and held.token is None and error.name == held.name)):

@@ -149,6 +149,7 @@ class OnDispatch(View):
 
 VIEWS = {
     "function": locked_view("stock")(state),
+    "two locks": locked_view("stock")(locked_view("shelf")(state)),
     "as_view": locked_view("stock")(OnDispatch.as_view()),
     "class": locked_view("stock")(type("OnClass", (OnDispatch,), {})).as_view(),
     "dispatch": method_decorator(locked_view("stock"), name="dispatch")(type("D", (OnDispatch,), {})).as_view(),
