@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextvars import ContextVar
 from copy import copy
-from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from django.core.cache import BaseCache, caches
@@ -108,13 +107,12 @@ class _Entry(NamedTuple):
     def new(
         cls, cache: BaseCache, key: str, timeout: Seconds | None, stale: Seconds, using: str, ttl: Seconds
     ) -> _Entry:
-        if timeout is not None and timeout is not _CACHE_DEFAULT:
+        if timeout is _CACHE_DEFAULT:
+            timeout = cache.default_timeout
+        elif timeout is not None:
             timeout = seconds(timeout, "timeout")
-        given = cache.default_timeout if timeout is _CACHE_DEFAULT else timeout
-        kept = None if given is None else math.ceil(given)
-        more = stale.total_seconds() if isinstance(stale, timedelta) else stale
-        if not (math.isfinite(more) and more >= 0):
-            raise ValueError(f"stale must be a number of seconds, not {stale!r}")
+        kept = None if timeout is None else math.ceil(timeout)
+        more = seconds(stale, "stale") if stale else 0.0
         if kept is None and more:
             raise ValueError("stale= needs a timeout: a value without one never expires")
         lock = locks[using].rwlock(shorten_name(f"cache:{cache.make_key(key)}"), ttl=ttl)
