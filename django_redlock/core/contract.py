@@ -34,6 +34,7 @@ from .waiting.wake_event import WakeEvent
 
 RedisRequest = SetIfAbsent | EvalScript | BlockThenEval | Block | EvalAndWait | SendToAll | Batch | Command | ListPools
 FlowRequest = RedisRequest | CallFunction | Sleep | AwaitTurn | AwaitWakeUp  # all requests that a driver performs
+AcquireFree = Callable[[Primitive, Claim], Flow[Lease | None]]
 HandOver = Callable[[Primitive, Claim, Claim], Flow[Lease | None]]
 CancelMany = Callable[[Sequence[tuple[Primitive, Claim]]], Flow[list[bool]]]
 
@@ -46,6 +47,10 @@ class Algorithm(Protocol):
     ``extend_many`` raise ``LockUnavailable`` when the store does not reply, or grants no locks at the moment. Optional
     methods are ``None`` where an algorithm does not have them.
     """
+
+    @property
+    def acquire_free(self) -> AcquireFree | None:
+        """Optional. Acquire the lock in the cheapest way if it is free. ``None``: ask with `acquire`."""
 
     @property
     def hand_over(self) -> HandOver | None:

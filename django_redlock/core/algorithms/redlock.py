@@ -56,6 +56,10 @@ class Redlock(NamedTuple):
     labels: Sequence[str] = ()
 
     @property
+    def acquire_free(self) -> None:
+        """No cheaper way: a majority needs each node's reason."""
+
+    @property
     def hand_over(self) -> None:
         """No hand-over in one request: a majority would have to confirm it."""
 

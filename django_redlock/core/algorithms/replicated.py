@@ -32,7 +32,7 @@ class Replicated:
     gone.
     """
 
-    hand_over = None
+    acquire_free = hand_over = None
 
     def __init__(
         self,

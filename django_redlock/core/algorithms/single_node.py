@@ -48,7 +48,7 @@ class SingleNode:
     def __init__(self, clock: Callable[[], float], quarantine: Quarantine | None = None) -> None:
         self.clock = clock
         self.quarantine = quarantine
-        self._refused: set[bytes] = set()  # the locks whose last first try was refused, only to save requests
+        self._refused: set[bytes] = set()  # the locks that were refused lately, only to save requests
 
     def acquire(
         self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
@@ -60,11 +60,15 @@ class SingleNode:
         waiter sends the script after the reply to BLPOP, because the node must not grant to a waiter that no longer
         responds. Raises ``LockUnavailable``.
         """
+        if free := (yield from self.acquire_free(primitive, claim)):
+            return free
         clock = self.clock
         start, asked = clock(), 0.0
         lost: list[Claim] = []  # attempts that may have been granted although no reply has arrived
         wait = Wait.QUEUE if deadline > start else Wait.NO
-        reply = yield from self._first_try(primitive, claim, wait)
+        reply = yield from run_idempotent(self._acquire_request(primitive, claim, wait))
+        if is_grant(reply):
+            self._refused.discard(claim.keys.lock)
         while True:
             reply = unwrap_reply(reply)
             if isinstance(reply, Fault) and (asked or reply.migrating):
@@ -108,31 +112,33 @@ class SingleNode:
             else:
                 start = _granted_after(asked, waited, start)
 
-    def _first_try(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[Any]:
-        """Acquire the lock with SET NX, or with the script if that does not grant it. Returns the reply or a `Fault`.
+    def acquire_free(self, primitive: Primitive, claim: Claim) -> Flow[Lease | None]:
+        """Acquire the lock with SET NX if it is free. ``None``: ask with `acquire`.
 
-        The script alone lists waiters and knows a lock that is reserved for a waiter. A lock that was refused lately
-        is probably still contended: the script is sent at once. Before the first SET, a release is tried: a server that
-        runs no scripts is found out before it keeps a lock that can't be released.
+        The scripts alone list waiters and know a lock that is reserved for a waiter. A lock that was refused lately is
+        probably still contended: SET is not sent. Before the first SET, a release is tried: a server that runs no
+        scripts is found out before it keeps a lock that can't be released.
         """
-        lock, refused = claim.keys.lock, self._refused
-        plain = None if self.quarantine or lock in refused else primitive.set_request(claim)
-        if plain and not self.runs_scripts:
-            reply = yield from run_idempotent(primitive.release_request(claim))
-            if isinstance(reply, Fault):
-                return reply._replace(unconfirmed=False)
+        lock, start = claim.keys.lock, self.clock()
+        plain = None if self.quarantine or lock in self._refused else primitive.set_request(claim)
+        if plain is None:
+            return None
+        reply = None if self.runs_scripts else (yield from run_idempotent(primitive.release_request(claim)))
+        if not isinstance(reply, Fault):
             self.runs_scripts = True
-        reply = (yield plain) if plain else None
-        if reply is not None and not (isinstance(reply, Fault) and reply.stale):
-            return reply
-        reply = yield from run_idempotent(self._acquire_request(primitive, claim, wait), reply)
+            reply = yield plain
+            if isinstance(reply, Fault):
+                reply = yield from run_idempotent(self._acquire_request(primitive, claim, Wait.NO), reply)
+        if isinstance(reply, Fault):
+            if reply.migrating and not reply.unconfirmed:
+                return None
+            raise fault_error(claim.name, reply)
         if is_grant(reply):
-            refused.discard(lock)
-        elif primitive.plain:
-            if len(refused) >= MOST_REFUSED:
-                refused.clear()
-            refused.add(lock)
-        return reply
+            return Lease.granted(claim, start)
+        if len(self._refused) >= MOST_REFUSED:
+            self._refused.clear()
+        self._refused.add(lock)
+        return None
 
     def _next_try(self, primitive: Primitive, claim: Claim) -> Flow[tuple[Claim, float, Any]]:
         """Acquire the lock with a new attempt number, as a client that is listed as a waiter.

@@ -23,7 +23,7 @@ from ..process.caller import caller, running_loop
 from ..process.mutex import state_mutex
 from ..renewal.registry import renewal
 from ..values import Claim, Lease, Refusal
-from .wait_queue import LeaderToken, WaitQueue
+from .wait_queue import WaitQueue
 from .waiters import AwaitTurn, Waiter, WaiterState
 
 LEADER_CHECK_SECONDS = 5.0  # seconds after which a waiter checks again that the leader still exists
@@ -41,45 +41,47 @@ class LocalQueue:
     # ── acquire ──────────────────────────────────────────────────────────────────────────────
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        """Acquire the lock. The first caller, the leader, asks the store. Later callers wait behind the leader.
+        """Acquire the lock if it is free. Otherwise the first caller, the leader, waits in the store, others behind it.
 
         A waiting caller gets the lease of a releasing holder, or becomes the leader. At ``deadline`` it is refused with
         the leader's last refusal; if the leader has none yet, it asks the store itself. Arguments, result and errors
         are those of `Algorithm.acquire`.
         """
-        key, me, token = _queue_key(claim), caller(), LeaderToken()
-        new = WaitQueue(me, token)
-        queue = self._queues.setdefault(key, new)  # atomic: the first caller needs no mutex
-        waiter = None if queue is new else Waiter(me, claim)
+        store, key, queue = self._store, _queue_key(claim), None
+        acquire_free = None if key in self._queues else store.algorithm.acquire_free
+        if acquire_free and (free := (yield from acquire_free(primitive, claim))):
+            return free
+        waiter = Waiter(caller(), claim)
         try:
-            if waiter is not None:
-                with self._mutex:
-                    queue = self._queues.setdefault(key, new)
-                    if not queue.add(waiter):
-                        waiter = None
-            if waiter is not None:
+            with self._mutex:
+                if (queue := self._queues.get(key)) is None:
+                    queue = self._queues[key] = WaitQueue(waiter)
+                else:
+                    queue.add(waiter)
+            if waiter.state is not WaiterState.LEADING:
                 yield from self._wait_for_turn(queue, waiter, deadline)
                 if waiter.lease is not None:
                     lease, waiter.lease = waiter.lease, None
                     return lease
-                now = self._store.clock()
+                now = store.clock()
                 if waiter.state is WaiterState.LEFT and queue.refusal is not None:
                     return queue.refusal.later(now)
                 claim = claim.next_attempt(now)
-            outcome = yield from self._store.algorithm.acquire(primitive, claim, deadline, queue.on_refusal)
+            outcome = yield from store.algorithm.acquire(primitive, claim, deadline, queue.on_refusal)
             # A grant by the store begins a new row of hand-overs. Not for stripes: the other stripes share the row.
             if isinstance(outcome, Lease) and len(claim.all_keys) == 1:
                 queue.hand_overs = 0
             return outcome
         except LockError:
-            if waiter is None or waiter.state is WaiterState.LEADING:
+            if queue is not None and waiter.state is WaiterState.LEADING:
                 with self._mutex:
                     queue.promote_all()  # so that the waiters get the error at once, not one after another
             raise
         finally:
-            self._leave(key, queue, token if waiter is None or queue is new else waiter)
-            if waiter is not None and waiter.lease is not None:  # interrupted after the grant
-                renewal.release_later(self._store, primitive, waiter.lease.claim)
+            if queue is not None:
+                self._leave(key, queue, waiter)
+            if waiter.lease is not None:  # interrupted after the grant
+                renewal.release_later(store, primitive, waiter.lease.claim)
 
     def _wait_for_turn(self, queue: WaitQueue, waiter: Waiter, deadline: float) -> Flow[None]:
         """Wait until ``waiter`` has a lease or must ask the store, or until ``deadline`` (monotonic seconds).
@@ -103,16 +105,12 @@ class LocalQueue:
                     waiter.state = WaiterState.LEFT
                     return
 
-    def _leave(self, key: Any, queue: WaitQueue, token: LeaderToken | Waiter) -> None:
-        """Remove the caller from the queue. If the caller was the leader, the first waiter becomes the leader.
-
-        ``token``: the caller's `Waiter`, or the `LeaderToken` of a caller that never waited.
-        """
+    def _leave(self, key: Any, queue: WaitQueue, waiter: Waiter) -> None:
+        """Remove ``waiter`` from the queue. If it was the leader, the first waiter becomes the leader."""
         with self._mutex:
-            if isinstance(token, Waiter):
-                token.state = WaiterState.LEFT
-                queue.remove(token)
-            if queue.leader_token() is not token:
+            waiter.state = WaiterState.LEFT
+            queue.remove(waiter)
+            if queue.leader() is not waiter:
                 return
             if queue.waiters:
                 queue.promote_first()

@@ -10,47 +10,34 @@ from .waiters import Waiter, WaiterState
 HAND_OVER_SECONDS = 0.01  # seconds of hand-overs in a row, after which the lock is released to other processes
 
 
-class LeaderToken:
-    """An object that lives as long as the leader's flow, which has the only reference to it.
-
-    If the token was garbage-collected, the leader's flow has ended without leaving the queue.
-    """
-
-    __slots__ = ("__weakref__",)
-
-
 class WaitQueue:
     """The leader and the waiters of one lock. All methods but `on_refusal` are called under the local queue's mutex.
 
-    ``leader`` and ``leader_token``: see `set_leader`. ``refusal``: the store's last refusal; ``None`` for none yet.
+    ``leader()`` returns the leader. It returns ``None`` if the leader's flow, which has the only reference to it, has
+    ended without leaving the queue. ``refusal``: the store's last refusal; ``None`` for none yet.
     """
 
     hand_overs, hand_overs_since = 0, 0.0  # the number of hand-overs in a row, and the time of the first hand-over
     refusal: Refusal | None = None
 
-    def __init__(self, leader: int, leader_token: LeaderToken | Waiter) -> None:
+    def __init__(self, leader: Waiter) -> None:
         self.waiters: dict[int, Waiter] = {}  # by caller, in order of arrival
-        self.leader = leader
-        self.leader_token = weakref.ref(leader_token)
+        self.set_leader(leader)
 
-    def set_leader(self, leader: int, leader_token: LeaderToken | Waiter) -> None:
-        """Make the thread or task ``leader`` (a number from `caller`) the leader.
+    def set_leader(self, waiter: Waiter) -> None:
+        """Make ``waiter``, which is not in the queue, the leader."""
+        waiter.state = WaiterState.LEADING
+        self.leader, self._leading = weakref.ref(waiter), waiter.caller
 
-        The leader counts as vanished when ``leader_token`` has been garbage-collected.
+    def add(self, waiter: Waiter) -> None:
+        """Add ``waiter`` to the queue, unless its caller leads or waits already: then it asks the store itself.
+
+        An example is a signal handler, which runs in the waiting thread: it must not wait for this thread.
         """
-        self.leader = leader
-        self.leader_token = weakref.ref(leader_token)
-
-    def add(self, waiter: Waiter) -> bool:
-        """Add ``waiter`` to the queue. Returns whether the waiter was added.
-
-        The waiter is not added if its caller already leads or waits. An example is a signal handler, which runs in the
-        waiting thread: the handler must not wait for this thread.
-        """
-        if waiter.caller == self.leader or waiter.caller in self.waiters:
-            return False
-        self.waiters[waiter.caller] = waiter
-        return True
+        if waiter.caller == self._leading or waiter.caller in self.waiters:
+            waiter.state = WaiterState.LEADING
+        else:
+            self.waiters[waiter.caller] = waiter
 
     def remove(self, waiter: Waiter) -> bool:
         """Remove ``waiter`` from the queue. Returns whether the waiter was in the queue."""
@@ -76,8 +63,8 @@ class WaitQueue:
     def promote_first(self) -> None:
         """Make the first waiter the leader."""
         waiter = self.pop_first()
-        self.set_leader(waiter.caller, waiter)
-        waiter.lead()
+        self.set_leader(waiter)
+        waiter.set()
 
     def promote_all(self) -> None:
         """Empty the queue, and wake every waiter so that each asks the store itself."""
@@ -86,10 +73,9 @@ class WaitQueue:
 
     def lead_if_orphaned(self, waiter: Waiter) -> bool:
         """Make ``waiter`` the leader if the leader has vanished. Returns whether the waiter now leads."""
-        if self.leader_token() is not None or not self.remove(waiter):
+        if self.leader() is not None or not self.remove(waiter):
             return False
-        self.set_leader(waiter.caller, waiter)
-        waiter.state = WaiterState.LEADING
+        self.set_leader(waiter)
         return True
 
     def count_hand_over(self, now: float, cohort: int) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.primitives import base
 from django_redlock.core.waiting import local_queue, wait_queue
+from django_redlock.core.waiting.waiters import Waiter
 from django_redlock.errors import LockLost, LockNotAcquired, LockNotHeld, LockUnavailable
 from django_redlock.testing.conformance.exclusion import Counter
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
@@ -337,7 +338,7 @@ class TestLocalQueue(Fixtures):
         (lane,) = eventually(lambda: list(client.backend._local_queue._queues.values()))
         second = spawn(client.lock(name).acquire, True, TEST_TIMEOUT)
         queued(1)
-        lane.set_leader(0, wait_queue.LeaderToken())  # no reference to the token
+        lane.set_leader(Waiter(0, None))  # no reference to the waiter
         assert not first.result(TEST_TIMEOUT)
         queued(0)
         holder.release()

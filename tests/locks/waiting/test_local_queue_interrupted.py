@@ -33,8 +33,9 @@ def test_cancelled(backend, unique, place, steps):
         tasks = []
         for index, handle in enumerate(handles):
             tasks.append(asyncio.create_task(handle.aacquire()))
-            await asyncio.sleep(0)
-            assert sum(1 + len(lane.waiters) for lane in backend._local_queue._queues.values()) == index + 1
+            async with asyncio.timeout(WAKE):
+                while sum(1 + len(lane.waiters) for lane in backend._local_queue._queues.values()) != index + 1:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
         if place == "next":
             await holder.arelease()
         for _ in range(steps):
