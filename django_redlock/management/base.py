@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TextIO, cast
 
 from django.core.exceptions import ImproperlyConfigured
@@ -133,15 +133,9 @@ class StoreCommand(LockCommand):
             self.stdout.write("  ".join(padded).rstrip())
 
 
-def at_least(least: int) -> Callable[[str], int]:
-    """Return a parser for argparse's ``type``, which accepts whole numbers from ``least``."""
-
-    def number(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least {least}")
-        return int(text)
-
-    return number
+def add_duration(parser: CommandParser, option: str, text: str, **more: Any) -> None:
+    """Add ``option``, which takes a duration, to ``parser``. ``text``: its help."""
+    parser.add_argument(option, type=duration_seconds, metavar="DURATION", help=text, **more)
 
 
 def duration_seconds(text: str) -> float:

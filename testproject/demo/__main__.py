@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Iterator
 
-from django_redlock.management.base import at_least
 from testproject.demo import load, servers, stripes
 from testproject.demo.report import Result, console, progress, table
 from testproject.demo.sale import hold_sale
@@ -48,11 +47,11 @@ def main() -> int:
 def arguments() -> argparse.Namespace:
     """Returns the parsed command line."""
     parser = argparse.ArgumentParser(prog="python -m testproject.demo", description=__doc__)
-    parser.add_argument("--items", type=at_least(1), default=100)
-    parser.add_argument("--buyers", type=at_least(1), default=400)
-    parser.add_argument("--at-once", type=at_least(1), default=40)
-    parser.add_argument("--orders", type=at_least(0), default=300, help="of the load test; 0 leaves it out")
-    parser.add_argument("--nodes", type=at_least(0), default=0, help="lock on a majority of so many servers")
+    parser.add_argument("--items", type=int, default=100)
+    parser.add_argument("--buyers", type=int, default=400)
+    parser.add_argument("--at-once", type=int, default=40)
+    parser.add_argument("--orders", type=int, default=300, help="of the load test; 0 leaves it out")
+    parser.add_argument("--nodes", type=int, default=0, help="lock on a majority of so many servers")
     attended = sys.stdin.isatty() and sys.stdout.isatty()
     parser.add_argument(
         "--once", action="store_true", default=not attended, help="end after the sales (default where no terminal is)"

@@ -12,7 +12,7 @@ from django.core.management.base import CommandParser
 from ...core.lock_info import LockInfo, by_trouble
 from ...formatting import FILTERS, LISTED_KINDS, STATES, as_dict
 from ...store_queries import Listed, list_locks, pattern_for
-from ..base import StoreCommand, at_least, duration_seconds, misused
+from ..base import StoreCommand, add_duration, misused
 
 CLEAR = "\x1b[H\x1b[2J"
 _FOREVER = float("inf")
@@ -40,24 +40,15 @@ class Command(StoreCommand):
         parser.add_argument("--sort", choices=SORT, default="trouble", help="order of the locks (default: trouble)")
         parser.add_argument("--wide", action="store_true", help="don't shorten names to fit the terminal")
         parser.add_argument(
-            "--limit",
-            type=at_least(1),
-            default=1000,
-            metavar="N",
-            help="list at most N locks of each store (default: 1000)",
+            "--limit", type=int, default=1000, metavar="N", help="list at most N locks of each store (default: 1000)"
         )
-        parser.add_argument(
-            "--watch",
-            nargs="?",
-            type=duration_seconds,
-            const=2.0,
-            metavar="DURATION",
-            help="repeat after this time (default: 2)",
-        )
+        add_duration(parser, "--watch", "repeat after this time (default: 2)", nargs="?", const=2.0)
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["watch"] is not None and options["watch"] < 0.1:
             raise misused("--watch is at least 0.1 s")
+        if options["limit"] < 1:
+            raise misused("--limit is at least 1")
         aliases = self.aliases(options["using"])
         failed = False
         try:

@@ -19,7 +19,7 @@ from ...errors import LockError, LockNotSupported
 from ...formatting import FILTERS, LISTED_KINDS, STATES, age, as_dict, owners, printable
 from ...models import HeldLock
 from ...store_queries import explain
-from ..base import StoreCommand, duration_seconds, misused
+from ..base import StoreCommand, add_duration, misused
 
 GLOB = set("*?[")
 
@@ -50,12 +50,7 @@ class Command(StoreCommand):
         parser.add_argument("--kind", choices=LISTED_KINDS, help="only locks of this kind")
         parser.add_argument("--state", choices=STATES, help="only tasks or holders in this state; needs no NAME")
         parser.add_argument("--exact", action="store_true", help="take names literally: no globs, no stripes")
-        parser.add_argument(
-            "--older-than",
-            type=duration_seconds,
-            metavar="DURATION",
-            help="only locks held for at least this time: 600, 15m, 1h",
-        )
+        add_duration(parser, "--older-than", "only locks held for at least this time: 600, 15m, 1h")
         parser.add_argument("--dry-run", action="store_true", help="only show what would be released")
         parser.add_argument("--yes", action="store_true", help="don't ask")
 

@@ -18,7 +18,7 @@ from ...core.owner import Owner
 from ...errors import LockError, LockLost, LockNotAcquired, LockNotSupported, LockUnavailable
 from ...formatting import printable, state_of
 from ...shortcuts import lock
-from ..base import MISUSED, LockCommand, duration_seconds, misused
+from ..base import MISUSED, LockCommand, add_duration, misused
 from ..process_group import ProcessGroup
 from ..single import STORE_DOWN, already_running, ended_in_order
 
@@ -51,39 +51,19 @@ settings: it was not run."""
         parser.add_argument("name", metavar="NAME")
         parser.add_argument("command", nargs="*", metavar="COMMAND", help="after --, with its arguments")
         parser.add_argument("--using", default="default", metavar="ALIAS", help="store (default: 'default')")
-        parser.add_argument(
-            "--timeout",
-            type=duration_seconds,
-            metavar="DURATION",
-            help="longest wait for the lock, such as 90s or 15m (default: no limit)",
-        )
+        add_duration(parser, "--timeout", "longest wait for the lock, such as 90s or 15m (default: no limit)")
         parser.add_argument(
             "--skip-if-locked", action="store_true", help="don't wait, and exit with 0 if the lock is held"
         )
         parser.add_argument(
             "--leader", action="store_true", help="stand for election: run COMMAND while leading, as often as elected"
         )
-        parser.add_argument(
-            "--every",
-            type=duration_seconds,
-            metavar="DURATION",
-            help="start at most once in this time, such as 23h; doesn't wait without --timeout",
-        )
-        parser.add_argument(
-            "--ttl",
-            type=duration_seconds,
-            metavar="DURATION",
-            help="the lease, which is renewed while the command runs",
-        )
+        add_duration(parser, "--every", "start at most once in this time, such as 23h; doesn't wait without --timeout")
+        add_duration(parser, "--ttl", "the lease, which is renewed while the command runs")
         parser.add_argument(
             "--on-lost", choices=("kill", "warn"), default="kill", help="if the lock is lost (default: kill)"
         )
-        parser.add_argument(
-            "--grace",
-            type=duration_seconds,
-            metavar="DURATION",
-            help=f"pause from SIGTERM to SIGKILL (default: {GRACE:g} s)",
-        )
+        add_duration(parser, "--grace", f"pause from SIGTERM to SIGKILL (default: {GRACE:g} s)")
 
     def handle(self, *args: Any, **options: Any) -> None:
         options["command"] = [*options["command"], *self.behind]

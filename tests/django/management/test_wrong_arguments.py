@@ -57,8 +57,8 @@ def test_a_store_with_wrong_settings(settings, caplog, command):
     ("args", "sentence"),
     [
         (["redlock_list", "--using", "nowhere"], "no such store: nowhere"),
-        (["redlock_list", "--limit", "-5"], "-5 is not a whole number of at least 1"),
-        (["redlock_list", "--limit", "many"], "many is not a whole number"),
+        (["redlock_list", "--limit", "-5"], "--limit is at least 1"),
+        (["redlock_list", "--limit", "many"], "invalid int value: 'many'"),
         (["redlock_list", "--watch", "nan"], "nan is not a duration"),
         (["redlock_list", "--watch", "0"], "--watch is at least 0.1 s"),
         (["redlock_list", "--kind", "lock"], "invalid choice: 'lock'"),
