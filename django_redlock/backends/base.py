@@ -63,7 +63,7 @@ class Backend(LockFactories):
     ttl that a lock may have, in seconds. ``auto_renew``: whether a held lock is renewed when a third of its ttl has
     passed. ``blocking_timeout``: seconds that ``with`` waits (``None``: no limit). ``history``: how many lock names
     have counts of their own in each minute of the last hour's history (0 or ``False``: no history; ``True``: 200).
-    Further names are counted together. ``clock`` returns monotonic seconds (default: the clock of this machine). Raises
+    Only stores on Redis keep one. ``clock`` returns monotonic seconds (default: the clock of this machine). Raises
     ``TypeError`` for an unknown option, ``ValueError`` for a bad value.
     """
 
