@@ -63,8 +63,11 @@ def cautions(backend: Backend, rows: HealthRows) -> Iterator[Caution]:
     if isinstance(backend, RedlockBackend) and len(backend.nodes) % 2 == 0:
         sentence = f"has {len(backend.nodes)} nodes: an even number tolerates no more failures than one node less."
         yield Caution("redlock.W010", sentence, "Use an odd number.")
-    if getattr(backend, "quarantine", False):
-        return
+    if not getattr(backend, "quarantine", False):
+        yield from _cautions_without_quarantine(backend, rows)
+
+
+def _cautions_without_quarantine(backend: Backend, rows: HealthRows) -> Iterator[Caution]:
     for node in (row["node"] for row in rows if row.get("persistence") == "off"):
         yield Caution(
             "redlock.W009",
