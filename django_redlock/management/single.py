@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
-from ..backend_registry import DEFAULT_ALIAS, locks
+from ..backend_registry import DEFAULT_ALIAS
 from ..core.owner import Owner
 from ..core.values import Seconds
-from ..errors import LockError, LockNotAcquired, LockUnavailable
+from ..errors import LockNotAcquired, LockUnavailable
 from ..formatting import age, duration, printable, state_of
 from ..shortcuts import lock
 
@@ -63,20 +63,12 @@ class SingleInstanceCommand(BaseCommand):
             try:
                 holding.enter_context(self.lock)
             except LockNotAcquired as error:
-                raise CommandError(self._already_running(error), returncode=ALREADY_RUNNING) from error
+                sentence = already_running(error.holder or Owner(), error.retry_after)
+                raise CommandError(sentence, returncode=ALREADY_RUNNING) from error
             except LockUnavailable as error:
                 raise CommandError(str(error), returncode=STORE_DOWN) from error
             result: str | None = super().execute(*args, **options)
         return result
-
-    def _already_running(self, error: LockNotAcquired) -> str:
-        try:
-            held = locks[self.lock_using].describe(error.name)
-        except LockError:
-            held = None
-        if held is None:
-            return already_running(error.holder or Owner(), error.retry_after)
-        return already_running(held.owner, held.remaining)
 
 
 @contextlib.contextmanager
