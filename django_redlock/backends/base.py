@@ -280,10 +280,6 @@ class Backend(LockFactories):
         """`arm` for asyncio."""
         return await self.adrive(self._arm())
 
-    def prepare(self) -> bool:
-        """Prepare for the first lock, for example by loading scripts. Returns whether it succeeded. Never raises."""
-        return True
-
     def server_of(self, keys: Keys) -> str:
         """Return the address of the Redis Cluster's server that has the lock with ``keys``; ``""`` for other stores.
 

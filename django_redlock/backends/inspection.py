@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -12,7 +12,7 @@ from ..core.algorithms.lease_requests import describe_request
 from ..core.algorithms.retries import run_idempotent
 from ..core.flow.replies import fault_error, parse_reply, unavailable_error
 from ..core.flow.requests import Batch, Command, EvalScript, Fault, Flow, ListPools
-from ..core.flow.scripts import Script, all_scripts, script
+from ..core.flow.scripts import script
 from ..core.keys import check_name, keys_beside, keys_for, lock_name_of, scan_pattern
 from ..core.lock_info import LockInfo, by_trouble, read_lock_info
 from ..core.primitives.base import is_released, names_waiters, wake_request
@@ -185,13 +185,3 @@ def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool
     if names_waiters(reply):
         yield wake_request(keys, reply, node)
     return is_released(reply)
-
-
-def load_scripts(node: int, pool: ServerPool, more: Iterable[Script] = ()) -> Flow[None]:
-    """Load all scripts of the package, and ``more``, into the server of ``pool``, so that the first EVALSHA succeeds.
-
-    Stops at the first error, and raises nothing.
-    """
-    for each in (*all_scripts(), *more):
-        if type((yield Command((b"SCRIPT", b"LOAD", each.source), node, None, pool))) is Fault:
-            return  # each further script would wait for a silent server

@@ -12,12 +12,12 @@ from ..client.nodes.cluster import ClusterNode
 from ..client.nodes.remap import remap_from
 from ..client.resp import encode_eval
 from ..client.urls import NodeOptions, node_for
-from ..core.algorithms.quarantine import Quarantine, in_service, standalone_quarantine
+from ..core.algorithms.quarantine import Quarantine, standalone_quarantine
 from ..core.algorithms.redlock import Redlock
 from ..core.algorithms.replicated import Replicated
 from ..core.algorithms.retries import run_idempotent
 from ..core.algorithms.single_node import SingleNode
-from ..core.flow.requests import EvalScript, Fault, Flow, ListPools
+from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script
 from ..core.primitives.base import KINDS, Primitive
 from ..core.primitives.multi import ADOPT
@@ -27,7 +27,6 @@ from ..core.waiting.local_queue import LocalQueue
 from ..errors import LockUnavailable
 from .base import Backend
 from .health import health
-from .inspection import load_scripts
 from .probe import probe
 from .quarantine_status import quarantine_status
 
@@ -121,36 +120,15 @@ class RedisBaseBackend(Backend):
 
     def _node_health(self, node: int = 0) -> Flow[list[dict[str, Any]]]:
         rows = yield from health(self.nodes[node].label, node, partial(probe, self))
-        if self.quarantine:
+        if guard := self.algorithm.quarantine:
             if any(row.get("role") == "master" for row in rows):
-                yield from self._touch(node)
+                yield guard.noop_request(node)  # starts a quarantine that is due
             for index, row in enumerate(rows):
                 rows[index] = yield from quarantine_status(row, self._marker, self.max_ttl, node)
         return rows
 
     def _new_quarantine(self) -> Quarantine | None:
         return standalone_quarantine(self.fixed_prefix, self.max_ttl) if self.quarantine else None
-
-    def _touch(self, node: int) -> Flow[bool]:
-        """Start the quarantine of the node with index ``node`` if one is due. Returns whether the node grants locks."""
-        guard = self.algorithm.quarantine
-        return guard is None or in_service((yield guard.noop_request(node)))
-
-    def prepare(self) -> bool:
-        """Load the scripts into every server that replies in time, and start a quarantine that is due.
-
-        Returns whether all nodes have replied and grant locks. Never raises.
-        """
-        whole, guard = True, self.algorithm.quarantine
-        for index in range(len(self.nodes)):
-            pools = self.perform(ListPools(index))
-            if isinstance(pools, Fault):
-                whole = False
-                continue
-            for pool in pools:
-                self.drive(load_scripts(index, pool, guard.scripts() if guard else ()))
-            whole = self.drive(self._touch(index)) and whole
-        return whole
 
     def close(self) -> None:
         self._executor.fan_out.close()

@@ -234,14 +234,6 @@ def test_refused_on_a_cluster():
         RedisBackend("redis+cluster://127.0.0.1:7000", quarantine=True)
 
 
-def test_prepare_starts_the_quarantine(redis_server):
-    """prepare() starts the quarantine, so that it ends earlier on an idle system."""
-    backend = store(redis_server)
-    assert not backend.prepare()
-    (row,) = backend.health()
-    assert 0 < row["quarantine"] <= SHORT["max_ttl"]
-
-
 def test_health_shows_the_quarantine(redis_server, client_of):
     """health() shows whether a server is armed, and the remaining quarantine."""
     backend = store(redis_server)
@@ -266,7 +258,7 @@ ONE_REDIS, PRIMARY = partial(store, **LASTING), partial(store, kind=ReplicaBacke
 
 
 @pytest.mark.parametrize("made", [ONE_REDIS, PRIMARY], ids=["one Redis", "a primary"])
-@pytest.mark.parametrize("touch", ["renewal", "extend", "aextend", "health", "prepare"])
+@pytest.mark.parametrize("touch", ["renewal", "extend", "aextend", "health"])
 def test_any_request_starts_the_quarantine(own_redis, start, made, touch):
     """After a restart any request starts the quarantine, not only acquire."""
     server = own_redis("--appendonly", "yes", "--appendfsync", "always")
@@ -282,14 +274,6 @@ def test_any_request_starts_the_quarantine(own_redis, start, made, touch):
     with server.client() as client:
         poll(lambda: b" " in client.get("redlock:marker"), timeout=LASTING["ttl"], what="a quarantine")
     assert not lock.lost
-
-
-def test_a_primary_in_service_is_ready(start):
-    """A server that is in service is ready, even before the client knows how many replicas must confirm."""
-    group = start(Replicated(2))
-    backend = start(contextlib.closing(ReplicaBackend(group.primary.url, **SHORT, lag=10, min_replicas="all")))
-    backend.arm()
-    assert backend.prepare()
 
 
 def test_health_of_a_server_that_is_back(armed, client_of):

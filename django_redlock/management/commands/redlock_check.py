@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from importlib import import_module
 from typing import Any
 
@@ -32,25 +31,17 @@ class Command(StoreCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("--deploy", action="store_true", help="warn of settings that are dangerous in production")
-        parser.add_argument(
-            "--fix",
-            action="store_true",
-            help="load the scripts where they are missing, and arm new servers (asks); with --tasks neither of these",
-        )
         parser.add_argument("--arm", action="store_true", help="take new servers into service at once (asks)")
         parser.add_argument("--yes", action="store_true", help="don't ask before arming")
-        parser.add_argument(
-            "--tasks",
-            action="store_true",
-            help="find queued tasks without a message in the broker; --fix then deletes their records",
-        )
+        parser.add_argument("--tasks", action="store_true", help="find queued tasks without a message in the broker")
+        parser.add_argument("--fix", action="store_true", help="with --tasks: delete the records of such tasks")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["arm"] and options["format"] == "json" and not options["yes"]:
             raise misused("--format json can't ask: --arm needs --yes")
+        if options["fix"] and not options["tasks"]:
+            raise misused("--fix deletes the records of tasks: it needs --tasks. For new servers there is --arm")
         aliases = self.aliases(options["using"])
-        if options["fix"] and not options["tasks"]:  # a Redis that lost messages may have lost locks: don't arm it
-            self._fix(aliases, options)
         if options["arm"] and not self._armed(aliases, options):
             raise CommandError("nothing was armed")
         stores = {alias: health(alias) for alias in aliases}
@@ -70,14 +61,6 @@ class Command(StoreCommand):
             raise SystemExit(2)
         if any(row.get("warnings") for row in rows):
             raise SystemExit(1)
-
-    def _fix(self, aliases: list[str], options: dict[str, Any]) -> None:
-        for alias in aliases:
-            with contextlib.suppress(ImproperlyConfigured):  # health() reports the error
-                locks[alias].prepare()
-        new = [alias for alias in aliases if any(row.get("armed") is False for row in health(alias))]
-        if new and not self._armed(new, options):
-            self.stderr.write(f"not armed: {', '.join(new)}")
 
     def _armed(self, aliases: list[str], options: dict[str, Any]) -> bool:
         """Arm the stores ``aliases``: take their new servers into service now, without a quarantine.

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 from django.core.management import CommandError, call_command
 
-from tests.django.conftest import REDIS
 from tests.django.management.command_result import Done
 
 
@@ -60,17 +59,6 @@ def test_check_finds_a_replica(stores, redis_server, own_redis, settings):
     assert "is a slave, which takes no writes" in done.out
 
 
-def test_check_fix_loads_scripts(stores, redis_server):
-    """--fix loads missing scripts."""
-    with redis_server.client() as redis:
-        redis.script_flush()
-    [before] = Done("redlock_check", "--using", "default", format="json").json["default"]
-    [after] = Done("redlock_check", "--using", "default", "--fix", format="json").json["default"]
-    loaded, total = after["scripts"].split("/")
-    assert int(before["scripts"].split("/")[0]) < int(total)  # what counts beside the locks may have loaded its own
-    assert loaded == total
-
-
 def test_check_arm_says_what_it_asserts_and_asks(stores, answer):
     """--arm says what arming asserts, and arms only after a confirmation."""
     answer("no")
@@ -79,58 +67,6 @@ def test_check_arm_says_what_it_asserts_and_asks(stores, answer):
     done = Done("redlock_check", "--arm", "--yes", "--using", "default")
     assert "no lock is held" in done.err
     assert "armed" in done.err
-
-
-@pytest.fixture
-def new_server(settings, own_redis):
-    """A server without locks, of a store with quarantine."""
-    server = own_redis()
-    options = {"quarantine": True, "node_timeout": 5}
-    settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": server.url, "OPTIONS": options}}
-    return server
-
-
-def in_service():
-    [row] = Done("redlock_check", format="json").json["default"]
-    return row["armed"]
-
-
-def test_check_fix_arms_new_servers(new_server, answer):
-    """--fix says what arming asserts, and arms only after a confirmation."""
-    assert not in_service()
-    answer("no")
-    done = Done("redlock_check", "--fix")
-    assert done.code == 1
-    assert "no lock is held" in done.err
-    assert "not armed: default" in done.err
-    assert not in_service()
-    with new_server.client() as redis:
-        redis.script_flush()
-    answer("y")
-    done = Done("redlock_check", "--fix")
-    assert done.code == 0
-    assert ": armed" in done.err
-    assert " 0/" not in done.out
-    assert in_service()
-    again = Done("redlock_check", "--fix")
-    assert "no lock is held" not in again.err
-
-
-def test_check_fix_of_tasks_arms_nothing(new_server):
-    """With --tasks, --fix is about records of tasks: it arms no server, also with --yes."""
-    done = Done("redlock_check", "--tasks", "--fix", "--yes")
-    assert (done.code, done.err) == (1, "")
-    assert not in_service()
-
-
-def test_check_fix_with_a_store_down(one_down, redis_server):
-    """With one store down --fix repairs the others, and says why one was left out."""
-    with redis_server.client() as redis:
-        redis.script_flush()
-    done = Done("redlock_check", "--fix", format="json")
-    assert done.code == 2
-    loaded, total = done.json["default"][0]["scripts"].split("/")
-    assert loaded == total
 
 
 def test_check_deploy(stores, settings):
