@@ -50,18 +50,18 @@ def run_in_transaction(database: str, lock: Lock, entry: Entry, work: Work[T]) -
             logger.warning("%s: a repeated request waits in the database: %s", entry.label, error)
         try:
             return _run(rows, entry, work)
-        except _RowTaken:
-            return _find(rows, entry) or RUNNING
+        except _RowTaken as taken:
+            if known := _find(rows, entry):
+                return known
+            logger.warning("%s: the row of the request can't be written: %s", entry.label, taken.__cause__)
+            return RUNNING
 
 
 def _run(rows: QuerySet[StoredAnswer], entry: Entry, work: Work[T]) -> T:
     with transaction.atomic(using=rows.db, durable=True):
         try:
             rows.create(name=entry.name, fingerprint=entry.fingerprint, expires_at=_end(entry))
-        except IntegrityError as error:
-            raise _RowTaken from error
-        except OperationalError as error:  # a timeout, or a deadlock of those who wait, as seen on MariaDB
-            logger.warning("%s: the row of the request can't be written: %s", entry.label, error)
+        except (IntegrityError, OperationalError) as error:  # also a timeout, or a deadlock, as seen on MariaDB
             raise _RowTaken from error
         response, answer = work()
         if answer is None or connections[rows.db].needs_rollback:
