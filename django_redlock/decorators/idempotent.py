@@ -142,7 +142,7 @@ class OneRun(NamedTuple):
     methods: frozenset[str]
 
     async def respond(
-        self, calls: Blocking, protected: ProtectedRequest, proceed: Any, request: Any, *_args: Any, **_kwargs: Any
+        self, calls: Blocking, protected: ProtectedRequest, proceed: Any, request: Any, _args: Any, _kwargs: Any
     ) -> Any:
         """Return the response of the view, the stored answer to an earlier request, or a refusal."""
         entry = await calls.query(self.entry_of, request)

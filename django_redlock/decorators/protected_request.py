@@ -127,7 +127,7 @@ def protect(view: Any, decorator: str, respond_for: Callable[[Any], Respond]) ->
             response = run_view(protected, request, args, kwargs)
             return await response if isawaitable(response) else response
 
-        return await respond(calls, protected, proceed, request, *args, **kwargs)
+        return await respond(calls, protected, proceed, request, args, kwargs)
 
     @wraps(view)
     def call(request: Any, *args: Any, **kwargs: Any) -> Any:

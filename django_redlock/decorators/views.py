@@ -105,7 +105,7 @@ class ViewLock(NamedTuple):
     options: LockKwargs
 
     async def respond(
-        self, calls: Blocking, protected: ProtectedRequest, proceed: Any, request: Any, *args: Any, **kwargs: Any
+        self, calls: Blocking, protected: ProtectedRequest, proceed: Any, request: Any, args: Any, kwargs: Any
     ) -> Any:
         """Return the response of the view, or of `answer` if the lock is not acquired."""
         try:

@@ -7,7 +7,7 @@ from django.test import RequestFactory
 from django.urls import path as route
 
 from django_redlock import lock, locks
-from django_redlock.decorators import locked_view
+from django_redlock.decorators import idempotent, locked_view
 
 pytestmark = pytest.mark.usefixtures("stores")
 
@@ -22,6 +22,14 @@ def test_names_from_the_request():
         return HttpResponse(req.lock.name)
 
     assert view(get("/shop/"), "pear").content == b"cart:GET:/shop/:pear"
+
+
+@pytest.mark.parametrize("decorate", [locked_view("call:{calls}"), idempotent(required=False)], ids=["lock", "key"])
+def test_arguments_of_any_name(decorate):
+    """The arguments of a view may have the names that the decorators use themselves."""
+    view = decorate(lambda _request, calls, protected, proceed: HttpResponse(f"{calls} {protected} {proceed}"))
+    request = RequestFactory().post("/shop/")
+    assert view(request, calls=1, protected=2, proceed=3).content == b"1 2 3"
 
 
 def test_request_in_the_client(client, settings):
