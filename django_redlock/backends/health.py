@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from ..client.pool import ServerPool
 from ..core.flow.replies import unreadable
 from ..core.flow.requests import Command, Fault, Flow, ListPools
-from ..core.flow.scripts import all_scripts
 
 OLDEST = (6, 2)
 CLOCKS_APART = 1.0  # seconds of clock difference from which "held for" in a listing is misleading
@@ -103,8 +102,6 @@ def _server(node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
     if isinstance(clock, Fault):
         return _unavailable(pool.where, clock)
     info = dict(line.split(":", 1) for line in reply.decode(errors="replace").splitlines() if ":" in line)
-    shas = [each.sha for each in all_scripts()]
-    loaded = yield Command((b"SCRIPT", b"EXISTS", *shas), node, None, pool)
     save = yield Command((b"CONFIG", b"GET", b"save"), node, None, pool)
     known = [rule for rule in PROBLEMS if rule.key in info and rule.applies(info[rule.key], info)]
     problems = [rule.msgid % {"value": info[rule.key]} for rule in known]
@@ -129,7 +126,6 @@ def _server(node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
         "clients": int(info.get("connected_clients", 0)),
         "idle_connections": len(pool.idle_connections),
         "polls": not pool.can_block,
-        "scripts": f"{sum(loaded) if isinstance(loaded, list) else 0}/{len(shas)}",
         "clock_difference": round(clock.ahead, 3),
         "round_trip": round(clock.round_trip, 6),
     }
