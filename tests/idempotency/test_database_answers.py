@@ -126,6 +126,26 @@ def test_a_row_is_kept_from_its_end_on(database):
     assert charges(database) == 1
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_row_that_is_refused(database, caplog):
+    """If the database refuses the row of a request, the view does not run: 409 with Retry-After, and a warning."""
+
+    def view(_request):
+        charge(database)
+        return HttpResponse(b"done")
+
+    view = idempotent(database=database)(view)
+    with connections[database].cursor() as cursor:
+        table = StoredAnswer._meta.db_table
+        cursor.execute(f"CREATE TRIGGER closed BEFORE INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'full'); END")
+        assert code(ask(view)) == (409, "idempotency-key-in-use")
+        assert "POST /pay: the row of the request can't be written: full" in caplog.text
+        assert charges(database) == 0
+        cursor.execute("DROP TRIGGER closed")
+    assert ask(view).content == b"done"
+    assert charges(database) == 1
+
+
 @pytest.mark.parametrize("database", ["mariadb"], indirect=True)
 @pytest.mark.parametrize("end", ["rolls back", "lasts"])
 def test_a_row_in_use(database, mariadb, pool, end):
