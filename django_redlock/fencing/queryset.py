@@ -140,7 +140,7 @@ class FencedQuerySet(models.QuerySet[M]):
 
         Raises ``TypeError`` for ``update_conflicts``, which would overwrite rows without checking their fences.
         """
-        guarded = self._lock is not None or self._fenced_model.fence_required
+        guarded = self._lock is not None or self.model.fence_required  # type: ignore[attr-defined]
         if guarded and (kwargs.get("update_conflicts") or len(args) > 2):
             raise TypeError("bulk_create(update_conflicts=True) would overwrite rows without looking at their fences")
         if self._lock is not None:
@@ -151,14 +151,10 @@ class FencedQuerySet(models.QuerySet[M]):
 
     # ── the fence ────────────────────────────────────────────────────────────────────────────
 
-    @property
-    def _fenced_model(self) -> Any:
-        return self.model
-
     def _token(self) -> FencingToken | None:
         if self._lock is not None:
             return fencing_token_of(self._lock)
-        if self._fenced_model.fence_required:
+        if self.model.fence_required:  # type: ignore[attr-defined]
             raise self._unfenced()
         return None
 

@@ -47,27 +47,14 @@ class RequestPrimitive(Primitive):
     """A mutex with a record of the request and its answer. The payload of a claim is the `Entry` of the request."""
 
     def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
-        """Return the script call that begins a request with an idempotency key.
-
-        The script replies with the stored answer of an earlier request, or with the reason why the view must not run.
-        ``wait`` has no effect, because the script never lists a waiter.
-        """
+        """Return the script call that begins a request. ``wait`` has no effect: the script lists no waiters."""
         entry: Entry = claim.payload
-        args = (
-            claim.token,
-            claim.owner,
-            millis(claim.ttl),
-            entry.fingerprint.encode(),
-            millis(entry.keep),
-            entry.in_doubt.encode(),
-        )
+        terms = entry.fingerprint.encode(), millis(entry.keep), entry.in_doubt.encode()
+        args = claim.token, claim.owner, millis(claim.ttl), *terms
         return EvalScript(_BEGIN, _keys(claim), args, node, partial(self.release_request, claim, node=node))
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        """Return the script call that frees the lock and does with the record what ``answer`` of the entry says.
-
-        ``keep`` has no effect.
-        """
+        """Return the script call that frees the lock, and stores the answer or removes the record, see `Entry`."""
         entry: Entry = claim.payload
         if entry.answer is None:
             return MUTEX.release_request(claim, 0.0, node)
