@@ -8,7 +8,6 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from pytest_django.live_server_helper import LiveServer
 
-from django_redlock import locks
 from tests.browser.chromium import Browser, Chromium
 from tests.browser.csp import POLICY
 from tests.support.service import poll
@@ -34,20 +33,11 @@ def chromium(running, live_server):
 
 
 @pytest.fixture
-def stores(settings, redis_url, unique):
-    """`default` on a real Redis."""
+def stores(stores, settings):
+    """The stores, and the admin alone under the policy."""
     settings.ROOT_URLCONF = "tests.django.urls"
     settings.MIDDLEWARE = ["tests.browser.csp.strict", *settings.MIDDLEWARE]
-    settings.REDLOCK = {
-        "default": {
-            "BACKEND": "django_redlock.backends.redis.RedisBackend",
-            "LOCATION": redis_url,
-            "OPTIONS": {"node_timeout": 5},  # the machine may be busy
-        },
-        "memory": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": unique},
-    }
-    yield locks
-    locks.reset()
+    return stores
 
 
 @pytest.fixture

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from importlib import import_module
 
 import pytest
 from django.core.management import get_commands, load_command_class
 from django.core.management.base import BaseCommand, CommandParser
 
-from django_redlock.core.lock_info import LockInfo
-from django_redlock.core.owner import Owner
-from django_redlock.formatting import as_dict
 from tests.docs.pages import DOCS, PAGES, ROOT, examples, headings
 
 PAGE = DOCS / "reference" / "commands.rst"
@@ -56,17 +52,3 @@ def test_examples_can_be_typed(page, words):
     """Every command line in the documentation is accepted by its command."""
     own = words[: words.index("--")] if "--" in words else words
     parser_of(own[0]).parse_args(own[1:])
-
-
-def test_exit_codes_of_redlock_run():
-    """The exit codes in the table are those of the command."""
-    module = import_module("django_redlock.management.commands.redlock_run")
-    codes = {module.NOT_GOT, module.STORE_DOWN, module.LOST, module.NOT_EXECUTABLE, module.NOT_FOUND, module.MISUSED}
-    rows = re.findall(r"^   \* - ([\d, ]+)$", PAGE.read_text(), re.MULTILINE)
-    assert {int(code) for row in rows for code in row.split(",")} == codes
-
-
-def test_fields_of_a_lock():
-    """The page names the fields of a lock in JSON, in their order."""
-    fields = PAGE.read_text().partition("JSON has these fields:")[2].partition("\n\n")[0]
-    assert re.findall(r"``(\w+)``", fields) == list(as_dict("", LockInfo("", "", Owner(), None)))

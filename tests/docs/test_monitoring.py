@@ -55,7 +55,6 @@ def test_reasons_are_documented():
 
 
 def test_every_alert_has_a_runbook_entry():
-    """The runbook has a section for each alert."""
     runbook = (DOCS / "howto" / "runbook.rst").read_text()
     alerts = re.findall(r"alert: (\w+)", RULES)
     assert alerts

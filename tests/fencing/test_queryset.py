@@ -104,16 +104,6 @@ def test_rows_that_are_not_selected(stocks, half_later):
     assert stocks.filter(shop__name="theirs").fenced(half_later).update(quantity=0) == 0
 
 
-def test_condition_in_its_own_where(stocks, held, django_assert_num_queries):
-    """The fence is in the WHERE of the UPDATE, because databases don't check a sub-select again."""
-    holder = held()
-    for chosen in (stocks, stocks.filter(shop__name="ours")):
-        with django_assert_num_queries(4 + (chosen is not stocks), connection=connections[stocks.db]) as queries:
-            chosen.fenced(holder).update(quantity=1)
-        first = next(query["sql"] for query in queries if query["sql"].startswith("UPDATE"))
-        assert '"fencing_stock"."fence" <= ' in first.partition("SELECT")[0]
-
-
 def overtaken(using, late, later):
     """Let `late` wait for a row that `later` is writing, and return the outcome."""
 

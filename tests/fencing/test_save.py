@@ -327,20 +327,3 @@ def test_proxy(stock, held):
         heavy.save(lock=first)
     with pytest.raises(StaleLock):
         HeavyStock.objects.using(stock._state.db).fenced(first).update(quantity=1)
-
-
-def test_asyncio(stock, held):
-    """The async methods check the fence, too."""
-    first, second = held(), held()
-
-    async def late():
-        stock.quantity = 2
-        await stock.asave(lock=second)
-        await stock.arefresh_from_db(lock=second)
-        for refused in (stock.asave, stock.arefresh_from_db, stock.adelete):
-            with pytest.raises(StaleLock):
-                await refused(lock=first)
-        deleted, _ = await stock.adelete(lock=second)
-        return deleted
-
-    assert asyncio.run(late()) == 1

@@ -49,13 +49,6 @@ def test_promised_names(module, names):
     assert [name for name in names.split() if not hasattr(importlib.import_module(module), name)] == []
 
 
-@pytest.mark.parametrize("module", ["django_redlock", *MODULES])
-def test_names_in_dunder_all_exist(module):
-    """Every name in a module's `__all__` exists."""
-    loaded = importlib.import_module(module)
-    assert [name for name in getattr(loaded, "__all__", ()) if not hasattr(loaded, name)] == []
-
-
 def run(program, *arguments):
     """Return the output of a program in a new process, in which no settings are configured."""
     environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}

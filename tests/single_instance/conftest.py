@@ -6,6 +6,8 @@ import contextlib
 
 import pytest
 
+from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.backends.locmem.task_store import MemoryStore
 from django_redlock.backends.redis import RedisBackend
 
 
@@ -13,3 +15,9 @@ from django_redlock.backends.redis import RedisBackend
 def redis_store(redis_server):
     with contextlib.closing(RedisBackend(redis_server.unix_url, node_timeout=5)) as store:
         yield store
+
+
+@pytest.fixture(params=["redis", "memory"])
+def store(request, unique):
+    """Each store in turn."""
+    return request.getfixturevalue("redis_store") if request.param == "redis" else MemoryStore(LocMemBackend(unique))

@@ -12,7 +12,7 @@ from django_redlock.core.flow.drivers import drive
 from django_redlock.core.values import Lease, Wait, new_token
 from django_redlock.single_instance.body import BODY
 from django_redlock.single_instance.modes import MODES
-from django_redlock.single_instance.transitions import cancel, rename
+from django_redlock.single_instance.transitions import cancel, keep_message, rename
 from tests.single_instance.player import Player
 from tests.support.service import poll
 
@@ -50,10 +50,8 @@ def test_memory_and_scripts_give_the_same_replies(redis_store, moves, mode, limi
         assert answers[0] == answers[1], move
 
 
-@pytest.mark.parametrize("kind", ["memory", "redis"])
-def test_a_record_with_a_provisional_id_is_renamed(redis_store, kind):
+def test_a_record_with_a_provisional_id_is_renamed(store):
     """The id "?" stands for a queued record whose id begins with it, unless the new id has a record."""
-    store = redis_store if kind == "redis" else MemoryStore(LocMemBackend("renamed"))
     player = Player(store, "until_and_while_executing")
     named = player.call("a", "a-1")
     assert not drive(rename(named, "?"), store.perform)
@@ -91,10 +89,8 @@ def test_a_full_server_lets_bodies_go_on_and_end(redis_store, redis_server, move
     assert answers[0] == answers[1]
 
 
-@pytest.mark.parametrize("place", ["redis", "memory"])
-def test_a_start_that_was_interrupted_is_taken_back(request, place):
+def test_a_start_that_was_interrupted_is_taken_back(store):
     """A start whose caller was interrupted is released, whichever attempt was granted."""
-    store = request.getfixturevalue("redis_store") if place == "redis" else MemoryStore(LocMemBackend("interrupted"))
     player = Player(store, "until_executed")
     claim = player.claim("a", 0)._replace(token=new_token(), payload=player.call("a", "a-1"))
     assert isinstance(drive(store.algorithm.acquire(BODY, claim, 0.0), store.perform), Lease)
@@ -144,11 +140,6 @@ def test_rivals_are_refused_and_the_owner_passes(redis_store):
     assert player.play("submit", "b", "1") == "granted"
 
 
-@pytest.fixture(params=["redis", "memory"])
-def store(request):
-    return request.getfixturevalue("redis_store") if request.param == "redis" else MemoryStore(LocMemBackend("alone"))
-
-
 def test_a_retry_is_not_lost_with_the_lease_of_the_run_that_sent_it(store):
     player = Player(store, "until_executed", lease=0.05)
     player.play("submit", "a", "1")
@@ -191,9 +182,7 @@ def test_a_submit_with_the_id_of_a_body_that_runs_leaves_it_its_lease(store, mod
 
 @pytest.mark.parametrize(("mode", "left"), [("while_executing", 0), ("until_executed", 1)])
 def test_a_dead_process_leaves_a_queued_record_only_where_tasks_are_queued(store, mode, left):
-    """A dead process leaves a queued record only in modes that lock queued tasks, because else nothing would
-    remove it.
-    """
+    """Elsewhere nothing would remove it."""
     player = Player(store, mode)
     player.play("start", "a", "1")
     assert player.play("redeliver", "a", "1") == 1
@@ -263,3 +252,60 @@ def test_a_submit_that_comes_after_the_start_changes_nothing(store, mode):
     assert player.play("cancel", "a", "1") == 0
     assert player.play("end", "a", "1") == 1
     assert player.play("submit", "b", "1") == ("granted" if mode == "until_executed" else "queued")
+
+
+@pytest.fixture
+def players(store):
+    """A task with ``until_executed`` and a task with ``while_executing``, which have the same key."""
+    queued, started = Player(store, "until_executed"), Player(store, "while_executing")
+    started.name, started.keys = queued.name, queued.keys
+    return queued, started
+
+
+def test_a_queued_call_does_not_start_beside_the_body_of_another_task(players):
+    """A call that is queued does not start while another task with the same key runs that ignores queued calls."""
+    queued, started = players
+    assert queued.play("submit", "a", "1") == "granted"
+    assert started.play("start", "b", "1") == "granted"
+    assert queued.play("start", "a", "1") == "running"
+    assert started.play("end", "b", "1") == 1
+    assert queued.play("start", "a", "1") == "granted"
+
+
+def test_a_queued_call_passes_other_queued_calls(players):
+    """A call that is queued starts although another call is queued, too: it has its place among them."""
+    queued, _ = players
+    assert queued.play("submit", "a", "1") == "granted"
+    other = Player(queued.store, "until_executing", limit=2)
+    other.name, other.keys = queued.name, queued.keys
+    assert other.play("submit", "b", "1") == "granted"
+    assert queued.play("start", "a", "1") == "granted"
+
+
+def keep(player, task, message):
+    return drive(keep_message(player.call(task, f"{task}-1"), message), player.store.perform)
+
+
+def test_messages_are_sent_in_order_and_not_after_a_start(store):
+    player = Player(store, "while_executing")
+    assert not keep(player, "b", b"B")
+    player.play("start", "a", "1")
+    assert [keep(player, task, task.upper().encode()) for task in "bcdb"] == [True] * 4
+    assert player.play("end", "a", "1") == [1, b"B"]
+    assert player.play("start", "c", "1") == "granted"
+    assert player.play("end", "c", "1") == [1, b"D"]
+    player.play("start", "e", "1")
+    assert player.play("end", "e", "1") == 1
+
+
+def test_replaced_calls_leave_nothing(store, redis_server):
+    """Calls that are put off and replaced during one body leave no ids in the list of the order."""
+    player = Player(store, "until_and_while_executing")
+    player.play("submit", "a", "1")
+    player.play("start", "a", "1")
+    for task in "bcdef":
+        assert player.play("submit", task, "1", replace=True) == "granted"
+        assert keep(player, task, task.upper().encode())
+    with redis_server.client() as client:
+        assert client.llen(player.keys.lock + b":put_off:order") <= 1
+    assert player.play("end", "a", "1") == [1, b"F"]

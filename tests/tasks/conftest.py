@@ -20,6 +20,7 @@ from django_redlock import locks
 from testproject.processes import Child
 from tests.support.databases import sqlite_file
 from tests.support.forked import Forked
+from tests.support.locks import memory_entry, redis_entry
 from tests.support.service import poll
 
 ROOT = Path(__file__).parents[2]
@@ -51,12 +52,8 @@ def queue_file(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def store(redis_url, settings):
     """The lock store of the test and its workers."""
-    redis = {"BACKEND": "django_redlock.backends.redis.RedisBackend", "OPTIONS": {"node_timeout": 5}}
-    settings.REDLOCK = {
-        "default": {**redis, "LOCATION": redis_url},
-        "down": {**redis, "LOCATION": "redis://127.0.0.1:1/0"},
-        "memory": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend"},
-    }
+    down = redis_entry("redis://127.0.0.1:1/0")
+    settings.REDLOCK = {"default": redis_entry(redis_url), "down": down, "memory": memory_entry()}
     return redis_url
 
 

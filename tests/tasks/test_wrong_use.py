@@ -72,13 +72,9 @@ def test_unknown_option():
 
 def test_store_without_records(dummy, app, unique, settings):
     """A quorum keeps no records of queued calls: the check says so, and ``enqueue()``. ``while_executing`` works."""
-    settings.REDLOCK = {
-        "default": {
-            "BACKEND": "django_redlock.backends.redlock.RedlockBackend",
-            "LOCATION": [settings.REDLOCK["default"]["LOCATION"]],
-            "OPTIONS": {"node_timeout": 5},
-        }
-    }
+    quorum = "django_redlock.backends.redlock.RedlockBackend"
+    redis = settings.REDLOCK["default"]
+    settings.REDLOCK = {"default": {**redis, "BACKEND": quorum, "LOCATION": [redis["LOCATION"]]}}
     assert any(reason.startswith("task tests.tasks.app.until: store 'default'") for reason in refused_tasks())
     assert not any("tests.tasks.app.executing" in reason for reason in refused_tasks())
     with pytest.raises(LockNotSupported, match="keeps no records of queued tasks"):

@@ -50,23 +50,6 @@ def test_only_forward(clock, wrong):
         clock.advance(wrong)
 
 
-def test_listeners_and_waiters(clock, backend, elsewhere):
-    """Listeners are called at each step until they unsubscribe, and waiters listen while they wait."""
-    steps = []
-    forget = clock.on_move(lambda: steps.append(clock()))
-    clock.advance(1)
-    clock.advance(1)
-    forget()
-    clock.advance(1)
-    assert len(steps) == 2
-    with backend.lock("x", ttl=100, auto_renew=False):
-        waiter = elsewhere(lambda: backend.lock("x").acquire(timeout=50))
-        assert len(clock._moved) == 1
-        clock.advance(60)
-        assert waiter.result(20) is False
-    assert clock._moved == []
-
-
 def test_leases(clock, backend):
     """A lease ends when its time has passed by the clock, and the listing agrees."""
     held = take(backend, ttl=100, auto_renew=False)

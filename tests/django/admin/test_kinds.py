@@ -38,25 +38,6 @@ def test_facts(client, stores, operator):
     assert row.owner.extra == {"limit": 3}
 
 
-def test_mode_of_waiters(client, stores, operator, own_thread):
-    """The page of a read-write lock shows which waiters want to write."""
-    backend = stores["default"]
-    lock = backend.rwlock("prices")
-    with lock.read:
-        thread = own_thread(lambda: lock.write.acquire(timeout=60) and lock.write.release())
-        pages = []
-
-        def waits():
-            pages.append(facts(client, "prices"))
-            return "1 waiter" in pages[-1][1]
-
-        own_thread.until(waits)  # a waiter that is held up for half a second is not shown
-    thread.join(60)
-    known, page = pages[-1]
-    assert known["Kind"] == "rwlock read"
-    assert "mode=write" in page.split("1 waiter")[1]
-
-
 @pytest.mark.parametrize("shown", [True, False], ids=["with results", "without"])
 def test_task_links_to_its_result_in_the_same_admin(client, stores, operator, settings, shown):
     """With the results of django-celery-results in the same admin a task id is a link, and otherwise text."""

@@ -92,7 +92,6 @@ def test_majority_down(client, nodes, operator, caplog):
 
 
 def test_force_release_on_all_nodes(client, nodes, operator):
-    """A forced release releases the lock on all nodes."""
     lock = locks["default"].lock("stock", on_lost="warn")
     lock.acquire()
     all_know(client)

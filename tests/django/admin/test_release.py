@@ -208,7 +208,6 @@ def test_several_at_once(client, stores, operator):
 
 
 def test_get_releases_nothing(client, stores, operator):
-    """A GET request releases nothing."""
     with stores["default"].lock("stock") as held:
         client.get(f"{LIST}release/", {"holding": holdings(asked(client, "default:stock"))})
         assert held.owned()

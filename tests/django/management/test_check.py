@@ -85,16 +85,4 @@ def test_check_deploy(stores, settings):
     assert Done("redlock_check", "--deploy").code == 0
 
 
-def test_cache_that_would_remove_the_locks(stores, settings):
-    """A cache on the locks' database is a warning, because its clear() removes them, also without --deploy."""
-    settings.SILENCED_SYSTEM_CHECKS = []
-    location = settings.REDLOCK["default"]["LOCATION"]
-    settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": location}}
-    done = Done("redlock_check", "--using", "default")
-    assert done.code == 1
-    assert "clear() of that cache removes the locks" in done.out
-    settings.CACHES["default"]["LOCATION"] = f"{location.removesuffix('/0')}/1"
-    assert Done("redlock_check", "--using", "default").code == 0
-
-
 # ── bench ────────────────────────────────────────────────────────────────────────────────────

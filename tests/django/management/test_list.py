@@ -8,7 +8,6 @@ from contextlib import ExitStack
 import pytest
 from django.core.management import call_command
 
-from django_redlock import locks
 from tests.django.conftest import REDIS, UNREACHABLE
 from tests.django.management.command_result import Done
 
@@ -108,14 +107,6 @@ def test_list_shows_the_fields_of_the_owner(stores):
         assert "checkout user=ada" in Done("redlock_list").out
 
 
-def test_list_colours_trouble(trouble, monkeypatch):
-    """The number of waiters and a lease near its end are coloured."""
-    with trouble.lock("dying", ttl=30, auto_renew=False) as lock:
-        lock.extend(9)
-        lines = on_a_terminal(monkeypatch, 100, "redlock_list").splitlines()
-    assert [re.search(r"(busy|calm|new|dying)", line)[1] for line in lines[1:] if "\x1b[" in line] == ["busy", "dying"]
-
-
 def test_list_leaves_out_columns_that_say_nothing(stores):
     """A column with nothing to say about any lock is left out."""
     backend = stores["default"]
@@ -126,15 +117,6 @@ def test_list_leaves_out_columns_that_say_nothing(stores):
             assert Done("redlock_list", "c").out.splitlines()[1].split()[:4] == ["default", "c", "rwlock", "read"]
             [row] = Done("redlock_list", "--state", "read", "--format", "json").json
             assert (row["name"], row["state"]) == ("c", "read")
-
-
-def test_list_shows_the_store_if_there_are_several(stores, settings):
-    """The column STORE is there if several stores are configured, whichever of them have locks."""
-    with stores["default"].lock("a"), stores["default"].lock("b"):
-        assert heading("--using", "default") == "STORE NAME HOLDER HELD FOR LEFT"
-    settings.REDLOCK = {"default": settings.REDLOCK["default"]}
-    with locks["default"].lock("a"), locks["default"].lock("b"):
-        assert heading() == "NAME HOLDER HELD FOR LEFT"
 
 
 def heading(*args):

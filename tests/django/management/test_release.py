@@ -75,7 +75,6 @@ def test_release_finds_the_lock_and_its_stripes(stores):
 
 
 def test_release_by_kind_and_state(stores, held):
-    """--kind and --state select what is released."""
     side = stores["default"].rwlock("prices", on_lost="warn").write
     assert side.acquire()
     assert "Nothing to release" in Done("redlock_release", "prices", "--state", "read", "--yes").out
