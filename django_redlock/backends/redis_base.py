@@ -14,7 +14,6 @@ from ..client.resp import encode_eval
 from ..client.urls import NodeOptions, node_for
 from ..core.algorithms.quarantine import Quarantine, standalone_quarantine
 from ..core.algorithms.redlock import Redlock
-from ..core.algorithms.replicated import Replicated
 from ..core.algorithms.retries import run_idempotent
 from ..core.algorithms.single_node import SingleNode
 from ..core.flow.requests import EvalScript, Fault, Flow
@@ -63,7 +62,7 @@ class RedisBaseBackend(Backend):
     adopting: Primitive | None = ADOPT
     periodic: Primitive | None = PERIODIC
     default_quarantine = False
-    algorithm: SingleNode | Redlock | Replicated
+    algorithm: SingleNode | Redlock
 
     def __init__(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ..core.algorithms.replicated import Replicated
 from ..core.algorithms.single_node import SingleNode
 from ..core.events import logger
 from ..core.flow.requests import Flow, Sleep
@@ -52,7 +51,7 @@ def submit_flow(
 def _record_flow(lock: TaskLock, call: TaskCall, own: bool, must_send: bool) -> Flow[Conflict | None]:
     """Write the record of the queued call. Returns ``None``, or the `Conflict` of a call that was refused."""
     store, options = lock.store, lock.options
-    algorithm, on_conflict = cast("SingleNode | Replicated", store.algorithm), options.actions[0]
+    algorithm, on_conflict = cast("SingleNode", store.algorithm), options.actions[0]
     wait = cast("float", options.conflict_timeout)
     deadline = store.clock() + wait
     action: Any = on_conflict

@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import partial
 from typing import cast
 
-from ..core.algorithms.replicated import Replicated
 from ..core.algorithms.retries import run_while_moving
 from ..core.algorithms.single_node import SingleNode
 from ..core.contract import Orphan

@@ -16,7 +16,6 @@ from ..flow.requests import Batch, Fault, Flow
 from ..keys import Keys, hash_tag
 from ..primitives.base import Primitive
 from ..values import Claim, Lease, OnRefusal, Refusal, Wait
-from .quarantine import unwrap_reply
 from .retries import await_turn, release_lost, retry_until_served, run_idempotent
 from .single_node import SingleNode
 
@@ -94,7 +93,7 @@ class Cluster(SingleNode):
         parts = by_slot(claim)
         for part in parts:
             start = self.clock()
-            reply = unwrap_reply((yield from run_idempotent(self._acquire_request(primitive, part, wait))))
+            reply = yield from self._ask(primitive, part, wait)
             outcome = reply if isinstance(reply, Fault) else read_outcome(part, reply, start)
             if isinstance(outcome, Lease):
                 leases.append(outcome)

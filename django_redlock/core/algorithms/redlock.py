@@ -184,7 +184,7 @@ class Redlock(NamedTuple):
         """
         (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
         if isinstance(outcome, Fault):
-            raise outcome.error if isinstance(outcome.error, LockError) else fault_error(lease.claim.name, outcome)
+            raise fault_error(lease.claim.name, outcome)
         return outcome
 
     def extend_many(

@@ -10,21 +10,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import LockError, LockUnavailable
-from ..flow.replies import fault_error, read_outcome
+from ..flow.replies import fault_error, is_grant
 from ..flow.requests import EvalAndWait, EvalScript, Fault, Flow
-from ..keys import Keys
-from ..lock_info import LockInfo
 from ..primitives.base import Primitive
-from ..values import Claim, Lease, OnRefusal, Refusal, Wait
+from ..values import Claim, Lease, Wait
 from .lease_requests import is_confirmed, quarantine_restore_request
 from .quarantine import Quarantine, replica_quarantine, required_replicas, unwrap_reply
-from .retries import await_turn, release_lost, retry_until_served, run_idempotent
+from .retries import run_idempotent
 from .single_node import SingleNode
 
 _ADJUSTMENTS = 3  # requests in one attempt, while the primary reports another number of replicas
 
 
-class Replicated:
+class Replicated(SingleNode):
     """The algorithm for a primary with replicas. All methods return flows (generators of requests).
 
     ``replicas``: the replicas that must acknowledge: ``"majority"``, ``"all"`` or a number. ``wait``: the longest wait
@@ -32,7 +30,8 @@ class Replicated:
     gone.
     """
 
-    acquire_free = hand_over = None
+    pipelines_waits = False
+    hand_over = None  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -45,155 +44,65 @@ class Replicated:
         lag: int,
         quarantine: bool,
     ) -> None:
-        self.clock = clock
-        self._single_node = SingleNode(clock)
+        super().__init__(clock)
         self._wait = wait
-        self._quarantine: Callable[[int], Quarantine] | None = None
+        self._new_quarantine: Callable[[int], Quarantine] | None = None
         if quarantine:
-            self._quarantine = lambda waits: replica_quarantine(key_prefix, max_ttl, lag, waits, str(replicas))
+            self._new_quarantine = lambda waits: replica_quarantine(key_prefix, max_ttl, lag, waits, str(replicas))
         self._expect(replicas if isinstance(replicas, int) else 1)
 
     def _expect(self, replicas: int) -> None:
+        self.quarantine = self._new_quarantine(replicas) if self._new_quarantine else None
         # The number and the quarantine, whose arguments contain the number, are replaced together, for other threads.
-        self._expected = replicas, self._quarantine(replicas) if self._quarantine else None
+        self._expected = replicas, self.quarantine
 
-    @property
-    def quarantine(self) -> Quarantine | None:
-        """The quarantine with the current number of replicas that must acknowledge; ``None`` for no quarantine."""
-        return self._expected[1]
+    def acquire_free(self, primitive: Primitive, claim: Claim) -> Flow[Lease | None]:
+        """Return ``None``, because a grant needs the acknowledgements of replicas."""
+        return None
+        yield
 
-    def acquire(
-        self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
-    ) -> Flow[Lease | Refusal]:
-        """Acquire on the primary, retrying after each wake-up until ``deadline`` (monotonic seconds).
-
-        Returns a lease or a refusal. Raises ``LockUnavailable`` if the primary does not reply, or grants no locks at
-        the moment. If too few replicas acknowledge, releases the grant and raises ``LockUnavailable``.
-        """
-        wait, waited = Wait.QUEUE if deadline > self.clock() else Wait.NO, False
-        lost: list[Claim] = []  # attempts that may have been granted although no reply has arrived
-
-        def attempt() -> Flow[Lease | Refusal | Fault]:
-            try:
-                outcome = yield from self._attempt(primitive, claim, wait)
-            except LockUnavailable as error:
-                error.unconfirmed = error.unconfirmed or bool(lost)
-                raise
-            if isinstance(outcome, Fault) and outcome.unconfirmed:
-                lost.append(claim)
-            return outcome
-
-        def again() -> Flow[Lease | Refusal | Fault]:
-            nonlocal claim
-            claim = claim.next_attempt(self.clock())  # a new token: a timed-out attempt may still be released
-            return (yield from attempt())
-
-        outcome = yield from attempt()
-        while True:
-            if waited:
-                outcome = yield from retry_until_served(self.clock, deadline, outcome, again)
-            if isinstance(outcome, Fault):
-                raise fault_error(claim.name, outcome._replace(unconfirmed=bool(lost)))
-            yield from release_lost(primitive, lost)  # one of them may be in the way
-            left = deadline - self.clock()
-            if isinstance(outcome, Lease) or outcome.final:
-                return outcome
-            if left <= 0:
-                if wait.listed:
-                    yield from run_idempotent(primitive.dequeue_request(claim))
-                return outcome
-            if on_refusal is not None:
-                on_refusal(outcome)
-            wait, waited = (yield from await_turn(primitive, claim, outcome, wait, left)), True
-            outcome = yield from again()
-
-    def _attempt(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[Lease | Refusal | Fault]:
-        start = self.clock()
-        reply, missed = yield from self._run_guarded(primitive.acquire_request(claim, wait), claim.name)
-        if isinstance(reply, Fault):
-            return reply
-        outcome = read_outcome(claim, reply, start)
-        if isinstance(outcome, Lease) and missed:
-            try:
-                yield from self._single_node.release(primitive, claim)
-            except LockUnavailable as error:
-                error.unconfirmed = True
-                raise
-            raise missed
-        return outcome
+    def _ask(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[Any]:
+        return self.run_granting(primitive.acquire_request(claim, wait), claim.name)
 
     def run_granting(self, run: EvalScript, name: str) -> Flow[Any]:
         """Run a script that grants or refuses the lock ``name``. Returns the reply or a `Fault`.
 
         If too few replicas acknowledge a grant, the compensation of ``run`` is run, which takes the grant back.
         """
-        reply, missed = yield from self._run_guarded(run, name)
-        if missed and type(reply) is int:
+        replies, missed = yield from self._run_confirmed(name, run, guarded=True)
+        if isinstance(replies, Fault):
+            return replies
+        reply = unwrap_reply(replies[0])
+        if missed and is_grant(reply):
             undone = (yield from run_idempotent(run.compensation())) if run.compensation else None
             return Fault(missed, unconfirmed=isinstance(undone, Fault))
         return reply
 
-    def _run_guarded(self, run: EvalScript, name: str) -> Flow[tuple[Any, LockError | None]]:
-        """Run a script with the quarantine script before it, and wait for acknowledgements.
+    def _run_confirmed(
+        self, name: str, *runs: EvalScript, guarded: bool = False
+    ) -> Flow[tuple[list[Any] | Fault, LockError | None]]:
+        """Run scripts, and wait for the acknowledgements of the replicas.
 
-        Returns both: the reply or a `Fault`, and the error to raise for a grant that too few replicas have acknowledged
-        (``None`` if enough have).
+        Returns both: the replies, or a `Fault` if the primary did not reply, and the error to raise if too few replicas
+        have acknowledged (``None`` if enough have). ``guarded``: put the quarantine script before each of the scripts.
+        If the last script has it, and the primary requires another number of replicas, the scripts are repeated with
+        that number. After any other script, the last known number counts.
         """
         for _ in range(_ADJUSTMENTS):
             expected, guard = self._expected
-            answer = yield from self._confirmed(name, expected, guard.wrap(run) if guard else run)
+            calls = [guard.wrap(run) for run in runs] if guarded and guard else runs
+            answer = yield from run_idempotent(EvalAndWait(calls, expected, self._wait))
             if isinstance(answer, Fault):
                 return answer, None
-            (answered,), missed = answer
-            if not (isinstance(answered, list) and answered[:1] == [5] and type(answered[1]) is int):
-                return unwrap_reply(answered), missed
-            self._expect(answered[1])
-        raise LockUnavailable(name, "the number of replicas keeps changing")
-
-    def _confirmed(
-        self, name: str, expected: int, *runs: EvalScript
-    ) -> Flow[tuple[list[Any], LockError | None] | Fault]:
-        """Run scripts, and wait for the acknowledgements of ``expected`` replicas, up to the time limit ``wait``.
-
-        Returns both: the replies, and the error to raise if too few replicas have acknowledged (``None`` if enough
-        have). Returns a `Fault` if the primary did not reply.
-        """
-        answer = yield from run_idempotent(EvalAndWait(runs, expected, self._wait))
-        if isinstance(answer, Fault):
-            return answer
-        replies, count = answer
-        if isinstance(count, Fault):
-            return replies, fault_error(name, count)
-        if count >= expected:
-            return replies, None
-        return replies, LockUnavailable(name, f"{count} of {expected} replicas confirmed within {self._wait:g} s")
-
-    def _run_confirmed(self, name: str, *runs: EvalScript) -> Flow[tuple[list[Any], LockError | None]]:
-        """Run scripts as `_confirmed` does, and repeat them if the primary requires another number of replicas.
-
-        The reply names the required number if the last script is a `Quarantine.noop_request`. After any other script,
-        the last known number counts. Raises ``LockUnavailable``.
-        """
-        for _ in range(_ADJUSTMENTS):
-            expected = self._expected[0]
-            answer = yield from self._confirmed(name, expected, *runs)
-            if isinstance(answer, Fault):
-                raise fault_error(name, answer)
-            needed = required_replicas(answer[0][-1])
+            replies, count = answer
+            needed = required_replicas(replies[-1])
             if needed in (None, expected):
-                return answer
+                if isinstance(count, Fault):
+                    return replies, fault_error(name, count)
+                few = f"{count} of {expected} replicas confirmed within {self._wait:g} s"
+                return replies, LockUnavailable(name, few) if count < expected else None
             self._expect(needed)
         raise LockUnavailable(name, "the number of replicas keeps changing")
-
-    def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """Extend ``lease`` to ``ttl`` seconds from now. Returns the extended lease; ``None`` if the lease is lost.
-
-        Raises ``LockUnavailable``.
-        """
-        (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
-        if isinstance(outcome, Fault):
-            raise outcome.error
-        return outcome
 
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
@@ -213,6 +122,8 @@ class Replicated:
                     runs.append(guard.noop_request())
                 name = leases[0][0].claim.name if len(leases) == 1 else ""
                 replies, missed = yield from self._run_confirmed(name, *runs)
+                if isinstance(replies, Fault):
+                    raise fault_error(name, replies)
                 for (lease, ttl), reply in zip(due.values(), replies[: len(due)], strict=True):
                     outcome = _outcome(lease, ttl, reply, start, missed)
                     if reply == 0 and guard:
@@ -233,39 +144,16 @@ class Replicated:
 
         Returns an outcome as `extend_many` does. ``start``: when the extension was sent, in monotonic seconds.
         """
-        yield from self._run_confirmed(lease.claim.name, guard.noop_request())
-        again = quarantine_restore_request(primitive, lease.claim, ttl, guard)
-        (restored,), missed = yield from self._run_confirmed(lease.claim.name, again)
+        name, again = lease.claim.name, quarantine_restore_request(primitive, lease.claim, ttl, guard)
+        replies, missed = yield from self._run_confirmed(name, guard.noop_request(), again)
+        if isinstance(replies, Fault):
+            raise fault_error(name, replies)
         late = self.clock() >= lease.valid_until
-        return None if late else _outcome(lease, ttl, restored, start, missed)
+        return None if late else _outcome(lease, ttl, replies[1], start, missed)
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Release the lock for all attempts of ``claim``. Returns whether the claim held the lock.
-
-        ``keep``: seconds for which the lock stays taken. Raises ``LockUnavailable``.
-        """
-        return self._single_node.release(primitive, claim.all_attempts(), keep)
-
-    def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        """Remove ``claim`` from the waiters, and release the lock if any attempt of ``claim`` was granted.
-
-        Returns whether the claim held the lock. Raises ``LockUnavailable``.
-        """
-        return self._single_node.cancel(primitive, claim)
-
-    def cancel_many(self, claims: Sequence[tuple[Primitive, Claim]]) -> Flow[list[bool]]:
-        """Cancel many claims like `cancel`, in one pipeline.
-
-        Returns for each claim whether the primary has served it.
-        """
-        return self._single_node.cancel_many(claims)
-
-    def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        """Return the lock as the primary shows it, with its waiters if ``with_waiters``; ``None`` if it is not held.
-
-        Raises ``LockUnavailable``.
-        """
-        return self._single_node.describe(name, keys, with_waiters)
+        """Release the lock for all attempts of ``claim``. Otherwise as `SingleNode.release`."""
+        return super().release(primitive, claim.all_attempts(), keep)
 
 
 def _outcome(lease: Lease, ttl: float, reply: Any, start: float, missed: LockError | None) -> Lease | Fault | None:

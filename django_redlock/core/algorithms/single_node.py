@@ -41,9 +41,11 @@ class SingleNode:
 
     ``clock`` returns monotonic seconds. ``quarantine``: the script put before acquire scripts; ``None`` for no
     quarantine. ``runs_scripts``: ``False`` until the server has run a script; without scripts no lock is released.
+    ``pipelines_waits``: whether a waiter sends BLPOP and the acquire script in one pipeline.
     """
 
     runs_scripts = True
+    pipelines_waits = True
 
     def __init__(self, clock: Callable[[], float], quarantine: Quarantine | None = None) -> None:
         self.clock = clock
@@ -66,7 +68,7 @@ class SingleNode:
         start, asked = clock(), 0.0
         lost: list[Claim] = []  # attempts that may have been granted although no reply has arrived
         wait = Wait.QUEUE if deadline > start else Wait.NO
-        reply = yield from run_idempotent(self._acquire_request(primitive, claim, wait))
+        reply = yield from self._ask(primitive, claim, wait)
         if is_grant(reply):
             self._refused.discard(claim.keys.lock)
         while True:
@@ -90,19 +92,18 @@ class SingleNode:
                 on_refusal(outcome)
             if must_requeue(wait, left):
                 wait = Wait.REQUEUE
-                claim, start, reply = yield from self._next_try(primitive, claim)
+                claim, start, reply = yield from self._next_try(primitive, claim, wait)
                 continue
             pause = min(left, outcome.remaining + 0.001, self._max_block(primitive, outcome))
             wait = Wait.LAST_TRY if pause == left else Wait.REQUEUE
             asked = clock()
+            signal, *more = primitive.wake_keys(claim, outcome)
+            if primitive.access or not self.pipelines_waits:
+                yield from block(claim.name, Block(signal, pause, more_keys=more), left)
+                claim, start, reply = yield from self._next_try(primitive, claim, wait)
+                continue
             claim = claim.next_attempt(asked)
             again = self._acquire_request(primitive, claim, wait)
-            signal, *more = primitive.wake_keys(claim, outcome)
-            if primitive.access:
-                yield from block(claim.name, Block(signal, pause, more_keys=more), left)
-                start = clock()
-                reply = yield from run_idempotent(again)
-                continue
             reply = yield BlockThenEval(again, signal, pause, more)
             reply, waited = reply if isinstance(reply, AfterWait) else (reply, 0.0)
             start = clock()
@@ -140,16 +141,18 @@ class SingleNode:
         self._refused.add(lock)
         return None
 
-    def _next_try(self, primitive: Primitive, claim: Claim) -> Flow[tuple[Claim, float, Any]]:
-        """Acquire the lock with a new attempt number, as a client that is listed as a waiter.
+    def _next_try(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[tuple[Claim, float, Any]]:
+        """Acquire the lock with a new attempt number.
 
-        Returns three values: the claim with the new number, the time at which the request was sent (monotonic seconds),
-        and its reply.
+        Returns the claim with the new number, when the request was sent (monotonic seconds), and its reply.
         """
         start = self.clock()
         claim = claim.next_attempt(start)
-        request = self._acquire_request(primitive, claim, Wait.REQUEUE)
-        return claim, start, unwrap_reply((yield from run_idempotent(request)))
+        return claim, start, (yield from self._ask(primitive, claim, wait))
+
+    def _ask(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[Any]:
+        """Run the acquire script once. Returns its reply, or a `Fault`."""
+        return unwrap_reply((yield from run_idempotent(self._acquire_request(primitive, claim, wait))))
 
     def _retry_until_served(
         self, primitive: Primitive, claim: Claim, fault: Fault, deadline: float, lost: list[Claim]
@@ -166,7 +169,7 @@ class SingleNode:
 
         def again() -> Flow[Any]:
             nonlocal claim, start
-            claim, start, reply = yield from self._next_try(primitive, claim)
+            claim, start, reply = yield from self._next_try(primitive, claim, Wait.REQUEUE)
             if isinstance(reply, Fault) and reply.unconfirmed:
                 lost.append(claim)
             return reply

@@ -118,6 +118,10 @@ def _outcome(reply: list[Any], claim: Claim, start: float) -> Lease | Refusal:
 
 def fault_error(name: str, fault: Fault) -> LockError:
     """Return the exception to raise for a `Fault` of the lock ``name``. Its cause is the error of the `Fault`."""
+    if isinstance(fault.error, LockUnavailable):
+        fault.error.unconfirmed |= fault.unconfirmed
+    if isinstance(fault.error, LockError):
+        return fault.error
     if error := misuse_error(fault):
         result = error(name, fault.error)
         result.__cause__ = fault.error
