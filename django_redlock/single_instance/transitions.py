@@ -21,13 +21,13 @@ from ..core.values import Claim, Refusal, millis
 from .body import cancel_request
 from .call import TaskCall, task_keys
 
-_SUBMIT, _REQUEUE_DEAD = script("task_submit"), script("task_requeue_dead")
-_PUT_OFF, _DONE, _RENAME = script("task_put_off"), script("task_done"), script("task_rename")
+_SUBMIT, _END = script("task_submit"), script("task_end")
+_PUT_OFF, _RENAME = script("task_put_off"), script("task_rename")
 MESSAGE_SECONDS = 120.0  # the store drops a message after this time; each further refusal of the call stores it again
 MAX_MESSAGES = 1000  # most messages that the store keeps for one lock
 
 
-def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode | Replicated) -> Flow[Refusal | None]:
+def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> Flow[Refusal | None]:
     """Write the record of a queued call. Returns ``None``, or a `Refusal` if another call is in the way.
 
     ``own``: the call is a retry of a task. It is always granted if there is a record with its task id. ``replace``:
@@ -107,7 +107,8 @@ def keep_message(call: TaskCall, message: bytes) -> Flow[bool]:
 def remember_ended(call: TaskCall) -> Flow[bool]:
     """Record that the delivery of ``call`` has ended, so that it is not run again. Raises ``LockUnavailable``."""
     ended = call.ended
-    return (yield from _run(call, EvalScript(_DONE, (ended.key,), (millis(call.done_ttl), ended.number))))
+    args = b"", b"", millis(call.done_ttl), b"0", ended.number
+    return (yield from _run(call, EvalScript(_END, (*task_keys(call.keys), ended.key), args)))
 
 
 def requeue_dead(call: TaskCall, pid: int, redelivered: bool = True) -> Flow[bool]:
@@ -118,9 +119,8 @@ def requeue_dead(call: TaskCall, pid: int, redelivered: bool = True) -> Flow[boo
     the body ran in that process; if not, the record stays as it is. Raises ``LockUnavailable``.
     """
     ended, keep = call.ended, millis(call.requeue_ttl) if redelivered and call.requeue_ttl else b"0"
-    args = (call.task_id.encode(), owner_part(pid), keep, ended.number)
-    keys = (*task_keys(call.keys), ended.key) if redelivered else task_keys(call.keys)
-    return (yield from _run(call, sized_request(_REQUEUE_DEAD, keys, args)))
+    args = (owner_part(pid), call.task_id.encode(), b"-1" if redelivered else b"0", keep, ended.number)
+    return (yield from _run(call, EvalScript(_END, (*task_keys(call.keys), ended.key), args)))
 
 
 def owner_part(pid: int) -> bytes:

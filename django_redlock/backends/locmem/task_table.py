@@ -273,29 +273,16 @@ def _stop(entries: Entries, past: Past, now: int, key: bytes, task: bytes, keep:
 
 def _end(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> Any:
     token, task, done_ttl, keep, number = args
-    if done_ttl != b"0":
-        past.ended.add(_place(keys[6], number), now + int(done_ttl), now)
+    if (ttl := int(done_ttl)) != 0:
+        past.ended.discard(_place(keys[6], number))
+    if ttl > 0:
+        past.ended.add(_place(keys[6], number), now + ttl, now)
     entry = entries.get(task)
-    if not entry or not entry.token.startswith(token):
+    if not entry or entry.state != b"running" or not (entry.token.startswith(token) or token in entry.owner):
         return 0
-    if done_ttl != b"0" and entry.next_delivery_id == entry.delivery_id:
+    if ttl > 0 and entry.next_delivery_id == entry.delivery_id:
         entries[task] = entry._replace(next_delivery_id=b"-")
     return _stop(entries, past, now, keys[0], task, keep)
-
-
-def _requeue_dead(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> Any:
-    task, process, keep, number = args
-    if keys[6:]:
-        past.ended.discard(_place(keys[6], number))
-    entry = entries.get(task)
-    if not entry or entry.state != b"running" or process not in entry.owner:
-        return 0
-    return _stop(entries, past, now, keys[0], task, keep)
-
-
-def _done(_entries: Entries, past: Past, now: int, keys: Words, args: Words) -> int:
-    past.ended.add(_place(keys[0], args[1]), now + int(args[0]), now)
-    return 1
 
 
 def _cancel(entries: Entries, _past: Past, _now: int, _keys: Words, args: Words) -> int:
@@ -335,10 +322,8 @@ _SCRIPTS: dict[str, Callable[[Entries, Past, int, Words, Words], Any]] = {
     "task_start": _start,
     "task_extend": _extend,
     "task_end": _end,
-    "task_done": _done,
     "task_put_off": _put_off,
     "task_cancel": _cancel,
-    "task_requeue_dead": _requeue_dead,
     "task_rename": _rename,
     "waiter_remove": _dequeue,
 }
