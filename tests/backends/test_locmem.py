@@ -2,9 +2,13 @@
 
 import asyncio
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.locmem import backend as locmem
+from django_redlock.core.primitives.base import MAX_BLOCK
+from tests.support.service import poll
 
 
 def test_first_use_by_two_threads(monkeypatch, unique):
@@ -63,31 +67,30 @@ async def test_a_fair_waiter_goes_first(unique):
     assert order == [True, False]
 
 
-def test_a_fair_waiter_that_does_not_come(unique):
-    """A fair waiter that was woken and doesn't try again delays others for a second only."""
-    now = [100.0]
-    backend = LocMemBackend(unique, clock=lambda: now[0])
-    lock, absent = backend.lock("stock"), backend.lock("stock", fair=True)
-    claim = absent.new_claim()
-    assert lock.acquire()
-    backend.join_queue(absent.primitive, claim)
-    backend.subscribe(claim, lambda: None)
-    lock.release()
-    assert not lock.acquire(False)
-    now[0] += 1.1
-    assert lock.acquire(False)
+def test_a_lock_with_min_hold_wakes_its_waiters(unique):
+    """A waiter acquires a lock that was released early when its `min_hold` ends, not at its next look."""
+    backend = LocMemBackend(unique)
+    lock = backend.lock("stock", min_hold=0.2)
+    lock.acquire()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(backend.lock("stock").acquire, timeout=MAX_BLOCK)
+        poll(lambda: backend.describe("stock").waiters, timeout=20, what="a waiter")
+        lock.release()
+        started = time.monotonic()
+        assert waiting.result(30)
+    assert time.monotonic() - started < MAX_BLOCK / 2
 
 
 def test_a_waiter_for_a_lock_of_another_kind(unique):
-    """A read lock is granted while waiters for a mutex of its name are listed, and its release wakes the first."""
+    """A read lock is granted while waiters for a mutex of its name are listed, and its release wakes them."""
     backend, woken = LocMemBackend(unique), []
     lock, mutex, reading = backend.lock("stock"), backend.lock("stock"), backend.rwlock("stock").read
     lock.acquire()
     for number in range(2):
         backend.subscribe(mutex.new_claim(), lambda number=number: woken.append(number))
     lock.release()
-    assert woken == [0]
-    assert reading.acquire(False)
-    assert woken == [0]
-    reading.release()
     assert woken == [0, 1]
+    assert reading.acquire(False)
+    assert woken == [0, 1]
+    reading.release()
+    assert woken == [0, 1, 0, 1]

@@ -17,8 +17,7 @@ from ...core.primitives.periodic import PERIODIC, Period
 from ...core.process.fork import on_fork
 from ...core.values import Claim, Lease, Refusal
 from ..storage import StorageBackend
-from .fair_queue import QueueEntry
-from .table import LockTable, blockers, digest_of, wake_nobody
+from .table import LockTable, QueueEntry, digest_of
 from .task_store import MemoryStore
 from .task_table import TaskTable
 
@@ -29,7 +28,7 @@ on_fork(_tables.clear)
 class LocMemBackend(StorageBackend):
     """Locks in the memory of one process. Options as for `Backend`.
 
-    Backends with the same ``location`` and ``key_prefix`` share their locks.
+    Backends with the same ``location`` and ``key_prefix`` share their locks. There is no history.
     """
 
     kinds = KINDS
@@ -68,20 +67,9 @@ class LocMemBackend(StorageBackend):
         return self.acquire_kind_once(MUTEX, claim)
 
     def acquire_kind_once(self, primitive: Primitive, claim: Claim) -> Lease | Refusal:
-        table, now, parts = self.table, self.clock(), self._split(claim)
+        table = self.table
         with table.mutex:
-            if primitive.kind == "striped":
-                outcome = table.grant_any(claim, parts, now)
-            elif primitive is ADOPT:
-                outcome = table.adopt(claim, parts, now)
-            elif primitive.kind == "multilock":
-                outcome = table.grant_all(claim, parts, now)
-            else:
-                outcome = table.refusal(primitive, claim, now) or table.grant(primitive, claim, now)
-            following = [table.next_wake(part.name, now) for part in parts]
-        for wake in following:
-            wake()
-        return outcome
+            return table.acquire(primitive, claim, self._split(claim), self.clock())
 
     def _split(self, claim: Claim) -> list[Claim]:
         """Return one claim for each lock that ``claim`` asks for."""
@@ -92,47 +80,48 @@ class LocMemBackend(StorageBackend):
         ]
 
     def extend(self, lease: Lease, ttl: float) -> Lease | None:
-        now = self.clock()
-        parts = self._split(lease.claim)
-        period = lease.claim.payload
+        now, period = self.clock(), lease.claim.payload
         least = lease.since + period.seconds if isinstance(period, Period) else 0.0
         ends = max(now + ttl, least)
-        if now >= lease.valid_until or not all(self._change(part, now, expires=ends) for part in parts):
+        if now >= lease.valid_until or not self._change(lease.claim, now, expires=ends):
             return None
         return lease.extended(now, ttl)
 
     def release(self, claim: Claim, keep: float = 0.0) -> bool:
-        table, now = self.table, self.clock()
-        ends, parts = now + max(keep, 0.0), self._split(claim)
-        owner = b'{"state":"done",' + claim.owner[1:] if keep > 0 else claim.owner
-        nobody_s = [part._replace(payload=b"", owner=owner) for part in parts]
-        freed = [part for part in nobody_s if self._change(part, now, expires=ends, claim=part)]
-        with table.mutex:
-            following = [table.next_wake(part.name, now) for part in freed]
-        for wake in following:
-            wake()
-        return len(freed) == len(parts)
+        now = self.clock()
+        nobodys = {"payload": b"", "owner": b'{"state":"done",' + claim.owner[1:]} if keep > 0 else {}
+        held = self._change(claim, now, expires=now + max(keep, 0.0), **nobodys)
+        self._wake(*(part.name for part in self._split(claim)))  # also of a kept lock: its end is nearer now
+        return held
 
-    def _change(self, mine: Claim, now: float, **change: Any) -> bool:
-        """Change fields in the `Holder` entry of the claim ``mine``. Returns whether the claim holds its lock.
+    def _change(self, claim: Claim, now: float, *, expires: float, **change: Any) -> bool:
+        """Change the end of the lease of ``claim``, and fields of the claim in the table.
 
-        Changes nothing if the claim doesn't hold its lock at the time ``now`` (seconds of the backend's clock).
+        Returns whether the claim holds its locks at the time ``now`` (seconds of the backend's clock).
         """
-        table = self.table
+        table, parts, found = self.table, self._split(claim), 0
         with table.mutex:
-            entries = table.live_holders(mine.name, now)
-            for index, entry in enumerate(entries):
-                if entry.claim.token == mine.token:
-                    entries[index] = entry._replace(**change)
-                    return True
-        return False
+            for part in parts:
+                entries = table.live_holders(part.name, now)
+                for index, entry in enumerate(entries):
+                    if entry.claim.token == claim.token:
+                        entries[index] = entry._replace(expires=expires, claim=entry.claim._replace(**change))
+                        found += 1
+        return found == len(parts)
+
+    def _wake(self, *names: str) -> None:
+        with self.table.mutex:
+            wakes = self.table.wakes(*names)
+        for wake in wakes:
+            wake()
+
+    # ── inspection ───────────────────────────────────────────────────────────────────────────
 
     def describe_once(self, name: str) -> LockInfo | None:
         table, now = self.table, self.clock()
         with table.mutex:
             entries = table.live_holders(name, now)
-            waiting = [*table.fair_queues.claims(name), *(claim for claim, _ in table.queues.get(name, ()))]
-            queue = tuple(Owner.parse(claim.owner) for claim in waiting)
+            queue = tuple(Owner.parse(each.claim.owner) for each in table.waiters.get(name, ()))
         if not entries:
             return table.tasks.describe(keys_for(self.encoded_prefix, name.encode()).lock, name, now)
         last = max(entry.expires for entry in entries)
@@ -164,73 +153,53 @@ class LocMemBackend(StorageBackend):
                 return table.tasks.force_release(keys_for(self.encoded_prefix, name.encode()).lock, now, digest)
             whole = digest in ("", digest_of(entries))
             kept = [] if whole else [entry for entry in entries if entry.digest != digest]
-            if len(kept) == len(entries):
-                return False
-            if kept:
-                table.held[name] = kept
-            else:
-                del table.held[name]
-            wake = table.next_wake(name, now)
-        wake()
-        return True
+            table.held[name] = kept
+        self._wake(name)
+        return len(kept) < len(entries)
+
+    # ── waiters ──────────────────────────────────────────────────────────────────────────────
 
     def join_queue(self, primitive: Primitive, claim: Claim) -> None:
         table = self.table
         with table.mutex:
-            table.fair_queues.join(primitive, claim)
+            if table.fair_waiter(claim) is None:
+                table.add_waiter(claim.name, QueueEntry(claim, primitive))
 
     def leave_queue(self, claim: Claim) -> None:
         table = self.table
         with table.mutex:
-            wake = table.next_wake(claim.name, self.clock()) if table.fair_queues.leave(claim) else wake_nobody
-        wake()
-
-    def _listen(self, entry: QueueEntry, wake: Callable[[], Any]) -> Callable[[], None]:
-        """Have ``wake`` called as soon as the lock is free and ``entry`` is first in the fair queue, possibly at once.
-
-        Returns a function that cancels the call.
-        """
-
-        def cancel() -> None:
-            entry.wake = None
-
-        table = self.table
-        with table.mutex:
-            entry.wake = wake
-            now = table.next_wake(entry.claim.name, self.clock())
-        now()
-        return cancel
+            waiter = table.fair_waiter(claim)
+            if waiter is not None:
+                table.remove_waiter(claim.name, waiter)
+        if waiter is not None:
+            self._wake(claim.name)
 
     def subscribe(self, claim: Claim, wake: Callable[[], Any]) -> Callable[[], None]:
-        if entry := self.table.fair_queues.entry(claim):
-            return self._listen(entry, wake)
-        table, waiters = self.table, [(part, wake) for part in self._split(claim)]
-
-        def cancel() -> None:
-            following = []
-            with table.mutex:
-                for waiter in waiters:
-                    name = waiter[0].name
-                    if waiter in (queue := table.queues.get(name, ())):
-                        queue.remove(waiter)  # type: ignore[union-attr]
-                    else:  # this waiter was woken and has given up: wake the next waiter if the lock is free
-                        following.append(table.next_wake(name, self.clock()))
-            for passed_on in following:
-                passed_on()
-
+        table, parts = self.table, self._split(claim)
         with table.mutex:
             now = self.clock()
-            blocked = [
-                waiter
-                for waiter in waiters
-                if blockers(table.live_holders(waiter[0].name, now), None, waiter[0])
-                or table.fair_queues.live_entries(waiter[0].name, now)
-            ]
-            if claim.require_all and blocked:
-                waiters = blocked[:1]
-            if len(blocked) >= len(waiters):
-                for waiter in waiters:
-                    table.queues[waiter[0].name].append(waiter)
-                return cancel
+            blocked = [part for part in parts if table.is_blocked(part, now)]
+            if blocked and (claim.require_all or len(blocked) == len(parts)):
+                return self._listen(blocked[:1] if claim.require_all else parts, wake)
         wake()
+        return lambda: None
+
+    def _listen(self, parts: list[Claim], wake: Callable[[], Any]) -> Callable[[], None]:
+        """Have ``wake`` called when a lock of ``parts`` may be free. Returns a function that ends this.
+
+        The caller holds the mutex.
+        """
+        table = self.table
+        if fair := table.fair_waiter(parts[0]):
+            fair.wake = wake
+            return lambda: setattr(fair, "wake", None)
+        waiters = [(part.name, QueueEntry(part, wake=wake)) for part in parts]
+        for name, waiter in waiters:
+            table.add_waiter(name, waiter)
+
+        def cancel() -> None:
+            with table.mutex:
+                for name, waiter in waiters:
+                    table.remove_waiter(name, waiter)
+
         return cancel

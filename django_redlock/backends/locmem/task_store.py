@@ -39,14 +39,12 @@ class MemoryStore:
         return prefix
 
     def local_queue_for(self, primitive: Primitive) -> None:
-        """Return ``None``, because waiters need no local queue. Every change of a record wakes all of them."""
+        """Return ``None``: every change of a record wakes all waiters."""
 
     def server_of(self, keys: Keys) -> str:
-        """Return ``""``, because the records are on no server."""
         return ""
 
     def check_ttl(self, ttl: Seconds) -> float:
-        """Return ``ttl`` in seconds, checked by the backend. Raises ``TypeError`` or ``ValueError``."""
         return float(self._backend.check_ttl(ttl))
 
     def perform(self, request: FlowRequest) -> Any:
@@ -76,10 +74,7 @@ class MemoryStore:
         return self._backend.tasks.run(request.script.name, now, request.keys, request.args)
 
     def _run_when_changed(self, request: BlockThenEval) -> Any:
-        """Run the script. If the script is refused, wait for a change of a record, and run the script once more.
-
-        The caller has had a refusal already. The run before the wait is needed because a record may have changed since.
-        """
+        """Run the script after a change of a record, or at once if it is no longer refused."""
         changed = self._backend.tasks.changed
         with changed:
             reply = self.perform(request.script_call)

@@ -39,26 +39,17 @@ class TaskRecord(NamedTuple):
         return b" ".join(b"%d" % part if isinstance(part, int) else part for part in self)
 
     def counts(self, states: bytes, now: int) -> bool:
-        """Return whether the record has one of ``states`` at the time ``now``.
-
-        A running task with a next delivery also counts as queued.
-        """
+        """Return whether the record has one of ``states``. A running task with a next delivery is also queued."""
         return self.state in states or (self.next_due > now and b"queued" in states)
 
     def at(self, now: int) -> TaskRecord | None:
-        """Return the record as it is at the time ``now``; ``None`` if it has expired.
-
-        When the lease of a running task has ended, the task is queued with its next delivery, if it has one.
-        """
-        if self.due > now:
-            return self
-        return queued(self.next_delivery_id, self.next_due, self.owner) if self.next_due > now else None
+        """Return the record as it is at the time ``now``; ``None`` if it has expired."""
+        return self if self.due > now else self.stopped(now, 0)
 
     def stopped(self, now: int, keep: int) -> TaskRecord | None:
         """Return the record after the end of the body; ``None`` if the record is removed.
 
-        The task is queued with its next delivery. Without a next delivery, it is queued for ``keep`` milliseconds, or
-        its record is removed if ``keep`` is 0.
+        The task is queued with its next delivery. Without a next delivery, it is queued for ``keep`` milliseconds.
         """
         if self.next_due > now:
             return queued(self.next_delivery_id, self.next_due, self.owner)
@@ -70,72 +61,48 @@ class TaskRecord(NamedTuple):
 
 
 def queued(delivery_id: bytes, due: int, owner: bytes) -> TaskRecord:
-    """Return the record of a task that is queued until ``due``, in milliseconds of the store's clock."""
+    """Return the record of a task that is queued until ``due``."""
     return TaskRecord(b"queued", b"-", delivery_id, due, b"-", 0, owner)
 
 
-class ExpiringKeys:
-    """A set of keys, each with its time of expiry in milliseconds. `add` also removes old keys that have expired."""
-
-    def __init__(self) -> None:
-        self._due: dict[bytes, int] = {}
-
-    def add(self, key: bytes, due: int, now: int) -> None:
-        """Add ``key``, to expire at ``due``. ``now``: the present time. Both are milliseconds of the store's clock."""
-        self.discard(key)
-        while self._due and self._due[first := next(iter(self._due))] <= now:
-            del self._due[first]
-        self._due[key] = due
-
-    def discard(self, key: bytes) -> None:
-        """Remove ``key`` if it is there."""
-        self._due.pop(key, None)
-
-    def has(self, key: bytes, now: int) -> bool:
-        """Return whether ``key`` was added and has not expired."""
-        return self._due.get(key, now) > now
-
-
-class Past(NamedTuple):
-    """Past deliveries: those that have ended and those that were replaced by a later call.
-
-    ``put_off``: the messages of calls that were refused at their start and are sent again when a body ends, by lock key
-    and delivery id.
-    """
-
-    ended: ExpiringKeys
-    replaced: ExpiringKeys
-    put_off: dict[bytes, dict[bytes, bytes]]
+def remember(known: dict[bytes, int], key: bytes, due: int, now: int) -> None:
+    """Add ``key`` to ``known`` until ``due``, and remove old keys that have expired."""
+    known.pop(key, None)
+    while known and known[first := next(iter(known))] <= now:
+        del known[first]
+    known[key] = due
 
 
 class TaskTable:
-    """The records of tasks of one location and key prefix by lock key and task id, and the past deliveries."""
+    """The records of tasks of one location and key prefix by lock key and task id, and the past deliveries.
+
+    ``ended``, ``replaced``: the deliveries that have ended or were replaced by a later call, each with the time until
+    which this is known. ``put_off``: the messages of calls that were refused at their start, by lock key and delivery
+    id. They are sent again when a body ends.
+    """
 
     def __init__(self) -> None:
         self.changed = threading.Condition(new_mutex())
         self.locks: dict[bytes, dict[bytes, TaskRecord]] = {}
-        self.past = Past(ExpiringKeys(), ExpiringKeys(), {})
+        self.ended: dict[bytes, int] = {}
+        self.replaced: dict[bytes, int] = {}
+        self.put_off: dict[bytes, dict[bytes, bytes]] = {}
 
     def run(self, script: str, now: int, keys: Words, args: Words) -> Any:
         """Run the Python port of the Lua script ``script`` at the time ``now`` (milliseconds). Returns its reply."""
         with self.changed:
             entries = self._live(keys[0], now)
             before = dict(entries)
-            reply = _SCRIPTS[script](entries, self.past, now, keys, args)
+            reply = _SCRIPTS[script](self, entries, now, keys, args)
             if entries != before:  # a refusal wakes no waiters, which would wake each other without end
                 self.changed.notify_all()
-            self._keep(keys[0], entries)
+            self.locks[keys[0]] = entries
+            if not entries:
+                del self.locks[keys[0]]
         return reply
 
     def _live(self, key: bytes, now: int) -> dict[bytes, TaskRecord]:
-        entries = self.locks.get(key, {})
-        return {task: live for task, entry in entries.items() if (live := entry.at(now))}
-
-    def _keep(self, key: bytes, entries: dict[bytes, TaskRecord]) -> None:
-        if entries:
-            self.locks[key] = entries
-        else:
-            self.locks.pop(key, None)
+        return {task: live for task, entry in self.locks.get(key, {}).items() if (live := entry.at(now))}
 
     def lock_keys(self) -> list[bytes]:
         """Return the keys of the locks that have a record."""
@@ -180,7 +147,7 @@ def _place(key: bytes, delivery: bytes) -> bytes:
     return key + b" " + delivery
 
 
-def _submit(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> Any:
+def _submit(table: TaskTable, entries: Entries, now: int, keys: Words, args: Words) -> Any:
     task, delivery_id, owner, ttl, limit, states, own, replace, done_ttl = args
     same = entries.get(task)
     mine = same if same and (own == b"1" or same.delivery_id == delivery_id) else None
@@ -195,8 +162,8 @@ def _submit(entries: Entries, past: Past, now: int, keys: Words, args: Words) ->
         if running or replace != b"1" or rival.delivery_id == b"-":
             return rival.refusal(now)
         del entries[other]
-        past.replaced.add(_place(keys[0], rival.delivery_id), max(rival.due, now + int(done_ttl)), now)
-        past.put_off.get(keys[0], {}).pop(rival.delivery_id, None)
+        remember(table.replaced, _place(keys[0], rival.delivery_id), max(rival.due, now + int(done_ttl)), now)
+        table.put_off.get(keys[0], {}).pop(rival.delivery_id, None)
     record = queued(delivery_id, now + int(ttl), owner)
     if same and same.state == b"running":
         if same.delivery_id == delivery_id:
@@ -206,11 +173,11 @@ def _submit(entries: Entries, past: Past, now: int, keys: Words, args: Words) ->
     return now * 1000
 
 
-def _start(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> Any:
+def _start(table: TaskTable, entries: Entries, now: int, keys: Words, args: Words) -> Any:
     token, owner, ttl, task, delivery_id, limit, states, period, _, number = args
-    if past.ended.has(_place(keys[6], number), now):
+    if table.ended.get(_place(keys[6], number), 0) > now:
         return [0, NEVER, now * 1000, b'{"state":"ended"}']
-    if past.replaced.has(_place(keys[0], delivery_id), now):
+    if table.replaced.get(_place(keys[0], delivery_id), 0) > now:
         return [0, NEVER, now * 1000, b'{"state":"replaced"}']
     if blocker := _blocker(entries, now, task, token, states, limit):
         return blocker.refusal(now)
@@ -221,7 +188,7 @@ def _start(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> 
     else:
         following = (delivery_id, mine.due if mine else now + int(period)) if period != b"0" else (b"-", 0)
     entries[task] = TaskRecord(b"running", token, delivery_id, due, *following, owner)
-    past.put_off.get(keys[0], {}).pop(delivery_id, None)
+    table.put_off.get(keys[0], {}).pop(delivery_id, None)
     return now * 1000
 
 
@@ -241,19 +208,19 @@ def _blocker(entries: Entries, now: int, task: bytes, token: bytes, states: byte
     return rivals[0] if len(rivals) >= int(limit) else None
 
 
-def _put_off(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> int:
+def _put_off(table: TaskTable, entries: Entries, now: int, keys: Words, args: Words) -> int:
     task, delivery_id, limit, states, message, _, most = args
-    if past.replaced.has(_place(keys[0], delivery_id), now):
+    if table.replaced.get(_place(keys[0], delivery_id), 0) > now:
         return 1
     if _blocker(entries, now, task, b"", states, limit) is None:
         return 0
-    messages = past.put_off.setdefault(keys[0], {})
+    messages = table.put_off.setdefault(keys[0], {})
     if len(messages) < int(most):
         messages[delivery_id] = message
     return 1
 
 
-def _extend(entries: Entries, _past: Past, now: int, _keys: Words, args: Words) -> int:
+def _extend(_table: TaskTable, entries: Entries, now: int, _keys: Words, args: Words) -> int:
     for task, entry in entries.items():
         if entry.token == args[0]:
             entries[task] = entry._replace(due=now + int(args[1]))
@@ -261,31 +228,31 @@ def _extend(entries: Entries, _past: Past, now: int, _keys: Words, args: Words) 
     return 0
 
 
-def _stop(entries: Entries, past: Past, now: int, key: bytes, task: bytes, keep: bytes) -> Any:
+def _stop(table: TaskTable, entries: Entries, now: int, key: bytes, task: bytes, keep: bytes) -> Any:
     if (stopped := entries.pop(task).stopped(now, int(keep))) is not None:
         entries[task] = stopped
-    if not (messages := past.put_off.pop(key, None)):
+    if not (messages := table.put_off.pop(key, None)):
         return 1
     message = messages.pop(next(iter(messages)))
-    past.put_off[key] = messages
+    table.put_off[key] = messages
     return [1, message]
 
 
-def _end(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> Any:
+def _end(table: TaskTable, entries: Entries, now: int, keys: Words, args: Words) -> Any:
     token, task, done_ttl, keep, number = args
     if (ttl := int(done_ttl)) != 0:
-        past.ended.discard(_place(keys[6], number))
+        table.ended.pop(_place(keys[6], number), None)
     if ttl > 0:
-        past.ended.add(_place(keys[6], number), now + ttl, now)
+        remember(table.ended, _place(keys[6], number), now + ttl, now)
     entry = entries.get(task)
     if not entry or entry.state != b"running" or not (entry.token.startswith(token) or token in entry.owner):
         return 0
     if ttl > 0 and entry.next_delivery_id == entry.delivery_id:
         entries[task] = entry._replace(next_delivery_id=b"-")
-    return _stop(entries, past, now, keys[0], task, keep)
+    return _stop(table, entries, now, keys[0], task, keep)
 
 
-def _cancel(entries: Entries, _past: Past, _now: int, _keys: Words, args: Words) -> int:
+def _cancel(_table: TaskTable, entries: Entries, _now: int, _keys: Words, args: Words) -> int:
     task, delivery_id = args
     if (entry := entries.get(task)) is None:
         return 0
@@ -301,7 +268,7 @@ def _cancel(entries: Entries, _past: Past, _now: int, _keys: Words, args: Words)
     return 1
 
 
-def _rename(entries: Entries, _past: Past, _now: int, _keys: Words, args: Words) -> int:
+def _rename(_table: TaskTable, entries: Entries, _now: int, _keys: Words, args: Words) -> int:
     task, renamed, owner = args
     if task == b"?":
         task = next((each for each in entries if each[:1] == task and entries[each].state == b"queued"), task)
@@ -312,12 +279,7 @@ def _rename(entries: Entries, _past: Past, _now: int, _keys: Words, args: Words)
     return 1
 
 
-def _dequeue(_entries: Entries, _past: Past, _now: int, _keys: Words, _args: Words) -> int:
-    """Do nothing and return 0, because waiters are not listed in memory."""
-    return 0
-
-
-_SCRIPTS: dict[str, Callable[[Entries, Past, int, Words, Words], Any]] = {
+_SCRIPTS: dict[str, Callable[[TaskTable, Entries, int, Words, Words], Any]] = {
     "task_submit": _submit,
     "task_start": _start,
     "task_extend": _extend,
@@ -325,5 +287,5 @@ _SCRIPTS: dict[str, Callable[[Entries, Past, int, Words, Words], Any]] = {
     "task_put_off": _put_off,
     "task_cancel": _cancel,
     "task_rename": _rename,
-    "waiter_remove": _dequeue,
+    "waiter_remove": lambda *_: 0,  # waiters are not listed in memory
 }
