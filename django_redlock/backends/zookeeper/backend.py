@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -25,7 +24,7 @@ from .session import NoZnode, Session, Unanswered, ZooKeeperError, kazoo_client
 
 
 class ZooKeeperAlgorithm(StorageAlgorithm):
-    """The algorithm for ZooKeeper. Each lock has one queue, and a claim keeps its place in the queue while it waits."""
+    """The algorithm for ZooKeeper. A claim keeps its place in the queue of the lock while it waits."""
 
     _backend: ZooKeeperBackend
 
@@ -96,8 +95,7 @@ class ZooKeeperBackend(StorageBackend):
     def _reset(self) -> None:
         self._opening = new_mutex()
         self._session: Session | None = None
-        # The threads of contenders and session have no strong reference to the backend, so it can be garbage-collected.
-        self._contenders = Contenders(partial(_remove, weakref.ref(self)), self.clock)
+        self._contenders = Contenders(self._remove, self.clock)
         self._recipe = Recipe(self._root, self._connect, self._contenders, self.clock)
 
     def _begin_anew(self) -> None:
@@ -118,10 +116,8 @@ class ZooKeeperBackend(StorageBackend):
                 self._session.stop(0)
                 self._session = None
             if self._session is None:
-                line = self._contenders
-                self._session = Session(
-                    self, self.hosts, self.session_timeout, self.node_timeout, self.clock, lambda: _session_ended(line)
-                )
+                ended = partial(_session_ended, self._contenders)
+                self._session = Session(self.hosts, self.session_timeout, self.node_timeout, self.clock, ended)
             return self._session
 
     def close(self) -> None:
@@ -280,6 +276,9 @@ class ZooKeeperBackend(StorageBackend):
             if not gone and keep <= 0:
                 self._contenders.discard(contender)
 
+    def _remove(self, contender: Contender) -> None:
+        self._recipe.remove(contender, self.clock() + self.node_timeout)
+
     # ── inspection ───────────────────────────────────────────────────────────────────────────
 
     def describe_once(self, name: str) -> LockInfo | None:
@@ -295,17 +294,11 @@ class ZooKeeperBackend(StorageBackend):
             return inspection.force_release(self._recipe, name, digest, until)
 
     def _health(self) -> Flow[list[dict[str, Any]]]:
-        rows: list[dict[str, Any]] = yield from call_storage(self._check)
+        servers = [server.strip() for server in self.hosts.split(",")]
+        rows: list[dict[str, Any]] = yield from call_storage(
+            lambda: [inspection.server_health(server, self.node_timeout) for server in servers]
+        )
         return rows
-
-    def _check(self) -> list[dict[str, Any]]:
-        return [inspection.server_health(server.strip(), self.node_timeout) for server in self.hosts.split(",")]
-
-
-def _remove(backend: weakref.ref[ZooKeeperBackend], contender: Contender) -> None:
-    here = backend()
-    if here is not None:  # otherwise the backend was garbage-collected: the session ends and removes the znode
-        here._recipe.remove(contender, here.clock() + here.node_timeout)
 
 
 def _session_ended(line: Contenders) -> None:

@@ -1,6 +1,6 @@
 """Lists, describes and force-releases locks in ZooKeeper, and reports the health of its servers.
 
-Functions with a parameter ``until`` raise `ZooKeeperError` if they have no reply at that time.
+Functions with a parameter ``until`` raise `ZooKeeperError` if they have no reply at that time of the backend's clock.
 """
 
 from __future__ import annotations
@@ -18,15 +18,9 @@ from ...core.owner import Owner
 from .recipe import Recipe, read_data
 from .session import NoZnode
 
-_UNAVAILABLE = "unavailable: %(error)s"
-_NOT_SERVING = "is not serving: it does not reach a majority of the ensemble"
-
 
 def describe(recipe: Recipe, name: str, until: float) -> LockInfo | None:
-    """Return the holder and the waiters of the lock ``name``; ``None`` if its queue is empty.
-
-    ``until``: the deadline in seconds of the backend's clock.
-    """
+    """Return the holder and the waiters of the lock ``name``; ``None`` if its queue is empty."""
     standing = []
     line, session = recipe.children(name, until), recipe.connect()
     pending = [session.send("get", f"{recipe.path(name)}/{child}") for child in line]
@@ -51,10 +45,7 @@ def describe(recipe: Recipe, name: str, until: float) -> LockInfo | None:
 
 
 def lock_names(recipe: Recipe, until: float) -> Iterable[str]:
-    """Return the names of all locks that have a znode. A lock that was just released may still have a znode.
-
-    ``until``: the deadline in seconds of the backend's clock.
-    """
+    """Return the names of all locks that have a znode. A lock that was just released may still have a znode."""
     try:
         return map(unquote, recipe.ask("get_children", recipe.root, until=until))
     except NoZnode:
@@ -65,7 +56,7 @@ def force_release(recipe: Recipe, name: str, digest: str, until: float) -> bool:
     """Remove the znode of the holder of the lock ``name``. Returns whether the znode was removed.
 
     ``digest``: as in `Backend.force_release`: if not empty, remove the znode only if the lock still has the same
-    holder. ``until``: the deadline in seconds of the backend's clock.
+    holder.
     """
     line = recipe.children(name, until)
     if not line or digest not in ("", _digest(line[0])):
@@ -82,10 +73,9 @@ def _digest(child: str) -> str:
 
 
 def server_health(server: str, timeout: float) -> dict[str, Any]:
-    """Return the health of one server as a dict, from its reply to the command ``srvr``.
+    """Return the health of the server ``host:port`` as a dict, from its reply to the command ``srvr``.
 
-    A server that does not allow ``srvr`` (4lw.commands.whitelist) counts as healthy. ``server``: ``host:port``.
-    ``timeout``: seconds for connecting, and for each read.
+    A server that does not allow ``srvr`` (4lw.commands.whitelist) counts as healthy.
     """
     row: dict[str, Any] = {"node": server, "ok": True, "problems": [], "warnings": []}
     host, _, port = server.rpartition(":") if ":" in server else (server, "", "2181")
@@ -95,10 +85,10 @@ def server_health(server: str, timeout: float) -> dict[str, Any]:
             connection.sendall(b"srvr")
             told = connection.makefile("rb").read().decode(errors="replace")
     except (OSError, ValueError) as error:
-        return row | {"ok": False, "problems": [_UNAVAILABLE % {"error": error}]}
+        return row | {"ok": False, "problems": [f"unavailable: {error}"]}
     facts = dict(line.split(": ", 1) for line in told.splitlines() if ": " in line)
     if "not currently serving" in told:
-        row |= {"ok": False, "problems": [_NOT_SERVING]}
+        row |= {"ok": False, "problems": ["is not serving: it does not reach a majority of the ensemble"]}
     return row | {
         "version": facts.get("Zookeeper version", "").partition("-")[0],
         "role": facts.get("Mode", ""),

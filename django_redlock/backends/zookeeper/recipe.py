@@ -44,17 +44,11 @@ class Recipe:
         return f"{self.root}/{escaped(name)}"
 
     def ask(self, method: str, *args: Any, until: float, **options: Any) -> Any:
-        """Send a request with kazoo's client, and return the reply, which must arrive by ``until``. See `Session.ask`.
-
-        ``until``: seconds of the backend's clock.
-        """
+        """Send a request with kazoo's client, and return the reply, as `Session.ask`."""
         return self.connect().ask(method, *args, until=until, **options)
 
     def children(self, name: str, until: float) -> list[str]:
-        """Return the names of the znodes in the queue of the lock ``name``, the holder's znode first.
-
-        ``until``: the deadline in seconds of the backend's clock.
-        """
+        """Return the names of the znodes in the queue of the lock ``name``, the holder's znode first."""
         try:
             children = self.ask("get_children", self.path(name), until=until)
         except NoZnode:
@@ -65,7 +59,7 @@ class Recipe:
         """Queue ``claim`` unless it is queued. Returns its lease if it is first in the queue, otherwise a refusal.
 
         A refused claim stays queued. ``wait``: the seconds that the claim can wait. With 0 or less, the claim joins an
-        empty queue only. ``until``: the deadline for replies, in seconds of the backend's clock.
+        empty queue only.
         """
         contender = self._contenders.get(claim.token)
         if contender is None:
@@ -93,9 +87,8 @@ class Recipe:
     def _join(self, claim: Claim, until: float) -> Contender:
         """Create the znode of ``claim``, and return its contender.
 
-        After a lost reply, finds the znode by its unique prefix, or creates the znode again. ``until``: the deadline in
-        seconds of the backend's clock. Raises `ZooKeeperError` if the claim was released or the session has ended
-        meanwhile. After this error the znode, if it exists in a new session, is deleted in the background.
+        After a lost reply, finds the znode by its unique prefix, or creates the znode again. Raises `ZooKeeperError` if
+        the claim was released or the session has ended meanwhile. The znode is then deleted in the background.
         """
         contender = Contender(claim, claim_digest(claim) + "-")
         if not self._contenders.join(contender):
@@ -125,8 +118,7 @@ class Recipe:
         """Look for the znode of ``contender`` by its prefix. Returns whether the znode exists.
 
         If so, sets the path and the fencing token of ``contender``. Sends ``sync`` first. After the reply to ``sync``,
-        each earlier request of this session has been carried out or never will be. ``until``: the time by which all
-        replies must have arrived, in seconds of the backend's clock.
+        each earlier request of this session has been carried out or never will be.
         """
         parent = self.path(contender.claim.name)
         with suppress(NoZnode):
@@ -140,8 +132,7 @@ class Recipe:
     def _is_in_front(self, contender: Contender, child: str, until: float) -> bool:
         """Watch the znode ``child`` for ``contender``, and return whether the znode still exists.
 
-        Uses ``get``, because ``exists`` would leave a watch on an absent znode. ``until``: the deadline in seconds of
-        the backend's clock.
+        Uses ``get``, because ``exists`` would leave a watch on an absent znode.
         """
         path = f"{self.path(contender.claim.name)}/{child}"
         try:
@@ -154,7 +145,7 @@ class Recipe:
         """Return the lease of ``contender``, which is at the head of the queue.
 
         Before that, checks by a write to the contender's znode that the session is alive. A write that was confirmed
-        within the last `FINAL_REQUEST_SECONDS` is enough. ``until``: the deadline in seconds of the backend's clock.
+        within the last `FINAL_REQUEST_SECONDS` is enough.
         """
         claim = contender.claim
         if contender.written is None or self._clock() - contender.written > FINAL_REQUEST_SECONDS:
@@ -171,7 +162,7 @@ class Recipe:
         """Return the lease of ``contender`` after a confirmed write of its znode that was sent at ``start``.
 
         The lease lasts from ``start`` for ``ttl`` seconds, but at most for `TRUSTED_SHARE` of the session timeout.
-        ``since``: when the lock was granted. Times are seconds of the backend's clock.
+        ``since``: when the lock was granted.
         """
         ttl = min(ttl, self.connect().timeout * TRUSTED_SHARE)
         end = valid_until(start, ttl)
@@ -212,10 +203,7 @@ class Recipe:
             self.connect().unwatch(contender.watches, contender.change)
 
     def remove(self, contender: Contender, until: float) -> None:
-        """Remove the znode of ``contender``, even if the creation of the znode was not confirmed.
-
-        ``until``: the deadline in seconds of the backend's clock.
-        """
+        """Remove the znode of ``contender``, even if the creation of the znode was not confirmed."""
         if contender.path is not None or self.find(contender, until):
             with suppress(NoZnode):
                 self.ask("delete", contender.path, until=until)

@@ -9,12 +9,9 @@ import atexit
 import contextlib
 import sys
 import threading
-import weakref
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import Any
 
-from ...core.process.mutex import new_mutex
 from ...core.process.threads import Kind, start
 
 READS = {"get", "get_children", "exists"}  # requests that may be repeated
@@ -63,25 +60,16 @@ def _errors() -> dict[type[Exception], type[Exception]]:
     }
 
 
-class _ResultMutex(type(new_mutex())):  # type: ignore[misc]
-    """The mutex of a result of kazoo. `Pending` wakes the waiter by itself."""
-
-    def notify_all(self) -> None:
-        pass
-
-
 class Session:
     """A session with a ZooKeeper ensemble. All times are seconds of ``clock``.
 
     ``timeout``: the session timeout, replaced by the timeout that the server grants. ``answer_timeout``: the longest
     wait for one reply. ``ended`` is called when the session ends. A lost connection doesn't end the session, because
-    kazoo reconnects in the background. The session, its threads and its socket end when ``owner`` is garbage-collected;
-    they have no reference to ``owner``.
+    kazoo reconnects in the background.
     """
 
     def __init__(
         self,
-        owner: object,
         hosts: str,
         timeout: float,
         answer_timeout: float,
@@ -101,47 +89,24 @@ class Session:
         self._listener = lambda state: ended() if state == KazooState.LOST else None
         client.add_listener(self._listener)
         self._live: threading.Event = client.start_async()
-        self._finalizer = _stopped_with(owner, self)
 
     def _adjust(self, client: Any) -> None:
-        """Patch kazoo's ``client`` in four places for which kazoo has no option.
+        """Patch kazoo's ``client`` in three places for which kazoo has no option.
 
         - The session's ``timeout`` is set to the timeout that the server grants, which may be shorter than requested.
         - The wait for a server that accepts a connection and does not reply, for example while it starts, ends after
           the answer timeout. kazoo would wait for the session timeout.
         - A ``KeyboardInterrupt`` while kazoo wakes its thread is raised. kazoo would take it for a closed connection.
-        - A ``KeyboardInterrupt`` in the wait for a reply leaves no mutex locked. kazoo waits on a condition, which is
-          Python code, and its thread would then block forever in setting the result.
         """
         from kazoo.handlers.threading import AsyncResult
         from kazoo.protocol.serialization import Connect
 
         class Pending(AsyncResult):  # type: ignore[misc]
-            def __init__(self) -> None:
-                super().__init__(client.handler)
-                self._condition = _ResultMutex()
-                self._over = threading.Lock()
-                self._over.acquire()
-
-            def set(self, value: Any = None) -> None:
-                super().set(value)
-                self._end()
-
             def set_exception(self, exception: BaseException) -> None:
                 raised = sys.exception()
                 if raised is not None and not isinstance(raised, Exception):
                     raise raised
                 super().set_exception(exception)
-                self._end()
-
-            def wait(self, timeout: float | None = None) -> bool:
-                if not self.ready() and self._over.acquire(timeout=-1 if timeout is None else timeout):
-                    self._end()  # for other threads that wait
-                return bool(self.ready())
-
-            def _end(self) -> None:
-                with contextlib.suppress(RuntimeError):  # a result may be set twice
-                    self._over.release()
 
         handler, connection = client.handler, client._connection
         invoke, create_connection = connection._invoke, handler.create_connection
@@ -158,7 +123,7 @@ class Session:
             return create_connection(*args, timeout=min(timeout, self._answer_timeout), **options)
 
         connection._invoke, handler.create_connection = greet, connect
-        handler.async_result = Pending
+        handler.async_result = lambda: Pending(handler)
 
     @property
     def connected(self) -> bool:
@@ -171,14 +136,14 @@ class Session:
         return routine is None or not routine.is_alive()
 
     def wait(self, until: float) -> bool:
-        """Wait for the connection until ``until`` (seconds of the clock). Returns whether the session is connected."""
+        """Wait for the connection until ``until``. Returns whether the session is connected."""
         return self.connected or self._live.wait(max(0.0, until - self._clock()))
 
     def ask(self, method: str, *args: Any, until: float, **options: Any) -> Any:
         """Wait for the connection, call ``<method>_async`` of kazoo's client, and return the reply.
 
-        The reply must arrive by ``until`` (seconds of the clock). Repeats a read if the connection was lost, for
-        example when the leader dies. Raises `ZooKeeperError` and `NoZnode`.
+        The reply must arrive by ``until``. Repeats a read if the connection was lost, for example when the leader dies.
+        Raises `ZooKeeperError` and `NoZnode`.
         """
         while self.wait(until):
             try:
@@ -195,8 +160,7 @@ class Session:
     def answer(self, pending: Any, until: float) -> Any:
         """Wait for the reply to a request that was sent with `send`, and return the reply.
 
-        The reply must arrive within the answer timeout and before ``until`` (seconds of the clock). Raises
-        `ZooKeeperError` and `NoZnode`.
+        The reply must arrive within the answer timeout and before ``until``. Raises `ZooKeeperError` and `NoZnode`.
         """
         if not pending.wait(max(0.0, min(self._answer_timeout, until - self._clock()))):
             raise Unanswered("no reply in time")
@@ -212,10 +176,7 @@ class Session:
         self.client._data_watchers.get(path, set()).discard(watcher)
 
     def make_parents(self, path: str, until: float) -> None:
-        """Create the znode ``path`` and its parents. ``until``: seconds of the clock.
-
-        The last znode is a container, which the servers remove when its last child has gone.
-        """
+        """Create the znode ``path``, a container, which the servers remove when its last child has gone."""
         from kazoo.protocol.serialization import Create2
         from kazoo.security import OPEN_ACL_UNSAFE
 
@@ -236,7 +197,6 @@ class Session:
         The thread is needed because kazoo may block on a server that hangs. ``report``: whether the function ``ended``
         of the session (see `Session`) is called.
         """
-        self._finalizer.detach()
         if not report:
             self.client.remove_listener(self._listener)
 
@@ -250,28 +210,4 @@ class Session:
 
     def abandon(self) -> None:
         """Forget the session in the child of a fork, because the session and its threads belong to the parent."""
-        self._finalizer.detach()
         atexit.unregister(self.client.handler.stop)
-
-
-# ── sessions whose owner was garbage-collected ───────────────────────────────────────────────
-
-_collected: SimpleQueue[Session] = SimpleQueue()  # a finalizer may use a SimpleQueue, unlike a Queue or a thread start
-_stopper: threading.Thread | None = None
-
-
-def _stopped_with(owner: object, session: Session) -> weakref.finalize[..., object]:
-    """Have ``session`` ended when ``owner`` has been garbage-collected. Returns the finalizer."""
-    global _collected, _stopper  # noqa: PLW0603  (one thread for all sessions of the process)
-    if _stopper is not None and not _stopper.is_alive():  # in a child of a fork: these sessions belong to the parent
-        _collected, _stopper = SimpleQueue(), None
-    if _stopper is None:
-        _stopper = start(Kind.ZOOKEEPER, _stop_collected, postpones_forks=False)  # None: the next session tries again
-    finalizer = weakref.finalize(owner, _collected.put, session)
-    finalizer.atexit = False
-    return finalizer
-
-
-def _stop_collected() -> None:
-    while True:
-        _collected.get().stop(0)

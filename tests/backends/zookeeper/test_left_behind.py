@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
-import operator
 import threading
-from pathlib import Path
 
-import pytest
-
-from django_redlock.backends.zookeeper import ZooKeeperBackend
 from django_redlock.backends.zookeeper.session import Session
-from django_redlock.errors import LockLost
 from tests.support.service import poll
 
 from .tools import PATIENCE, until_in_line
@@ -99,31 +91,3 @@ def test_the_thread_can_not_be_started(backend, other, unique, monkeypatch):
     assert refused
     backend.leave(lock.hold.lease.claim)
     assert other.lock(unique).acquire(timeout=PATIENCE)
-
-
-def resources():
-    """Return the number of threads and of open files of this process."""
-    gc.collect()
-    return threading.active_count(), len(list(Path("/dev/fd").iterdir()))
-
-
-@pytest.mark.parametrize("held", [False, True])
-def test_dropped_backends(zookeeper, other, unique, held):
-    """Backends that are garbage-collected without `close()` leave no threads, sockets or locks."""
-    lock = other.lock(unique)
-    lock.acquire()  # starts what stays with the process
-    before = resources()
-
-    async def use(number):
-        backend = ZooKeeperBackend(zookeeper.hosts, connect_timeout=20, node_timeout=20)
-        lock = backend.lock(f"{unique}:{number}")
-        await lock.aacquire()
-        if not held:
-            await lock.arelease()
-
-    for number in range(10):
-        asyncio.run(use(number))
-    poll(lambda: all(map(operator.le, resources(), before)), timeout=PATIENCE, what="the end of ten backends")
-    poll(lambda: not other.held(f"{unique}:*"), timeout=PATIENCE, what="the end of their locks")
-    with contextlib.suppress(LockLost):  # on a busy machine its session may have expired
-        lock.release()
