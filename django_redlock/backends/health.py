@@ -8,8 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ..client.pool import ServerPool
+from ..core.algorithms.quarantine import ENDLESS_MS
+from ..core.algorithms.retries import run_idempotent
 from ..core.flow.replies import unreadable
 from ..core.flow.requests import Command, Fault, Flow, ListPools
+from .probe import probe
 
 OLDEST = (6, 2)
 CLOCKS_APART = 1.0  # seconds of clock difference from which "held for" in a listing is misleading
@@ -42,31 +45,27 @@ PROBLEMS = (
     ),
 )
 
-_UNAVAILABLE = "unavailable: %(error)s"
 _POLLS = "it refuses BLPOP, or a proxy does: waiters poll, with pauses of up to half a second"
-_AHEAD = "its clock is %(seconds)s s ahead of this machine's"
-_BEHIND = "its clock is %(seconds)s s behind this machine's"
+_WHY = "It may have forgotten a lock that is held. Only if it is new: redlock_check --arm"
 
 
-def health(label: str, node: int, more: Callable[..., Flow[dict[str, Any]]]) -> Flow[list[dict[str, Any]]]:
+def health(backend: Any, node: int) -> Flow[list[dict[str, Any]]]:
     """Return a dict for each server: ``node``, ``ok``, ``problems``, ``warnings`` and details, such as the version.
 
-    Times in the dict are seconds. ``label``: the node's name for messages. ``node``: the index of the node whose
-    servers are checked. ``more(row, node, pool)`` is a flow (`core.flow`) with further checks: it gets the dict ``row``
-    of a server, and returns the dict with the results added.
+    Times in the dict are seconds. ``node``: the index of the node whose servers are checked.
     """
     pools = yield ListPools(node)
     if type(pools) is Fault:
-        return [_unavailable(label, pools)]
+        return [_unavailable(backend.nodes[node].label, pools)]
     rows = []
     for pool in pools:
-        row = yield from _server(node, pool)
-        rows.append((yield from more(row, node, pool)))
+        row = yield from _server(backend, node, pool)
+        rows.append(row)
     return rows
 
 
 def _unavailable(label: str, fault: Fault) -> dict[str, Any]:
-    return {"node": label, "ok": False, "problems": [_UNAVAILABLE % {"error": fault.error}], "warnings": []}
+    return {"node": label, "ok": False, "problems": [f"unavailable: {fault.error}"], "warnings": []}
 
 
 class ClockReading(NamedTuple):
@@ -94,7 +93,7 @@ def _read_clock(node: int, pool: ServerPool) -> Flow[ClockReading | Fault]:
     return ClockReading(ahead, abs(answered - asked) / 2, round_trip)
 
 
-def _server(node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
+def _server(backend: Any, node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
     reply = yield Command((b"INFO",), node, None, pool)
     clock = yield from _read_clock(node, pool)
     if type(reply) is not bytes:
@@ -105,10 +104,17 @@ def _server(node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
     save = yield Command((b"CONFIG", b"GET", b"save"), node, None, pool)
     known = [rule for rule in PROBLEMS if rule.key in info and rule.applies(info[rule.key], info)]
     problems = [rule.msgid % {"value": info[rule.key]} for rule in known]
-    apart = (_AHEAD if clock.ahead > 0 else _BEHIND) % {"seconds": f"{abs(clock.ahead):.1f}"}
+    apart = f"its clock is {abs(clock.ahead):.1f} s {'ahead of' if clock.ahead > 0 else 'behind'} this machine's"
     warnings = [apart] if abs(clock.ahead) > CLOCKS_APART + clock.doubt else []
     if not pool.can_block:
         warnings.append(_POLLS)
+    if not problems:
+        problems += yield from probe(backend, node, pool)
+    standing: dict[str, Any] = {}
+    guard = backend.algorithm.quarantine
+    if guard is not None and info.get("role") == "master":  # a replica grants no locks anyway
+        reply = yield from run_idempotent(guard.noop_request(node))  # starts a quarantine that is due
+        standing = _quarantine(reply, backend.max_ttl, problems, warnings)
     return {
         "node": pool.where,
         "ok": not problems,
@@ -128,7 +134,31 @@ def _server(node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
         "polls": not pool.can_block,
         "clock_difference": round(clock.ahead, 3),
         "round_trip": round(clock.round_trip, 6),
+        **standing,
     }
+
+
+def _quarantine(reply: Any, max_ttl: float, problems: list[str], warnings: list[str]) -> dict[str, Any]:
+    """Return two entries for the row of a server, and add to its ``problems`` and ``warnings``.
+
+    ``armed``: whether the server grants locks. ``quarantine``: the seconds until the server grants locks; ``None`` if
+    it waits for replicas. ``reply``: the server's reply to a `Quarantine.noop_request`.
+    """
+    left = None
+    match reply:
+        case [1 | 5, *_]:  # 5: an acquire adopts the number of replicas
+            return {"armed": True, "quarantine": 0.0}
+        case [2, int(ms), *_] if ms < ENDLESS_MS:
+            left = ms / 1000
+            warnings.append(f"wait, nothing to do: grants no new locks for another {left:.1f} s. {_WHY}")
+        case [2 | 4, *_]:
+            warnings.append(f"start its replicas: grants no new locks until enough of them follow it. {_WHY}")
+        case [3, int(theirs), *_]:
+            others = f"its clients use max_ttl={theirs / 1000:g} s, this client {max_ttl:g} s"
+            problems.append(f"{others}: all must use the same value")
+        case _:
+            problems.append(f"its marker can't be read: {reply.error if isinstance(reply, Fault) else reply!r:.100}")
+    return {"armed": False, "quarantine": left}
 
 
 def _version(info: ServerInfo) -> str:

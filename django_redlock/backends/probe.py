@@ -6,55 +6,36 @@ INFO does not show missing permissions for scripts and keys, and does not show t
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ..client.nodes.cluster import ClusterNode
-from ..client.nodes.protocol import Node
 from ..client.pool import ServerPool
 from ..core.algorithms.retries import run_idempotent
 from ..core.flow.replies import read_outcome
 from ..core.flow.requests import Fault, Flow
-from ..core.keys import Keys
-from ..core.locks.lock import Lock
-from ..core.values import Lease, Seconds
+from ..core.values import Lease
 from ..errors import LockError
 
-
-class ProbedBackend(Protocol):
-    """The part of a Redis backend that the probe uses."""
-
-    max_ttl: float
-    clock: Callable[[], float]
-
-    @property
-    def nodes(self) -> Sequence[Node]: ...
-
-    def lock(self, name: str, *, ttl: Seconds, owner: str) -> Lock: ...
-
-    def keys_of(self, name: str) -> Keys: ...
-
-
 TTL = 5.0  # seconds, after which a probe lock that was not released expires
-_NO_GRANT = "grants no lock: %(error)s"
 NAMES = 10_000  # random names tried to find a name in a slot of the server
 
 
-def probe(backend: ProbedBackend, row: dict[str, Any], node: int, pool: ServerPool | None) -> Flow[dict[str, Any]]:
-    """Acquire and release a lock on one server, and return the health ``row`` of the server.
+def probe(backend: Any, node: int, pool: ServerPool) -> Flow[list[str]]:
+    """Acquire and release a lock on the server of ``pool``. Returns its problem, if there is one.
 
-    If the server does not grant the lock, its error is among the problems of the returned row. A server with known
-    problems is not probed. The probe ignores a quarantine, which `quarantine_status` reports. ``node``: the index of
-    the node. ``pool``: the pool of the server.
+    The probe ignores a quarantine. ``node``: the index of the node.
     """
-    name = _name(backend, node, pool) if row["ok"] else None
-    said = None if name is None else (yield from _refusal(backend, name, node))
-    if said is None:
-        return row
-    return {**row, "ok": False, "problems": [*row["problems"], _NO_GRANT % {"error": said}]}
+    names = (f"redlock_check:{secrets.token_hex(8)}" for _ in range(NAMES))
+    asked = backend.nodes[node]
+    of_a_cluster = isinstance(asked, ClusterNode)
+    name = next(
+        (each for each in names if not of_a_cluster or asked.known_pool(backend.keys_of(each).lock) is pool), ""
+    )
+    error = (yield from _refusal(backend, name, node)) if name else None
+    return [f"grants no lock: {error}"] if error else []
 
 
-def _refusal(backend: ProbedBackend, name: str, node: int) -> Flow[Exception | None]:
+def _refusal(backend: Any, name: str, node: int) -> Flow[Exception | None]:
     lock = backend.lock(name, ttl=min(TTL, backend.max_ttl), owner="redlock_check")
     primitive, claim = lock.primitive, lock.new_claim()
     start = backend.clock()
@@ -69,13 +50,3 @@ def _refusal(backend: ProbedBackend, name: str, node: int) -> Flow[Exception | N
         if not taken:
             return LockError(name, "is held by another holder")
     return None
-
-
-def _name(backend: ProbedBackend, node: int, pool: ServerPool | None) -> str | None:
-    """Return a random lock name whose key the server of ``pool`` serves; ``None`` if no such name was found."""
-    names = (f"redlock_check:{secrets.token_hex(8)}" for _ in range(NAMES))
-    asked = backend.nodes[node]
-    of_a_cluster = isinstance(asked, ClusterNode)
-    return next(
-        (name for name in names if not of_a_cluster or asked.known_pool(backend.keys_of(name).lock) is pool), None
-    )

@@ -14,6 +14,7 @@ from ..core.keys import Keys
 from ..core.primitives.base import Primitive
 from ..core.primitives.fair import FAIR
 from .base import Listing
+from .health import health
 from .inspection import force_release, listing
 from .redis_base import RedisBaseBackend
 
@@ -62,4 +63,4 @@ class RedisBackend(RedisBaseBackend):
         return force_release(name, self.keys_of(name), digest)
 
     def _health(self) -> Flow[list[dict[str, Any]]]:
-        return self._node_health()
+        return health(self, 0)

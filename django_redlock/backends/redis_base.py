@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from ..client.clients import credential_settings
@@ -25,9 +24,6 @@ from ..core.values import Seconds, millis, seconds
 from ..core.waiting.local_queue import LocalQueue
 from ..errors import LockUnavailable
 from .base import Backend
-from .health import health
-from .probe import probe
-from .quarantine_status import quarantine_status
 
 
 def default_node_timeout(ttl: float) -> float:
@@ -116,15 +112,6 @@ class RedisBaseBackend(Backend):
     @property
     def _marker(self) -> bytes:
         return f"{self.fixed_prefix}:marker".encode()
-
-    def _node_health(self, node: int = 0) -> Flow[list[dict[str, Any]]]:
-        rows = yield from health(self.nodes[node].label, node, partial(probe, self))
-        if guard := self.algorithm.quarantine:
-            if any(row.get("role") == "master" for row in rows):
-                yield guard.noop_request(node)  # starts a quarantine that is due
-            for index, row in enumerate(rows):
-                rows[index] = yield from quarantine_status(row, self._marker, self.max_ttl, node)
-        return rows
 
     def _new_quarantine(self) -> Quarantine | None:
         return standalone_quarantine(self.fixed_prefix, self.max_ttl) if self.quarantine else None

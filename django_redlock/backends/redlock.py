@@ -20,11 +20,11 @@ from ..core.lock_info import LockInfo, by_trouble
 from ..core.primitives.fair import READERS_BEHIND_WRITERS
 from ..errors import LockUnavailable
 from .base import Listing
+from .health import health
 from .inspection import force_release, listing
 from .redis_base import RedisBaseBackend
 
 T = TypeVar("T")
-_SAME_SERVER = "is the same server as %(node)s: one server must not have two votes"
 
 
 class RedlockBackend(RedisBaseBackend):
@@ -97,13 +97,13 @@ class RedlockBackend(RedisBaseBackend):
     def _health(self) -> Flow[list[dict[str, Any]]]:
         rows = []
         for index in range(len(self.nodes)):
-            rows += yield from self._node_health(index)
+            rows += yield from health(self, index)
         seen: dict[str, str] = {}
         for row in rows:
             run_id = row.get("run_id")
             if run_id in seen:
                 row["ok"] = False
-                row["problems"].append(_SAME_SERVER % {"node": seen[run_id]})
+                row["problems"].append(f"is the same server as {seen[run_id]}: one server must not have two votes")
             elif run_id:
                 seen[run_id] = row["node"]
         return rows

@@ -18,7 +18,9 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from itertools import islice
 from queue import Empty, SimpleQueue
@@ -29,14 +31,15 @@ from ..core.flow.requests import CallFunction, Fault, Flow, Sleep
 from ..core.keys import Keys, glob_matcher
 from ..core.lock_info import LockInfo, by_trouble
 from ..core.primitives.base import Primitive
+from ..core.process.fork import on_fork
 from ..core.renewal.registry import renewal
 from ..core.values import Claim, Lease, OnRefusal, Refusal
 from ..core.waiting.waiters import AwaitTurn, AwaitWakeUp
 from ..core.waiting.wake_event import WakeEvent
 from ..errors import LockError, LockNotSupported
 from .base import Backend, Listing
-from .worker_threads import WorkerThreads
 
+THREADS = 32  # the maximum number of threads of one backend, the same as in asyncio's default executor
 POLL_SECONDS = 0.05, 0.2  # pause between two tries if the store has no wake-ups, drawn at random
 
 
@@ -144,7 +147,8 @@ class StorageBackend(Backend):
     def __init__(self, location: Any = "", **options: Any) -> None:
         super().__init__(location, **options)
         self.algorithm = StorageAlgorithm(self)
-        self._threads = WorkerThreads(type(self).__name__)
+        self._executor: ThreadPoolExecutor | None = None
+        on_fork(self._begin_anew)
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Rename ``describe`` and ``force_release`` of a subclass to ``describe_once`` and ``force_release_once``.
@@ -226,7 +230,29 @@ class StorageBackend(Backend):
         return released
 
     def close(self) -> None:
-        self._threads.close()
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=False)  # ends idle threads now, and busy threads after their calls
+
+    def _begin_anew(self) -> None:
+        self._executor = None  # in the child of a fork: the threads belong to the parent
+
+    async def _call_in_thread(self, request: CallFunction) -> Any:
+        """Call the function of ``request`` in a thread of this backend, and return its result.
+
+        If the store hangs, it blocks these threads, not those of ``asyncio.to_thread``. A cancelled task does not wait
+        for the function, which may still acquire the lock: ``undo`` is called after it.
+        """
+        if (executor := self._executor) is None:
+            name = f"redlock-{type(self).__name__}"
+            executor = self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix=name)
+        future = executor.submit(copy_context().run, _called, request)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if (undo := request.undo) is not None:
+                future.add_done_callback(lambda _: undo())
+            raise
 
     async def aclose(self) -> None:
         await self.aperform(CallFunction(self.close))
@@ -267,9 +293,7 @@ class StorageBackend(Backend):
     async def aperform(self, request: FlowRequest) -> Any:
         """`perform` for asyncio."""
         if type(request) is CallFunction:
-            if self.does_io:
-                return await self._threads.run(partial(_called, request), request.undo)
-            return _called(request)
+            return await self._call_in_thread(request) if self.does_io else _called(request)
         if type(request) is Sleep:
             return await asyncio.sleep(request.seconds)
         if type(request) is AwaitTurn:

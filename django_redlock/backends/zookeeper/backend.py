@@ -10,7 +10,6 @@ from typing import Any
 from ...core.flow.requests import Fault, Flow
 from ...core.lock_info import LockInfo
 from ...core.primitives.base import MUTEX, Primitive
-from ...core.process.fork import on_fork
 from ...core.process.mutex import new_mutex
 from ...core.renewal.registry import renewal
 from ...core.values import Claim, Lease, OnRefusal, Refusal, Seconds, seconds
@@ -90,7 +89,6 @@ class ZooKeeperBackend(StorageBackend):
         self._root = "/".join(["", *filter(None, chroot.split("/")), escaped(self.key_prefix)])
         self.algorithm = ZooKeeperAlgorithm(self)
         self._reset()
-        on_fork(self._begin_anew)
 
     def _reset(self) -> None:
         self._opening = new_mutex()
@@ -99,6 +97,7 @@ class ZooKeeperBackend(StorageBackend):
         self._recipe = Recipe(self._root, self._connect, self._contenders, self.clock)
 
     def _begin_anew(self) -> None:
+        super()._begin_anew()
         if self._session is not None:
             self._session.abandon()
         self._reset()
