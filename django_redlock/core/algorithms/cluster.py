@@ -9,14 +9,14 @@ by a client that already holds all its locks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ...errors import LockError
-from ..flow.replies import fault_error, read_outcome
-from ..flow.requests import Batch, Fault, Flow
+from ..flow.replies import read_outcome
+from ..flow.requests import Batch, EvalScript, Fault, Flow
 from ..keys import Keys, hash_tag
 from ..primitives.base import Primitive
-from ..values import Claim, Lease, OnRefusal, Refusal, Wait
-from .retries import await_turn, release_lost, retry_until_served, run_idempotent
+from ..values import Claim, Lease, Wait
 from .single_node import SingleNode
 
 
@@ -41,90 +41,46 @@ def by_lock(claim: Claim) -> list[Claim]:
 class Cluster(SingleNode):
     """The algorithm for a Redis Cluster."""
 
-    def acquire(
-        self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
-    ) -> Flow[Lease | Refusal]:
-        """Acquire like `SingleNode.acquire`. If the locks are in several slots, all of them are acquired or none.
+    def _ask(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[Any]:
+        """Acquire like `SingleNode._ask`, slot by slot. Without the grants of all slots, none is kept.
 
-        ``deadline``: monotonic seconds. Returns the lease or a refusal. Raises ``LockUnavailable``.
+        If the server of a slot does not reply, a part of the claim may stay granted: the `Fault` is ``unconfirmed``.
         """
-        if len(by_slot(claim)) == 1:
-            return (yield from super().acquire(primitive, claim, deadline, on_refusal))
-        wait, listed, waited = Wait.QUEUE if deadline > self.clock() else Wait.NO, -1, False
-        lost: list[Claim] = []
-
-        def attempt() -> Flow[Lease | tuple[int, Refusal] | Fault]:
-            nonlocal claim
-            claim = claim.next_attempt(self.clock())  # a late release of the last attempt must not release this one
-            return (yield from self._try_all_slots(primitive, claim, wait, lost))
-
-        while True:
-            outcome = yield from attempt()
-            if isinstance(outcome, Fault) and (waited or outcome.migrating):
-                outcome = yield from retry_until_served(self.clock, deadline, outcome, attempt)
-            if isinstance(outcome, Fault):
-                raise fault_error(claim.name, outcome._replace(unconfirmed=bool(lost)))
-            if isinstance(outcome, Lease):
-                return outcome
-            index, refusal = outcome
-            parts, left = by_slot(claim), deadline - self.clock()
-            if listed not in (-1, index):
-                yield from run_idempotent(primitive.dequeue_request(parts[listed]))
-            listed = index
-            if left <= 0:
-                if wait.listed:
-                    yield from run_idempotent(primitive.dequeue_request(parts[index]))
-                return refusal
-            if on_refusal is not None:
-                on_refusal(refusal)
-            wait, waited = (yield from await_turn(primitive, parts[index], refusal, wait, left)), True
-
-    def _try_all_slots(
-        self, primitive: Primitive, claim: Claim, wait: Wait, lost: list[Claim]
-    ) -> Flow[Lease | tuple[int, Refusal] | Fault]:
-        """Acquire slot by slot. If a slot refuses, or its server does not reply, release the slots acquired so far.
-
-        Returns the lease, a `Fault` if the server of a slot does not reply, or a pair: the index of the slot that
-        refused, and the refusal. ``wait``: see `Primitive.acquire_request`. ``lost``: a list that all attempts share.
-        This method appends each claim for a single slot that may be granted although no reply has arrived. When a slot
-        refuses, the claims in ``lost`` are released, too, because one of them may be in the way.
-        """
-        leases: list[Lease] = []
         parts = by_slot(claim)
+        if len(parts) == 1:
+            return (yield from super()._ask(primitive, claim, wait))
+        leases: list[Lease] = []
         for part in parts:
-            start = self.clock()
-            reply = yield from self._ask(primitive, part, wait)
-            outcome = reply if isinstance(reply, Fault) else read_outcome(part, reply, start)
+            reply = yield from super()._ask(primitive, part, wait)
+            outcome = reply if isinstance(reply, Fault) else read_outcome(part, reply, 0.0)
             if isinstance(outcome, Lease):
                 leases.append(outcome)
                 continue
-            undone = parts[: len(leases)]
-            if isinstance(outcome, Fault):
-                lost += [part] if outcome.unconfirmed else []
-            else:
-                undone, lost[:] = [*undone, *lost], ()
-            yield from release_lost(primitive, undone)
-            lost += undone
-            return outcome if isinstance(outcome, Fault) else (len(leases), outcome)
-        lease = yield from self._one_lease(primitive, claim, parts, leases)
-        lost += parts if isinstance(lease, Fault) else ()
-        return lease
+            undone = yield from self._run_all([primitive.release_request(each) for each in parts[: len(leases)]])
+            if isinstance(outcome, Fault) or undone:
+                failed = outcome if isinstance(outcome, Fault) else undone[0]
+                return failed._replace(unconfirmed=failed.unconfirmed or bool(undone))
+            blocking = part.all_keys[max(0, outcome.blocking_index - 1)]
+            return [*reply[:4], claim.all_keys.index(blocking) + 1]
+        if not claim.fencing:
+            return True
+        token = max(lease.fencing_token or 0 for lease in leases)
+        # Each slot has made its own token: store the largest in all of them.
+        if faults := (yield from self._run_all([primitive.fencing_request(part, token) for part in parts])):
+            yield from self._run_all([primitive.release_request(part) for part in parts])
+            return faults[0]._replace(unconfirmed=True)
+        return [1, token, 0]
 
-    def _one_lease(
-        self, primitive: Primitive, claim: Claim, parts: Sequence[Claim], leases: Sequence[Lease]
-    ) -> Flow[Lease | Fault]:
-        """Return one lease for all slots, with the earliest end and the largest fencing token of ``leases``.
+    def _run_all(self, runs: list[EvalScript]) -> Flow[list[Fault]]:
+        """Run scripts of several slots in one batch. Returns the faults."""
+        replies = (yield Batch(runs)) if runs else ()
+        return [reply for reply in replies if isinstance(reply, Fault)]
 
-        With fencing, the token is first stored in every slot. If the server of a slot does not reply to this request,
-        all slots are released, and the `Fault` is returned.
-        """
-        token = max((lease.fencing_token for lease in leases if lease.fencing_token), default=None)
-        if token is not None:
-            replies = yield Batch([primitive.fencing_request(part, token) for part in parts])
-            if faults := [reply for reply in replies if isinstance(reply, Fault)]:
-                yield Batch([primitive.release_request(part) for part in parts])
-                return faults[0]
-        return leases[0]._replace(claim=claim, fencing_token=token)
+    def _waits_apart(self, primitive: Primitive, claim: Claim) -> bool:
+        return super()._waits_apart(primitive, claim) or len(by_slot(claim)) > 1
+
+    def _parts(self, claim: Claim) -> list[Claim]:
+        return by_slot(claim)
 
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
@@ -155,7 +111,7 @@ class Cluster(SingleNode):
 
         Returns whether the claim held all its locks. Raises ``LockUnavailable``.
         """
-        yield Batch([primitive.dequeue_request(part) for part in by_slot(claim)])
+        yield from self._run_all([primitive.dequeue_request(part) for part in by_slot(claim)])
         return (yield from self.release(primitive, claim.all_attempts()))
 
     def cancel_many(self, claims: Sequence[tuple[Primitive, Claim]]) -> Flow[list[bool]]:

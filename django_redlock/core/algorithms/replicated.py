@@ -30,7 +30,6 @@ class Replicated(SingleNode):
     gone.
     """
 
-    pipelines_waits = False
     hand_over = None  # type: ignore[assignment]
 
     def __init__(
@@ -63,6 +62,9 @@ class Replicated(SingleNode):
 
     def _ask(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[Any]:
         return self.run_granting(primitive.acquire_request(claim, wait), claim.name)
+
+    def _waits_apart(self, primitive: Primitive, claim: Claim) -> bool:
+        return True
 
     def run_granting(self, run: EvalScript, name: str) -> Flow[Any]:
         """Run a script that grants or refuses the lock ``name``. Returns the reply or a `Fault`.

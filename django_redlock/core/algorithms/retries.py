@@ -9,7 +9,7 @@ from typing import Any
 from ..flow.replies import fault_error
 from ..flow.requests import Batch, Block, EvalAndWait, EvalScript, Fault, Flow, Sleep
 from ..primitives.base import Primitive
-from ..values import Claim, Refusal, Wait
+from ..values import Claim, Wait
 
 FAILOVER_SECONDS = 30.0  # how long a waiter retries a store that does not reply, since it may fail over
 RETRY_SECONDS = 0.05, 0.2  # pause between two such tries, drawn at random
@@ -90,17 +90,3 @@ def must_requeue(wait: Wait, left: float) -> bool:
     after `Wait.LAST_TRY`, which may be sent early because of a wake-up. ``left``: seconds until the deadline.
     """
     return wait is Wait.LAST_TRY and left > MIN_WAIT_SECONDS
-
-
-def await_turn(primitive: Primitive, claim: Claim, refusal: Refusal, wait: Wait, left: float) -> Flow[Wait]:
-    """Wait for a wake-up after ``refusal``, for ``left`` seconds at most, unless the client must queue again at once.
-
-    ``wait``: the argument of the refused request. Returns this argument for the next request. Errors are those of
-    `block`.
-    """
-    if must_requeue(wait, left):
-        return Wait.REQUEUE
-    pause = min(left, refusal.remaining + 0.001, primitive.max_block)
-    signal, *more = primitive.wake_keys(claim, refusal)
-    yield from block(claim.name, Block(signal, pause, more_keys=more), left)
-    return Wait.LAST_TRY if pause == left else Wait.REQUEUE

@@ -41,11 +41,9 @@ class SingleNode:
 
     ``clock`` returns monotonic seconds. ``quarantine``: the script put before acquire scripts; ``None`` for no
     quarantine. ``runs_scripts``: ``False`` until the server has run a script; without scripts no lock is released.
-    ``pipelines_waits``: whether a waiter sends BLPOP and the acquire script in one pipeline.
     """
 
     runs_scripts = True
-    pipelines_waits = True
 
     def __init__(self, clock: Callable[[], float], quarantine: Quarantine | None = None) -> None:
         self.clock = clock
@@ -85,8 +83,8 @@ class SingleNode:
             if isinstance(outcome, Lease) or outcome.final:
                 return outcome
             if left <= 0:
-                if wait.listed:
-                    yield from run_idempotent(primitive.dequeue_request(claim))
+                for part in self._parts(claim) if wait.listed else ():
+                    yield from run_idempotent(primitive.dequeue_request(part))
                 return outcome
             if on_refusal is not None:
                 on_refusal(outcome)
@@ -98,7 +96,7 @@ class SingleNode:
             wait = Wait.LAST_TRY if pause == left else Wait.REQUEUE
             asked = clock()
             signal, *more = primitive.wake_keys(claim, outcome)
-            if primitive.access or not self.pipelines_waits:
+            if self._waits_apart(primitive, claim):
                 yield from block(claim.name, Block(signal, pause, more_keys=more), left)
                 claim, start, reply = yield from self._next_try(primitive, claim, wait)
                 continue
@@ -151,8 +149,16 @@ class SingleNode:
         return claim, start, (yield from self._ask(primitive, claim, wait))
 
     def _ask(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[Any]:
-        """Run the acquire script once. Returns its reply, or a `Fault`."""
+        """Run the acquire script. Returns its reply, or a `Fault`."""
         return unwrap_reply((yield from run_idempotent(self._acquire_request(primitive, claim, wait))))
+
+    def _waits_apart(self, primitive: Primitive, claim: Claim) -> bool:
+        """Return whether a waiter sends the acquire script after the reply to BLPOP, not with it in one pipeline."""
+        return primitive.access != ""
+
+    def _parts(self, claim: Claim) -> list[Claim]:
+        """Return ``claim`` split into one claim for each request that releases or dequeues it."""
+        return [claim]
 
     def _retry_until_served(
         self, primitive: Primitive, claim: Claim, fault: Fault, deadline: float, lost: list[Claim]
@@ -165,13 +171,13 @@ class SingleNode:
         """
         start = self.clock()
         if fault.unconfirmed:
-            lost.append(claim)
+            lost.extend(self._parts(claim))
 
         def again() -> Flow[Any]:
             nonlocal claim, start
             claim, start, reply = yield from self._next_try(primitive, claim, Wait.REQUEUE)
             if isinstance(reply, Fault) and reply.unconfirmed:
-                lost.append(claim)
+                lost.extend(self._parts(claim))
             return reply
 
         reply = yield from retry_until_served(self.clock, deadline, fault, again)
