@@ -23,7 +23,7 @@ def acquire(call, keys):
 @pytest.fixture
 def extend(call, keys):
     """`extend(ttl)`: run shared_extend."""
-    return lambda ttl: call("shared_extend", (keys.lock,), TOKEN, ttl)
+    return lambda ttl: call("shared_extend", (keys.lock,), ttl, 0, TOKEN)
 
 
 @pytest.fixture

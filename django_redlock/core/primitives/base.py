@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -27,9 +27,15 @@ def _sized(script: Script, keys: int, args: int) -> Script:
     return script._replace(keys=keys, args=args)
 
 
-def sized_request(script: Script, keys: Sequence[bytes], args: Sequence[bytes], node: int = 0) -> EvalScript:
+def sized_request(
+    script: Script,
+    keys: Sequence[bytes],
+    args: Sequence[bytes],
+    node: int = 0,
+    compensation: Callable[[], EvalScript] | None = None,
+) -> EvalScript:
     """Return a request for a script that takes optional keys or arguments, or those of several locks."""
-    return EvalScript(_sized(script, len(keys), len(args)), keys, args, node)
+    return EvalScript(_sized(script, len(keys), len(args)), keys, args, node, compensation)
 
 
 class Primitive(NamedTuple):
@@ -71,14 +77,20 @@ class Primitive(NamedTuple):
 
     def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
         """Return the request that acquires the lock for ``claim``. ``node``: the index of the node."""
-        keys, fencing = self.script_keys(claim), claim.fencing
-        args = claim.token, claim.owner, millis(claim.ttl), _YES_NO[fencing], self.wait_arg(wait)
-        run = sized_request(self.acquire_script, (*keys, claim.keys.fence) if fencing else keys, args, node)
-        return run._replace(compensation=partial(self.release_request, claim, node=node))
+        fencing = claim.fencing
+        terms = claim.token, claim.owner, millis(claim.ttl), _YES_NO[fencing], self.wait_arg(wait)
+        args = (*terms, *self.more_args(claim))
+        undo = partial(self.release_request, claim, node=node)
+        return sized_request(self.acquire_script, self.script_keys(claim, fencing), args, node, undo)
 
-    def script_keys(self, claim: Claim) -> tuple[bytes, ...]:
-        """Return the keys of the lock that the scripts use, but for the key of the fencing token."""
-        return claim.keys.of_queue if self.access else claim.keys.of_mutex
+    def more_args(self, claim: Claim) -> tuple[bytes, ...]:
+        """Return the further arguments of this kind's acquire script."""
+        return ()
+
+    def script_keys(self, claim: Claim, fencing: bool = False) -> tuple[bytes, ...]:
+        """Return the keys of the lock that the scripts use. ``fencing``: with the key of the fencing token."""
+        keys = claim.keys.of_queue if self.access else claim.keys.of_mutex
+        return (*keys, claim.keys.fence) if fencing else keys
 
     def set_request(self, claim: Claim) -> SetIfAbsent | None:
         """Return the request that acquires the lock for ``claim`` without a script if it is free.
@@ -130,15 +142,8 @@ class SharedPrimitive(Primitive):
         """The field ``limit`` for the owner of a semaphore; no field for other kinds."""
         return (("limit", self.limit),) if self.kind == "semaphore" else ()
 
-    def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
-        """Return the request of `Primitive.acquire_request`, with kind, limit and holder as further arguments."""
-        run = super().acquire_request(claim, wait, node)
-        args = (*run.args, self.kind.encode(), b"%d" % self.limit, claim.payload)
-        return run._replace(script=_sized(self.acquire_script, len(run.keys), len(args)), args=args)
-
-    def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
-        run = super().extend_request(claim, ttl, node)
-        return sized_request(self.extend_script, run.keys, (claim.token, millis(ttl)), node)
+    def more_args(self, claim: Claim) -> tuple[bytes, ...]:
+        return self.kind.encode(), b"%d" % self.limit, claim.payload
 
 
 def wake_request(keys: Keys, reply: Sequence[bytes], node: int = 0) -> EvalScript:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..flow.requests import EvalScript
 from ..flow.scripts import script
 from ..owner import Facts
-from ..values import Claim, Refusal, Wait, millis
-from .base import MUTEX, RLOCK, Primitive, sized_request
+from ..values import Claim, Refusal
+from .base import MUTEX, RLOCK, Primitive
 
 ARRIVAL_ORDER, READERS_BEHIND_WRITERS, RESTORED = 2, 1, 0  # the values of "order" in the scripts
 
@@ -16,10 +15,8 @@ ARRIVAL_ORDER, READERS_BEHIND_WRITERS, RESTORED = 2, 1, 0  # the values of "orde
 class FairMutex(Primitive):
     """A mutex that is granted strictly in order of arrival."""
 
-    def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
-        """Return the request of `Primitive.acquire_request`, with the order of the queue as a further argument."""
-        run = super().acquire_request(claim, wait, node)
-        return _with_args(run, b"%d" % self.queue_order)
+    def more_args(self, claim: Claim) -> tuple[bytes, ...]:
+        return (b"%d" % self.queue_order,)
 
     def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
         """Return the key of the wake-up list of ``claim``. Each waiter in a fair queue has its own list."""
@@ -34,19 +31,8 @@ class ReadWriteMutex(FairMutex):
         """The field ``mode`` for the owner, ``read`` or ``write``, which tells apart waiting readers and writers."""
         return (("mode", "read" if self.access == "r" else "write"),)
 
-    def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
-        """Return the request of `FairMutex.acquire_request`, with access and holder as further arguments."""
-        run = super().acquire_request(claim, wait, node)
-        return _with_args(run, self.access.encode(), claim.payload)
-
-    def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
-        run = super().extend_request(claim, ttl, node)
-        return sized_request(self.extend_script, run.keys, (claim.token, millis(ttl)), node)
-
-
-def _with_args(run: EvalScript, *more: bytes) -> EvalScript:
-    made = sized_request(run.script, run.keys, (*run.args, *more), run.node)
-    return made._replace(compensation=run.compensation)
+    def more_args(self, claim: Claim) -> tuple[bytes, ...]:
+        return (*super().more_args(claim), self.access.encode(), claim.payload)
 
 
 FAIR = FairMutex("mutex", script("fair_acquire"), MUTEX.extend_script, script("fair_release"), access="w")

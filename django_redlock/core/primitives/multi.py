@@ -20,7 +20,7 @@ MAX_LOCKS = 256  # names in one request
 
 @lru_cache(maxsize=256)
 def _all_keys(all_keys: Sequence[Keys], fencing: bool) -> tuple[bytes, ...]:
-    """Return the keys that the acquire script gets for several locks."""
+    """Return the keys that the acquire and release scripts get for several locks."""
     return tuple(key for keys in all_keys for key in (*keys.of_mutex, *((keys.fence,) if fencing else ())))
 
 
@@ -33,13 +33,8 @@ def _locks(all_keys: Sequence[Keys], fencing: bool) -> tuple[bytes, ...]:
 class SeveralMutexes(Primitive):
     """A kind of lock that asks for several mutexes in one request."""
 
-    def script_keys(self, claim: Claim) -> tuple[bytes, ...]:
-        return _all_keys(claim.all_keys, False)
-
-    def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
-        run = super().acquire_request(claim, wait, node)
-        made = sized_request(self.acquire_script, _all_keys(claim.all_keys, claim.fencing), run.args, node)
-        return made._replace(compensation=run.compensation)
+    def script_keys(self, claim: Claim, fencing: bool = False) -> tuple[bytes, ...]:
+        return _all_keys(claim.all_keys, fencing)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         run = super().release_request(claim, keep, node)
@@ -75,8 +70,7 @@ class AdoptPrimitive(MultiPrimitive):
     def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
         run = super().acquire_request(claim, Wait.NO, node)
         args = *run.args[:4], claim.payload, b"%d" % len(claim.all_keys)
-        made = sized_request(self.acquire_script, _locks(claim.all_keys, claim.fencing), args, node)
-        return made._replace(compensation=run.compensation)
+        return sized_request(self.acquire_script, _locks(claim.all_keys, claim.fencing), args, node, run.compensation)
 
 
 STRIPED = StripedPrimitive("striped", script("striped_acquire"), *MUTEX[2:4], queued=True, hands_over=True)

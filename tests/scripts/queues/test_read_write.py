@@ -52,10 +52,10 @@ def test_writers_without_order(rw, call, keys):
     rw("w", ANOTHER, wait=60_000, order=1)
     rw("r", b"e" * 24, wait=60_000, order=1)
     assert rw("w", b"d" * 24, holder="d", order=1) > 0
-    call("shared_extend", (keys.lock,), b"d" * 24, 1)
+    call("shared_extend", (keys.lock,), 1, 0, b"d" * 24)
     while (granted := rw("w", ANOTHER, wait=-60_000, order=1)) and isinstance(granted, list):
         assert granted[1] <= 1
-    call("shared_extend", (keys.lock,), ANOTHER, 1)
+    call("shared_extend", (keys.lock,), 1, 0, ANOTHER)
     while isinstance(refused := rw("r", b"e" * 24, wait=-60_000, order=1), list) and refused[1] <= 1:
         pass
     assert refused[0] == 0
