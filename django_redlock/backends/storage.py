@@ -72,16 +72,11 @@ class StorageAlgorithm:
     def acquire(
         self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
     ) -> Flow[Lease | Refusal]:
-        """Acquire the lock for ``claim``, and return its lease, or the last refusal.
-
-        Waits for a wake-up after each refusal, and tries again until ``deadline`` (seconds of the backend's clock).
-        """
-        if not primitive.access:
-            return (yield from self._acquire(primitive, claim, deadline, on_refusal))
         try:
             return (yield from self._acquire(primitive, claim, deadline, on_refusal))
         finally:
-            self._backend.leave_queue(claim)
+            if primitive.access:
+                self._backend.leave_queue(claim)
 
     def _acquire(
         self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None
@@ -106,31 +101,24 @@ class StorageAlgorithm:
             yield AwaitWakeUp(claim, min(left, outcome.remaining + 0.001, primitive.max_block))
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """Extend ``lease`` to ``ttl`` seconds from now, and return the new lease; ``None`` if the lease is lost."""
         longer: Lease | None = yield from call_storage(self._backend.extend, lease, ttl)
         return longer
 
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[Sequence[Lease | Fault | None]]:
-        """Extend each lease to its ttl in seconds, one after another.
-
-        Returns for each lease the new lease, ``None`` if the lease is lost, or a `Fault` if the store failed.
-        """
         outcomes: list[Lease | Fault | None] = []
         for each in leases:
             outcomes.append((yield CallFunction(self._backend.extend, each)))  # noqa: PERF401  (no yield in comprehensions)
         return outcomes
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Release the lock. Returns whether ``claim`` held it. ``keep``: seconds for which the lock stays taken."""
         freed: bool = yield from call_storage(self._backend.release, claim, keep)
         return freed
 
     cancel = release
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        """Return the lock with its holder; ``None`` if the lock is not held."""
         held: LockInfo | None = yield from call_storage(self._backend.describe_once, name)
         return held
 
@@ -260,7 +248,6 @@ class StorageBackend(Backend):
     # ── drivers ──────────────────────────────────────────────────────────────────────────────
 
     def perform(self, request: FlowRequest) -> Any:
-        """Perform one request of a flow (`core.flow`), blocking, and return the reply."""
         if type(request) is CallFunction:
             return _called(request)
         if type(request) is Sleep:
@@ -291,7 +278,6 @@ class StorageBackend(Backend):
         return lambda: (forget(), cancel())[1]
 
     async def aperform(self, request: FlowRequest) -> Any:
-        """`perform` for asyncio."""
         if type(request) is CallFunction:
             return await self._call_in_thread(request) if self.does_io else _called(request)
         if type(request) is Sleep:

@@ -36,7 +36,7 @@ def run_extensions(primitive: Primitive, leases: Pairs, more: Sequence[EvalScrip
 
 
 def _split(primitive: Primitive, leases: Pairs) -> list[list[int]]:
-    """Return the indexes of ``leases`` in groups of mutexes with equal arguments, which one joint script can extend."""
+    """Return the indexes of ``leases`` in groups that one joint script can extend."""
     alike: dict[Hashable, list[int]] = defaultdict(list)
     joint = primitive.extend_script is MUTEX.extend_script
     for index, (lease, ttl) in enumerate(leases):
@@ -45,7 +45,6 @@ def _split(primitive: Primitive, leases: Pairs) -> list[list[int]]:
 
 
 def _joined(primitive: Primitive, leases: Pairs) -> EvalScript:
-    """Return one request that extends all ``leases``, which are of mutexes with equal arguments."""
     first, ttl = leases[0]
     run = primitive.extend_request(first.claim, ttl)
     if len(leases) == 1:
@@ -56,10 +55,9 @@ def _joined(primitive: Primitive, leases: Pairs) -> EvalScript:
 
 
 def _each(reply: Any, number: int) -> list[Any]:
-    """Return one reply for each of ``number`` mutexes, from the reply of the script that extends all of them.
+    """Return one reply for each of ``number`` mutexes, from the reply of their joint script.
 
-    Each is 1 for an extended mutex, ``None`` if the mutex needs a script of its own, because some mutex was not
-    extended, or a `Fault` if the node gave no usable reply.
+    ``None``: the mutex needs a script of its own, because some mutex was not extended.
     """
     if reply == number:
         return [1] * number

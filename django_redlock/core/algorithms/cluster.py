@@ -85,11 +85,7 @@ class Cluster(SingleNode):
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """Extend many leases in one batch. ``leases``: pairs of a lease and its new ttl in seconds.
-
-        Returns for each lease: the extended lease, ``None`` if the lease is lost in any slot, or a `Fault` if the
-        server of a slot does not reply.
-        """
+        """Extend many leases in one batch. A lease that is lost in any slot is lost."""
         start = self.clock()
         parts = [by_lock(lease.claim) if start < lease.valid_until else [] for lease, _ in leases]
         runs = [
@@ -107,26 +103,15 @@ class Cluster(SingleNode):
         return outcomes
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        """Remove ``claim`` from the waiters, and release all its locks if any attempt of ``claim`` was granted.
-
-        Returns whether the claim held all its locks. Raises ``LockUnavailable``.
-        """
         yield from self._run_all([primitive.dequeue_request(part) for part in by_slot(claim)])
         return (yield from self.release(primitive, claim.all_attempts()))
 
     def cancel_many(self, claims: Sequence[tuple[Primitive, Claim]]) -> Flow[list[bool]]:
-        """Cancel many claims like `SingleNode.cancel_many`. Skips a claim whose locks are in several slots.
-
-        Returns for each claim whether the server has served the requests; ``False`` for a claim that was skipped.
-        """
+        """Cancel many claims, but skip a claim whose locks are in several slots."""
         served = iter((yield from super().cancel_many([each for each in claims if len(by_slot(each[1])) == 1])))
         return [len(by_slot(claim)) == 1 and next(served) for _, claim in claims]
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Release all locks of ``claim``. Raises ``LockUnavailable``. Returns whether the claim held all its locks.
-
-        ``keep``: seconds for which the locks stay taken.
-        """
         parts = by_lock(claim)
         if len(parts) == 1:
             return (yield from super().release(primitive, claim, keep))

@@ -25,33 +25,27 @@ def cancel_requests(primitive: Primitive, claim: Claim) -> list[EvalScript]:
     return [primitive.dequeue_request(claim), primitive.release_request(claim.all_attempts())]
 
 
-def quarantine_restore_request(
-    primitive: Primitive, claim: Claim, ttl: float, guard: Quarantine, node: int = 0
-) -> EvalScript:
+def quarantine_restore_request(primitive: Primitive, claim: Claim, ttl: float, guard: Quarantine) -> EvalScript:
     """Return the request that restores a lock on a server that has forgotten it and is in quarantine.
 
     The caller must send `Quarantine.noop_request` first, which starts a quarantine that is due. The caller must ignore
     a reply that arrives after the end of the old lease: the server may have granted the lock to another client by then,
     and have forgotten that grant, too.
     """
-    return guard.wrap(restore_request(primitive, claim, ttl, node), "quarantine_restore")
+    return guard.wrap(restore_request(primitive, claim, ttl), "quarantine_restore")
 
 
-def restore_request(primitive: Primitive, claim: Claim, ttl: float, node: int) -> EvalScript:
+def restore_request(primitive: Primitive, claim: Claim, ttl: float) -> EvalScript:
     """Return the request by which a holder acquires its lock on a node that does not have it.
 
-    The request ignores the fair queue, and asks for no stripe other than the granted stripe. It has no compensation:
-    after a timeout the lock is not released.
+    It ignores the fair queue, asks for the granted stripe only, and is not undone after a timeout.
     """
     held = claim._replace(ttl=ttl, all_keys=claim.all_keys if claim.require_all else claim.all_keys[:1])
-    return primitive._replace(queue_order=RESTORED).acquire_request(held, node=node)._replace(compensation=None)
+    return primitive._replace(queue_order=RESTORED).acquire_request(held)._replace(compensation=None)
 
 
 def extension(lease: Lease, ttl: float, reply: Any, start: float) -> Lease | Fault | None:
-    """Return the outcome of an extension to ``ttl`` seconds, sent at ``start`` (monotonic seconds), from its reply.
-
-    The outcome is the extended lease, ``None`` for a lost lease, or the `Fault`.
-    """
+    """Return the outcome of an extension that was sent at ``start`` (monotonic seconds), from its reply."""
     if isinstance(reply, Fault):
         return reply
     return lease.extended(start, ttl) if is_confirmed(reply) else None

@@ -12,8 +12,7 @@ from ..lock_info import LockInfo
 def merge_views(found: Sequence[LockInfo], votes: int = 1) -> LockInfo | None:
     """Return the description of a lock that most nodes agree on; ``None`` if fewer than ``votes`` nodes agree on it.
 
-    ``found``: the descriptions from all nodes that have the lock. The result has the waiters of the node that lists the
-    largest number of waiters.
+    ``found``: the descriptions from all nodes that have the lock. The node with most waiters lists the waiters.
     """
     if len(found) < votes:
         return None
@@ -25,22 +24,17 @@ def merge_views(found: Sequence[LockInfo], votes: int = 1) -> LockInfo | None:
 
 
 def _merge_holders(found: Sequence[LockInfo], votes: int) -> LockInfo | None:
-    """Merge the nodes' descriptions of a lock with one holder. The result has the holder that most nodes report.
-
-    Returns ``None`` if fewer than ``votes`` nodes report this holder.
-    """
+    """Merge the descriptions of a lock with one holder into that of the holder that most nodes report."""
     digest, known = Counter(each.digest for each in found).most_common(1)[0]
     same = [each for each in found if each.digest == digest]
     return replace(same[0], nodes=tuple(node for each in same for node in each.nodes)) if known >= votes else None
 
 
 def _merge_shares(found: Sequence[LockInfo], votes: int) -> LockInfo | None:
-    """Merge the nodes' descriptions of a lock with several holders into one description.
+    """Merge the descriptions of a lock with several holders, each of which other nodes may have granted.
 
-    ``found``: one description from each node that has the lock. A holder is kept if at least ``votes`` of these nodes
-    and at least half of them report it. If no holder is reported by half of them, the holders that the most nodes
-    report are kept. Returns ``None`` if no holder is reported by ``votes`` nodes. Holders are counted one by one,
-    because each may have been granted by a different set of nodes.
+    A holder is kept if at least ``votes`` nodes and half of ``found`` report it. If no holder is reported by half of
+    them, the holders that the most nodes report are kept.
     """
     known = Counter(digest for each in found for digest in each.digests)
     if max(known.values()) < votes:

@@ -18,10 +18,9 @@ ENDLESS_MS = 1e12  # milliseconds; a quarantine of this length lasts until enoug
 
 
 class Quarantine(NamedTuple):
-    """The quarantine script of a store, which is put before each acquire script.
+    """The quarantine script ``prefix`` of a store, which is put before each acquire script.
 
-    ``prefix``: the name of the quarantine script. ``marker``: the key on each server that identifies the server's data.
-    ``args``: the arguments of the quarantine script, which follow those of the acquire script.
+    ``marker``: the key on each server that identifies the server's data. ``args`` follow those of the acquire script.
     """
 
     prefix: str
@@ -48,20 +47,16 @@ def _combined(prefix: str, body: Script, extra: int) -> Script:
 
 
 def standalone_quarantine(key_prefix: str, max_ttl: float) -> Quarantine:
-    """Return the `Quarantine` for servers that grant without their replicas.
-
-    ``max_ttl``: the longest lease in seconds.
-    """
+    """Return the `Quarantine` for servers that grant without their replicas. ``max_ttl``: seconds."""
     return Quarantine("quarantine", f"{key_prefix}:marker".encode(), (millis(max_ttl),))
 
 
 @cache
 def replica_quarantine(key_prefix: str, max_ttl: float, lag: int, waits: int, required: str) -> Quarantine:
-    """Return the `Quarantine` for a primary whose replicas must confirm grants. ``max_ttl``: longest lease in seconds.
+    """Return the `Quarantine` for a primary whose replicas must confirm grants. Options as for `Replicated`.
 
-    ``lag``: seconds without an acknowledgement after which a replica counts as gone. ``required``: how many replicas
-    must confirm (``majority``, ``all`` or a number). ``waits``: how many replicas the client waits for. If the number
-    of replicas has changed, so that ``required`` now means another number, the script refuses and replies that number.
+    ``waits``: how many replicas the client waits for. If ``required`` now means another number, because the number of
+    replicas has changed, the script refuses and replies that number.
     """
     args = (millis(max_ttl), b"%d" % lag, b"%d" % waits, required.encode())
     return Quarantine("quarantine_replicas", f"{key_prefix}:marker".encode(), args)
@@ -80,7 +75,7 @@ def unwrap_reply(reply: Any) -> Any:
 
 
 def required_replicas(reply: Any) -> int | None:
-    """Return how many replicas must confirm, if a primary names the number in its ``reply``; otherwise ``None``."""
+    """Return how many replicas must confirm, if the ``reply`` of a primary names the number; otherwise ``None``."""
     match reply:
         case [5, int(needed), *_] | [4, _, _, int(needed), *_]:
             return needed

@@ -136,13 +136,6 @@ class Redlock(NamedTuple):
         run = primitive.acquire_request(claim, wait)
         return self.quarantine.wrap(run) if self.quarantine else run
 
-    def _noop_requests(self, node: int) -> list[EvalScript]:
-        """Return a list with the request that starts a quarantine of ``node`` if one is due.
-
-        The list is empty if the algorithm has no quarantine.
-        """
-        return [self.quarantine.noop_request(node)] if self.quarantine else []
-
     def _everywhere(self, run: EvalScript) -> list[EvalScript]:
         return [run.at(node) for node in range(self.nodes)]
 
@@ -158,11 +151,9 @@ class Redlock(NamedTuple):
     def _pause(
         self, primitive: Primitive, claim: Claim, refused: RefusedAttempt, left: float, tries: int
     ) -> Flow[Wait]:
-        """Wait for a wake-up, or for a random time after a split vote.
+        """Wait for a wake-up, or for a random time after a split vote. Returns the ``wait`` of the next attempt.
 
-        Returns the argument ``wait`` for the next `Primitive.acquire_request`. ``left``: seconds until the deadline.
-        ``tries``: the number of earlier attempts. If the vote may have been split, the time limit of the wait is short
-        at first and doubles with each attempt.
+        If the vote may have been split, the time limit of the wait is short at first and doubles with each attempt.
         """
         backoff = min(left, self.shuffle(*BACKOFF_SECONDS))
         if refused.wake_node is None:
@@ -178,10 +169,6 @@ class Redlock(NamedTuple):
         return Wait.LAST_TRY if pause == left else Wait.REQUEUE
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """Extend ``lease`` to ``ttl`` seconds from now. Returns the extended lease; ``None`` if the lease is lost.
-
-        Raises ``LockUnavailable``.
-        """
         (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
         if isinstance(outcome, Fault):
             raise fault_error(lease.claim.name, outcome)
@@ -190,11 +177,7 @@ class Redlock(NamedTuple):
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """Extend many leases in one pipeline for each node. ``leases``: pairs of a lease and its new ttl in seconds.
-
-        Returns for each lease: the extended lease, ``None`` if the lease is lost, or a `Fault` if too few nodes
-        replied.
-        """
+        """Extend many leases in one pipeline for each node. The outcome is a `Fault` if too few nodes replied."""
         start, everyone = self.clock(), range(self.nodes)
         due = [(lease, ttl) for lease, ttl in leases if start < lease.valid_until]
         runs = [primitive.extend_request(lease.claim, ttl) for lease, ttl in due]
@@ -213,10 +196,9 @@ class Redlock(NamedTuple):
     ) -> Flow[Lease | Fault | None]:
         """Count the ``replies`` of all nodes to an extension, and restore the lock on nodes that do not have it.
 
-        Returns the extended lease, ``None`` if the lease is lost, or a `Fault` if too few nodes replied. ``start``:
-        when the extension was sent, in monotonic seconds. ``silent``: the nodes that did not reply when another lock of
-        the same batch was restored. If a majority has confirmed the lease, the lock is not restored on these nodes, and
-        further nodes that do not reply are added to the set.
+        Returns the extended lease, ``None`` if the lease is lost, or a `Fault` if too few nodes replied. ``silent``:
+        the nodes that did not reply when another lock of the same batch was restored. A lease that a majority has
+        confirmed is not restored there.
         """
         need = votes_needed(self.nodes, primitive.limit)
         absent = [node for node, reply in enumerate(replies) if reply == 0]
@@ -227,10 +209,10 @@ class Redlock(NamedTuple):
         elif kept >= need and (absent := [node for node in absent if node not in silent]):
             # These nodes refused the acquire, were unavailable then, or have restarted since: get their votes. The
             # next extension counts them.
-            votes = [
-                [*self._noop_requests(node), restore_request(primitive, lease.claim, ttl, node)] for node in absent
-            ]
-            asks = [Batch(runs, runs[0].node) for runs in votes]
+            guard = self.quarantine  # starts a quarantine that is due
+            touch = [guard.noop_request()] if guard else []
+            runs = [*touch, restore_request(primitive, lease.claim, ttl)]
+            asks = [Batch([run.at(node) for run in runs], node) for node in absent]
             answers = yield SendToAll(asks, _all_answered, lease.claim.acquisition_id)
             silent.update(node for node, answer in zip(absent, answers, strict=True) if isinstance(answer, Fault))
         if kept >= need:
@@ -245,15 +227,10 @@ class Redlock(NamedTuple):
     ) -> Flow[int]:
         """Restore the lock on those of the ``absent`` nodes that are in quarantine.
 
-        ``absent``: nodes that have replied to the acquire, and do not have the lock now. Returns how many nodes have
-        restored the lock; 0 if the lease has ended meanwhile.
+        Returns how many nodes have restored the lock; 0 if the lease has ended meanwhile.
         """
-        votes = [
-            Batch(
-                [guard.noop_request(node), quarantine_restore_request(primitive, lease.claim, ttl, guard, node)], node
-            )
-            for node in absent
-        ]
+        runs = [guard.noop_request(), quarantine_restore_request(primitive, lease.claim, ttl, guard)]
+        votes = [Batch([run.at(node) for run in runs], node) for node in absent]
         answers = yield SendToAll(votes, _all_answered, lease.claim.acquisition_id)
         if self.clock() >= lease.valid_until:
             return 0
@@ -285,10 +262,7 @@ class Redlock(NamedTuple):
         return (yield from self.release(primitive, claim))
 
     def cancel_many(self, claims: Sequence[tuple[Primitive, Claim]]) -> Flow[list[bool]]:
-        """Cancel many claims like `cancel`, in one pipeline for each node.
-
-        Returns for each claim whether enough nodes have replied. Raises no errors.
-        """
+        """Cancel many claims in one pipeline for each node."""
         runs = [run for each in claims for run in cancel_requests(*each)]
         asks = [Batch([run.at(node) for run in runs], node) for node in range(self.nodes)]
         answers = yield SendToAll(asks, _all_answered, b"", "release")

@@ -109,11 +109,7 @@ class Replicated(SingleNode):
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """Extend many leases with one WAIT. ``leases``: pairs of a lease and its new ttl in seconds.
-
-        Returns for each lease: the extended lease, ``None`` if the lease is lost, or a `Fault` if the primary did not
-        reply or too few replicas acknowledged.
-        """
+        """Extend many leases with one WAIT. The outcome is a `Fault` if too few replicas have acknowledged."""
         start = self.clock()
         due = {lease.claim.token: (lease, ttl) for lease, ttl in leases if start < lease.valid_until}
         outcomes: dict[bytes, Lease | Fault | None] = {}
@@ -144,7 +140,7 @@ class Replicated(SingleNode):
     ) -> Flow[Lease | Fault | None]:
         """Restore the lock of ``lease``, which the primary does not have, if its quarantine keeps out other holders.
 
-        Returns an outcome as `extend_many` does. ``start``: when the extension was sent, in monotonic seconds.
+        ``start``: when the extension was sent, in monotonic seconds.
         """
         name, again = lease.claim.name, quarantine_restore_request(primitive, lease.claim, ttl, guard)
         replies, missed = yield from self._run_confirmed(name, guard.noop_request(), again)
@@ -154,7 +150,7 @@ class Replicated(SingleNode):
         return None if late else _outcome(lease, ttl, replies[1], start, missed)
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Release the lock for all attempts of ``claim``. Otherwise as `SingleNode.release`."""
+        """Release the lock for all attempts of ``claim``."""
         return super().release(primitive, claim.all_attempts(), keep)
 
 

@@ -18,10 +18,7 @@ MIN_WAIT_SECONDS = 0.05  # with less time left, a refused client does not queue 
 
 
 def run_idempotent(run: EvalScript | EvalAndWait, fault: Fault | None = None) -> Flow[Any]:
-    """Run a script. If the pooled connection was closed, run the script again: scripts are idempotent.
-
-    ``fault``: the reply to the first request, if that was sent before.
-    """
+    """Run a script, and once more if the pooled connection was closed. ``fault``: the reply if it was sent before."""
     reply = fault or (yield run)
     if isinstance(reply, Fault) and reply.stale:
         first, reply = reply, (yield run)
@@ -55,9 +52,8 @@ def retry_until_served(
 ) -> Flow[Any]:
     """Repeat a request while its reply is a transient `Fault` (failover, quarantine), and return the last reply.
 
-    ``reply``: the first reply. ``again``: returns a flow that sends the request once more and returns the reply. Stops
-    at ``deadline`` (monotonic seconds), or after `FAILOVER_SECONDS` if that is earlier. Waits longer for the end of a
-    quarantine, but stops at once if the quarantine ends after ``deadline``.
+    Stops at ``deadline`` (monotonic seconds), or after `FAILOVER_SECONDS` if that is earlier. Waits longer for the end
+    of a quarantine, but stops at once if the quarantine ends after ``deadline``.
     """
     until = clock() + FAILOVER_SECONDS
     while isinstance(reply, Fault) and reply.transient:
@@ -71,10 +67,9 @@ def retry_until_served(
 
 
 def block(name: str, signal: Block, left: float) -> Flow[None]:
-    """Wait for a wake-up by sending ``signal``, a blocking request.
+    """Wait for a wake-up, or pause for 0.05 seconds, but at most ``left``, if the blocking request fails.
 
-    If the request fails, pause for 0.05 seconds instead, or for ``left`` seconds if that is shorter. Raises
-    ``LockError`` if the server refuses the blocking command: no permission, or a key of another type.
+    Raises ``LockError`` if the server refuses the blocking command: no permission, or a key of another type.
     """
     reply = yield signal
     if isinstance(reply, Fault):
@@ -86,7 +81,6 @@ def block(name: str, signal: Block, left: float) -> Flow[None]:
 def must_requeue(wait: Wait, left: float) -> bool:
     """Return whether a refused client must queue again: it is no longer listed as a waiter, but time is left.
 
-    ``wait``: the argument of the refused request, see `Primitive.acquire_request`. The store does not list a client
-    after `Wait.LAST_TRY`, which may be sent early because of a wake-up. ``left``: seconds until the deadline.
+    `Wait.LAST_TRY` may have been sent early because of a wake-up. ``left``: seconds until the deadline.
     """
     return wait is Wait.LAST_TRY and left > MIN_WAIT_SECONDS

@@ -28,10 +28,10 @@ MOST_REFUSED = 10_000  # locks of which an algorithm remembers that they were re
 
 
 def _granted_after(asked: float, waited: float, now: float) -> float:
-    """Return when the lease of a waiter begins, in monotonic seconds: the earliest possible time of the grant.
+    """Return when the lease of a waiter begins: the earliest possible time of the grant.
 
-    This is ``asked``, when the request was sent, plus the ``waited`` seconds to the grant, less drift. The result is at
-    most ``now``, when the reply was read. ``now`` itself is too late, because the reply may have waited in the socket.
+    This is ``asked``, when the request was sent, plus the ``waited`` seconds to the grant, less drift. ``now``, when
+    the reply was read, is too late, because the reply may have waited in the socket.
     """
     return max(asked, min(now, asked + waited * (1 - DRIFT)))
 
@@ -55,10 +55,9 @@ class SingleNode:
     ) -> Flow[Lease | Refusal]:
         """Acquire the lock, retrying after each wake-up until ``deadline`` (monotonic seconds).
 
-        Returns a lease or a refusal. A waiter sends BLPOP and the acquire script in one pipeline, so that the script
-        runs without a further round trip after the wake-up. Newcomers queue behind waiters. With a fair queue, the
-        waiter sends the script after the reply to BLPOP, because the node must not grant to a waiter that no longer
-        responds. Raises ``LockUnavailable``.
+        A waiter sends BLPOP and the acquire script in one pipeline, so that the script runs without a further round
+        trip after the wake-up. Newcomers queue behind waiters. With a fair queue, the waiter sends the script after the
+        reply to BLPOP, because the node must not grant to a waiter that no longer responds.
         """
         if free := (yield from self.acquire_free(primitive, claim)):
             return free
@@ -163,11 +162,10 @@ class SingleNode:
     def _retry_until_served(
         self, primitive: Primitive, claim: Claim, fault: Fault, deadline: float, lost: list[Claim]
     ) -> Flow[tuple[Claim, float, Any]]:
-        """Retry an acquire that failed with ``fault``, until a server serves it or until ``deadline``.
+        """Retry an acquire that failed with ``fault``, and return the result of the last `_next_try`.
 
-        ``deadline``: monotonic seconds. Each try has a new attempt number in its token, because a late release of an
-        earlier try must not release a later grant. Returns the result of the last `_next_try`. Appends the attempts
-        that the store may have granted, although no reply has arrived, to ``lost``.
+        Each try has a new attempt number in its token, because a late release of an earlier try must not release a
+        later grant. Appends the attempts that may have been granted, although no reply has arrived, to ``lost``.
         """
         start = self.clock()
         if fault.unconfirmed:
@@ -195,10 +193,6 @@ class SingleNode:
         return unwrap_reply((yield from run_idempotent(self.quarantine.wrap(run) if self.quarantine else run)))
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """Extend ``lease`` to ``ttl`` seconds from now. Returns the extended lease; ``None`` if the lease is lost.
-
-        Raises ``LockUnavailable``.
-        """
         (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
         if isinstance(outcome, Fault):
             raise fault_error(lease.claim.name, outcome)
@@ -207,9 +201,8 @@ class SingleNode:
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """Extend many leases in one pipeline. ``leases``: pairs of a lease and its new ttl in seconds.
+        """Extend many leases in one pipeline.
 
-        Returns for each lease: the extended lease, ``None`` if the lease is lost, or a `Fault` if there was no reply.
         The pipeline also starts a quarantine that is due, because a server that has restarted may have lost locks.
         """
         start = self.clock()
@@ -234,9 +227,8 @@ class SingleNode:
     def hand_over(self, primitive: Primitive, claim: Claim, following: Claim) -> Flow[Lease | None]:
         """Release ``claim`` and acquire the lock for ``following`` in one request.
 
-        Returns the lease of ``following``; ``None`` if ``claim`` did not hold the lock. Raises ``LockUnavailable`` if
-        there is no reply, and if a repeated request finds that ``claim`` does not hold the lock: the first request may
-        have handed the lock over, and the next holder may have released the lock already.
+        Also raises ``LockUnavailable`` if a repeated request finds that ``claim`` does not hold the lock: the first
+        request may have handed the lock over, and the next holder may have released the lock already.
         """
         start = self.clock()
         run = primitive.hand_over_request(claim, following)
@@ -250,38 +242,22 @@ class SingleNode:
         return outcome if isinstance(outcome, Lease) else None
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        """Return the holder of the lock, with the waiters if ``with_waiters``; ``None`` if the lock is not held.
-
-        Raises ``LockUnavailable``.
-        """
         reply = yield from run_while_moving(describe_request(keys, with_waiters))
         if isinstance(reply, Fault):
             raise fault_error(name, reply)
         return parse_reply(name, partial(read_lock_info, name), reply) if reply else None
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        """Remove ``claim`` from the waiters, and release the lock if any attempt of ``claim`` was granted.
-
-        Returns whether the claim held the lock. Raises ``LockUnavailable``.
-        """
         _, reply = yield Batch(cancel_requests(primitive, claim))
         if isinstance(reply, Fault):
             raise fault_error(claim.name, reply)
         return is_released(reply)
 
     def cancel_many(self, claims: Sequence[tuple[Primitive, Claim]]) -> Flow[list[bool]]:
-        """Cancel many claims like `cancel`, in one pipeline. Raises no errors.
-
-        Returns for each claim whether the node has served the requests.
-        """
         replies = yield Batch([run for each in claims for run in cancel_requests(*each)])
         return [not isinstance(reply, Fault) for reply in replies[1::2]]
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Release the lock. Returns whether ``claim`` held the lock. Raises ``LockUnavailable``.
-
-        ``keep``: seconds for which the lock stays taken.
-        """
         run = primitive.release_request(claim, keep)
         reply = yield run
         if isinstance(reply, Fault) and reply.migrating:

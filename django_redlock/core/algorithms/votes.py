@@ -30,11 +30,9 @@ class RefusedAttempt(NamedTuple):
 
 
 def acquire_decided(replies: Sequence[Any], need: int) -> bool:
-    """Return whether the outcome of an acquire is certain: granted, or refused.
+    """Return whether ``need`` nodes have granted the lock, or can no longer do so.
 
-    The lock is granted if ``need`` nodes have granted it; a striped lock, if they have granted the same stripe. The
-    lock is refused if fewer than ``need`` nodes have granted it or may still grant it. ``None`` among ``replies``
-    stands for a reply that has not arrived.
+    A striped lock needs their votes for the same stripe. ``None`` stands for a reply that has not arrived.
     """
     granted: dict[Any, int] = {}
     waiting = 0
@@ -49,11 +47,7 @@ def acquire_decided(replies: Sequence[Any], need: int) -> bool:
 
 
 def split_votes(grants: Sequence[tuple[int, Lease]]) -> tuple[list[Lease], list[tuple[int, Lease]]]:
-    """Split ``grants`` (node and lease) into two lists, and return both.
-
-    The first list has the leases of the stripe with most votes. The second list has the pairs for other stripes. For
-    locks without stripes, the first list has all leases.
-    """
+    """Return the leases of the stripe with most votes, and the pairs of node and lease for other stripes."""
     votes = Counter(lease.claim.keys for _, lease in grants)
     chosen = votes.most_common(1)[0][0] if votes else None
     return (
@@ -63,11 +57,10 @@ def split_votes(grants: Sequence[tuple[int, Lease]]) -> tuple[list[Lease], list[
 
 
 def refused_attempt(outcomes: Sequence[Any], need: int, *, any_one: bool, several: bool) -> RefusedAttempt:
-    """Return the refusal of an attempt, and the node on which to wait for a wake-up, as a `RefusedAttempt`.
+    """Return the refusal of an attempt, and the node on which to wait for a wake-up.
 
-    ``outcomes``: for each node its `Lease`, `Refusal` or `Fault`; ``None`` if not known. ``need``: the votes that a
-    grant needs. ``any_one``: the claim is for any one of several stripes. ``several``: the lock may have several
-    holders, or has a fair queue.
+    ``outcomes``: for each node its `Lease`, `Refusal` or `Fault`; ``None`` if not known. ``any_one``: the claim is for
+    any one of several stripes. ``several``: the lock may have several holders, or has a fair queue.
     """
     refusals = {node: each for node, each in enumerate(outcomes) if isinstance(each, Refusal)}
     counted = Counter(each.holder for each in refusals.values()).most_common(1)

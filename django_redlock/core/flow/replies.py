@@ -57,10 +57,7 @@ def unreadable(reply: Any, error: Exception | None = None) -> Fault:
 
 
 def refusal_reason(error: LockError) -> str:
-    """Return the ``reason`` of the event "refused" after an acquire has raised ``error``.
-
-    The reason is ``quarantine`` or ``unavailable`` for ``LockUnavailable``, and ``misused`` for other errors.
-    """
+    """Return the ``reason`` of the event "refused": ``quarantine``, ``unavailable`` or ``misused``."""
     if not isinstance(error, LockUnavailable):
         return "misused"
     return "quarantine" if any(isinstance(each, Quarantined) for each in error.errors.values()) else "unavailable"
@@ -78,11 +75,10 @@ def is_grant(reply: Any) -> bool:
 
 
 def waited(block: Any, reply: Any) -> Any:
-    """Return the result of a blocking command and an acquire script that were sent together.
+    """Return the result of a blocking command and an acquire script that were sent together: the script's ``reply``.
 
-    ``block``: the reply to the blocking command. ``reply``: the reply to the script, which usually is the result. If
-    the server refused both the command and the lock, the result is the `Fault` of the command, because the client would
-    otherwise repeat both without a pause.
+    If the server refused both the command and the lock, it is the `Fault` of the command, ``block``, because the client
+    would otherwise repeat both without a pause.
     """
     refused = type(reply) is list and reply[:1] == [0]
     return block if refused and type(block) is Fault and block.refused else reply
@@ -132,10 +128,7 @@ def fault_error(name: str, fault: Fault) -> LockError:
 
 
 def misuse_error(fault: Fault) -> Callable[[str, Exception], LockError] | None:
-    """Return the function that makes the exception for a misused lock; ``None`` for any other fault.
-
-    A lock is misused if its key holds a value of another type, or if a reader acquires ``write``.
-    """
+    """Return the function that makes the exception for a misused lock; ``None`` for any other fault."""
     return next((make for word, make in _MISUSE.items() if word in str(fault.error)), None)
 
 
@@ -159,8 +152,7 @@ _MISUSE: Mapping[str, Callable[[str, Exception], LockError]] = {
 def unavailable_error(name: str, reason: str, errors: Mapping[str, Exception]) -> LockUnavailable:
     """Return the error for a store that does not reply, or grants no locks at the moment.
 
-    ``reason`` begins the message. ``errors`` has the error of each node by its address, which the message lists. For
-    known causes the message ends with a hint.
+    ``reason`` begins the message, which lists ``errors``, and ends with a hint for known causes.
     """
     details = "; ".join(f"{where}: {error}" if where else str(error) for where, error in errors.items())
     hint = next((f" ({hint})" for error in errors.values() if (hint := _hint(error))), "")

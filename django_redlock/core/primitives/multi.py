@@ -20,13 +20,11 @@ MAX_LOCKS = 256  # names in one request
 
 @lru_cache(maxsize=256)
 def _all_keys(all_keys: Sequence[Keys], fencing: bool) -> tuple[bytes, ...]:
-    """Return the keys that the acquire and release scripts get for several locks."""
     return tuple(key for keys in all_keys for key in (*keys.of_mutex, *((keys.fence,) if fencing else ())))
 
 
 @lru_cache(maxsize=256)
 def _locks(all_keys: Sequence[Keys], fencing: bool) -> tuple[bytes, ...]:
-    """Return the keys that the scripts get that extend several locks, or hand them over."""
     return tuple(key for keys in all_keys for key in ((keys.lock, keys.fence) if fencing else (keys.lock,)))
 
 
