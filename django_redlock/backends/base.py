@@ -179,10 +179,6 @@ class Backend(LockFactories):
         return self._new_handle(primitive, plain, keys, options)
 
     def _primitive_and_period(self, name: str, fair: bool, every: Seconds | None) -> tuple[Primitive, float]:
-        """Return the primitive of a lock with these options, and ``every`` in seconds.
-
-        Raises ``LockNotSupported`` if this backend doesn't support them.
-        """
         if fair and self.fair is None:
             raise LockNotSupported(name, f"fair=True is not supported by {type(self).__name__}: {self.unfair}")
         period = 0.0 if every is None else seconds(every, "every")
@@ -197,10 +193,7 @@ class Backend(LockFactories):
         return Lock(self, primitive, name, keys, options)
 
     def check_ttl(self, ttl: Seconds) -> float:
-        """Return ``ttl`` in seconds, as a float.
-
-        Raises ``TypeError`` or ``ValueError`` unless ``ttl`` is from 0.003 seconds to ``max_ttl``.
-        """
+        """Return ``ttl`` as a float. Raises ``TypeError`` or ``ValueError`` unless 0.003 <= ``ttl`` <= ``max_ttl``."""
         return check_lease(self._at_most_max_ttl(ttl, "ttl"), "ttl")
 
     def _at_most_max_ttl(self, ttl: Seconds, what: str) -> float:
@@ -314,10 +307,7 @@ class Backend(LockFactories):
         yield
 
     def local_queue_for(self, primitive: Primitive) -> LocalQueue | None:
-        """Return the queue in which this process' threads and tasks wait for locks of the kind ``primitive``.
-
-        Returns ``None`` if each of them waits in the store.
-        """
+        """Return the queue in which this process waits for locks of this kind; ``None``: each waits in the store."""
         return None
 
     def task_store(self) -> Store | None:
@@ -352,7 +342,6 @@ class Backend(LockFactories):
 
 
 def _wait(value: Seconds) -> float:
-    """Return ``value``, a ``blocking_timeout``, in seconds. It may be 0. Raises ``TypeError`` and ``ValueError``."""
     if value in (0, timedelta()) and not isinstance(value, bool):
         return 0.0
     return seconds(value, "blocking_timeout, if not 0,")
@@ -368,10 +357,7 @@ def _history_names(option: int | bool) -> int:
 
 
 def _called_prefix(function: Callable[[], str]) -> str:
-    """Return the key prefix that ``function`` returns, for example the current tenant's.
-
-    Raises ``LockError`` if the function fails, or does not return 1 to 128 printable ASCII characters without braces.
-    """
+    """Return the key prefix that ``function`` returns, for example the current tenant's. Raises ``LockError``."""
     where = f"the key prefix of {getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}()"
     try:
         prefix = function()

@@ -19,31 +19,19 @@ CLOCKS_APART = 1.0  # seconds of clock difference from which "held for" in a lis
 ServerInfo = Mapping[str, str]
 
 
-class HealthRule(NamedTuple):
-    """A rule about a field of a server's INFO.
-
-    ``key``: the field. ``msgid``: the problem that is reported if ``applies(value of the field, INFO)`` is true.
-    """
-
-    key: str
-    applies: Callable[[str, ServerInfo], bool]
-    msgid: str
-
-
-PROBLEMS = (
-    HealthRule("role", lambda role, _: role != "master", "is a %(value)s, which takes no writes"),
-    HealthRule("loading", lambda loading, _: loading == "1", "is still reading its data from disk"),
-    HealthRule(
-        "maxmemory_policy",
+# By field of INFO: whether its value is a problem, and what is reported.
+PROBLEMS: dict[str, tuple[Callable[[str, ServerInfo], bool], str]] = {
+    "role": (lambda role, _: role != "master", "is a {}, which takes no writes"),
+    "loading": (lambda loading, _: loading == "1", "is still reading its data from disk"),
+    "maxmemory_policy": (
         lambda policy, info: policy != "noeviction" and info.get("maxmemory", "0") != "0",
-        ("maxmemory-policy is %(value)s: when memory runs out Redis drops locks that are held; set noeviction"),
+        "maxmemory-policy is {}: when memory runs out Redis drops locks that are held; set noeviction",
     ),
-    HealthRule(
-        "redis_version",
+    "redis_version": (
         lambda version, _: _numbers(version) < OLDEST,
-        "is Redis %(value)s; the oldest supported version is 6.2",
+        "is Redis {}; the oldest supported version is 6.2",
     ),
-)
+}
 
 _POLLS = "it refuses BLPOP, or a proxy does: waiters poll, with pauses of up to half a second"
 _WHY = "It may have forgotten a lock that is held. Only if it is new: redlock_check --arm"
@@ -69,11 +57,7 @@ def _unavailable(label: str, fault: Fault) -> dict[str, Any]:
 
 
 class ClockReading(NamedTuple):
-    """A server's clock, in seconds. ``ahead``: by how much it is ahead of this machine's. ``round_trip``: of TIME.
-
-    ``doubt``: the error that ``ahead`` may have, because the server may have read its clock at any moment of the round
-    trip.
-    """
+    """By how many seconds a server's clock is ahead of this machine's, the possible error, and TIME's round trip."""
 
     ahead: float
     doubt: float
@@ -102,8 +86,8 @@ def _server(backend: Any, node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
         return _unavailable(pool.where, clock)
     info = dict(line.split(":", 1) for line in reply.decode(errors="replace").splitlines() if ":" in line)
     save = yield Command((b"CONFIG", b"GET", b"save"), node, None, pool)
-    known = [rule for rule in PROBLEMS if rule.key in info and rule.applies(info[rule.key], info)]
-    problems = [rule.msgid % {"value": info[rule.key]} for rule in known]
+    values = {key: info[key] for key in PROBLEMS if key in info}
+    problems = [PROBLEMS[key][1].format(value) for key, value in values.items() if PROBLEMS[key][0](value, info)]
     apart = f"its clock is {abs(clock.ahead):.1f} s {'ahead of' if clock.ahead > 0 else 'behind'} this machine's"
     warnings = [apart] if abs(clock.ahead) > CLOCKS_APART + clock.doubt else []
     if not pool.can_block:
@@ -162,10 +146,7 @@ def _quarantine(reply: Any, max_ttl: float, problems: list[str], warnings: list[
 
 
 def _version(info: ServerInfo) -> str:
-    """Return the server's version, such as ``7.2.4`` or ``Valkey 9.1.2``.
-
-    The ``redis_version`` of Valkey is not its own, but the version of a compatible Redis.
-    """
+    """Return the version. The ``redis_version`` of Valkey is that of a compatible Redis, not its own."""
     return f"Valkey {info['valkey_version']}" if "valkey_version" in info else info.get("redis_version", "")
 
 
@@ -181,10 +162,7 @@ def _lag(info: ServerInfo) -> int | None:
 
 
 def _persistence(info: ServerInfo, save: Any) -> str:
-    """Return the persistence of the server: ``"aof"``, ``"rdb"``, ``"off"``, or ``""`` if unknown.
-
-    ``save``: the server's reply to CONFIG GET save.
-    """
+    """Return ``"aof"``, ``"rdb"``, ``"off"``, or ``""`` if unknown. ``save``: the reply to CONFIG GET save."""
     if info.get("aof_enabled") == "1":
         return "aof"
     # The reply is a map in RESP 3, which a pool of a Django cache may use.

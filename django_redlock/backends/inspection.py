@@ -25,11 +25,7 @@ _WAITERS = b":waiters"
 
 
 class FoundKeys(NamedTuple):
-    """The result of a SCAN.
-
-    ``keys``: the keys that match. ``scanned``: the approximate number of keys read. ``complete``: whether all keys that
-    match were found. ``unanswered``: the servers that were unavailable, with their errors.
-    """
+    """The keys that a SCAN has found. Other fields as in `Listing`."""
 
     keys: list[bytes]
     scanned: int
@@ -40,12 +36,11 @@ class FoundKeys(NamedTuple):
 def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, node: int = 0) -> Flow[Listing]:
     """Return up to ``limit`` live locks whose names match the glob ``pattern``, on the node with index ``node``.
 
-    ``prefix``: the key prefix. The keys are found by SCAN. Without ``max_keys``, the scan stops when it has found
-    ``limit`` locks. With ``max_keys``, the scan stops after about ``max_keys`` keys. The result is then sorted by
-    `by_trouble`: of the locks found, it has the ``limit`` locks with the most waiters.
+    Without ``max_keys``, the SCAN stops when it has found ``limit`` locks. With ``max_keys``, it stops after about
+    ``max_keys`` keys, and of the locks found, the result has the ``limit`` locks with the most waiters.
 
-    Costs one request for every 1,000 keys read, and one for every 100 locks described. With ``max_keys``, all locks
-    with waiters are described, and other locks up to ``limit``. Raises ``LockUnavailable`` if no server is available.
+    Costs one request for every 1,000 keys read, and one for every 100 locks described. Raises ``LockUnavailable`` if no
+    server is available.
     """
     like = scan_pattern(prefix, pattern)
     if max_keys is None:
@@ -73,8 +68,7 @@ def describe_all(
 ) -> Flow[tuple[list[LockInfo], dict[str, Exception]]]:
     """Return the live locks among ``named``, and the errors of servers that were unavailable.
 
-    ``named``: the names, each with the request that describes the lock. ``pattern``: for errors. Raises
-    ``LockUnavailable`` if no lock of a page can be described.
+    ``named``: the names, each with the request that describes the lock. ``pattern``: for errors.
     """
     locks: list[LockInfo] = []
     unanswered: dict[str, Exception] = {}
@@ -92,10 +86,7 @@ def describe_all(
 
 
 def _by_waiters(keys: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Return the keys of locks among ``keys`` in two lists: locks with waiters, and locks without.
-
-    Auxiliary keys are left out.
-    """
+    """Return the keys of locks among ``keys`` in two lists: locks with waiters, and locks without."""
     waited_for = {key.removesuffix(_WAITERS) for key in keys if key.endswith(_WAITERS)}
     held = [key for key in keys if key.endswith(b"}")]
     return [key for key in held if key in waited_for], [key for key in held if key not in waited_for]
@@ -104,8 +95,7 @@ def _by_waiters(keys: list[bytes]) -> tuple[list[bytes], list[bytes]]:
 def find_keys(keys_like: str, limit: int | None, max_keys: int | None, pattern: str, node: int = 0) -> Flow[FoundKeys]:
     """Find the keys that match the glob ``keys_like``, with SCAN on all servers of the node with index ``node``.
 
-    Stops after more than ``limit`` keys were found, or about ``max_keys`` keys were read (``None``: no limit).
-    ``pattern``: the pattern of lock names, for errors. Raises ``LockUnavailable`` if no server is available.
+    Stops after more than ``limit`` keys were found, or about ``max_keys`` keys were read. ``pattern``: for errors.
     """
     pools = yield from _pools(node, pattern)
     found = yield from _scan(pools, keys_like, limit, max_keys, pattern, node)
@@ -173,11 +163,7 @@ def describe_on_each_node(name: str, backend: Any) -> Flow[list[tuple[str, LockI
 
 
 def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool]:
-    """Release a lock on the node with index ``node`` regardless of its holder, and wake a waiter.
-
-    ``digest``: as in `Backend.force_release`: if not empty, release only if the lock still has the same holders. With
-    the digest of one holder of a shared lock, only this holder is released. Returns whether a holder was released.
-    """
+    """Release a lock on the node with index ``node`` as `Backend.force_release` does, and wake a waiter."""
     run = EvalScript(script("force_release"), keys.of_queue, (digest.encode(),), node)
     reply = yield from run_idempotent(run)
     if type(reply) is Fault:

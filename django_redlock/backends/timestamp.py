@@ -56,14 +56,12 @@ class TimestampPrimitive(Primitive):
         return self._release(claim.keys, (claim.token, kept, *self.form), node)
 
     def force_release_request(self, keys: Keys, digest: str) -> EvalScript:
-        """Return the request that releases the lock of the holder with ``digest``, see `LockInfo`."""
         return self._release(keys, (b"", b"0", *self.form, digest.encode()))
 
     def _release(self, keys: Keys, args: tuple[bytes, ...], node: int = 0) -> EvalScript:
         return sized_request(self.release_script, (*keys.of_mutex, keys.fence), args, node)
 
     def describe(self, keys: Keys, queue: bool = False) -> EvalScript:
-        """Return the request that reads the holder of the lock, and with ``queue`` also its waiters."""
         return EvalScript(
             script("timestamp_describe"), (keys.lock, keys.waiters, keys.fence), (b"%d" % queue, *self.form)
         )
@@ -165,11 +163,10 @@ class TimestampBackend(RedisBackend):
 
 
 def _key_format(text: str, prefix: str) -> tuple[Callable[..., str], Callable[[bytes], str | None]]:
-    """Parse ``text``, the option ``key_format``, and return two functions. ``prefix``: the value of ``{prefix}``.
+    """Parse the option ``key_format``, and return two functions: from a name to its key, and back.
 
-    The first, ``key(name, escape)``, returns the key for a name. Its optional ``escape`` is applied to the parts of the
-    key before and after the name. The second function returns the name for a key; ``None`` if no lock can have
-    the key. Raises ``ValueError`` for an invalid format.
+    The first takes a function that escapes the parts of the key around the name. The second returns ``None`` for a key
+    that no lock can have. Raises ``ValueError`` for an invalid format.
     """
     parts = list(Formatter().parse(text))
     fields = [field for _, field, _, _ in parts if field is not None]

@@ -17,12 +17,7 @@ Words = Sequence[bytes]
 class TaskRecord(NamedTuple):
     """The record of one queued or running task, with the fields of ``task_record.lua``.
 
-    ``token``: the token of the body's lease; ``b"-"`` for a queued task. ``due``: when the present state ends.
-
-    A running task may be queued again after the end of its body: for a retry that was sent from the body, or for the
-    rest of the period of "until_expired". ``next_delivery_id``: the delivery id for this queued state, or ``b"-"``.
-    ``next_due``: when this queued state will end; 0: the task will not be queued again. Times are milliseconds of the
-    store's clock.
+    Times are milliseconds of the store's clock.
     """
 
     state: bytes
@@ -105,12 +100,10 @@ class TaskTable:
         return {task: live for task, entry in self.locks.get(key, {}).items() if (live := entry.at(now))}
 
     def lock_keys(self) -> list[bytes]:
-        """Return the keys of the locks that have a record."""
         with self.changed:
             return list(self.locks)
 
     def describe(self, key: bytes, name: str, now: float) -> LockInfo | None:
-        """Return the tasks of the lock ``key`` as a `LockInfo`; ``None`` if there is no record. ``now``: seconds."""
         millis = round(now * 1000)
         with self.changed:
             entries = self._live(key, millis)
@@ -121,10 +114,6 @@ class TaskTable:
         return read_lock_info(name, [b"hash", value, left, 0, _digest(entries).encode()])
 
     def force_release(self, key: bytes, now: float, digest: str) -> bool:
-        """Remove all records of the lock ``key``. Returns whether there were any. ``now``: seconds.
-
-        ``digest``: as in `Backend.force_release`: if not empty, remove the records only if they still have this digest.
-        """
         with self.changed:
             entries = self._live(key, round(now * 1000))
             if not entries or digest not in ("", _digest(entries)):
@@ -193,12 +182,7 @@ def _start(table: TaskTable, entries: Entries, now: int, keys: Words, args: Word
 
 
 def _blocker(entries: Entries, now: int, task: bytes, token: bytes, states: bytes, limit: bytes) -> TaskRecord | None:
-    """Return the record that refuses the start of the task ``task``; ``None`` if the task may start.
-
-    This is the task's own record if its body runs with another ``token``. Otherwise it is the first of the other
-    records in ``states``, if there are at least ``limit``. If the task is queued and ``states`` include "queued", the
-    task has its place among the queued, and only running bodies count, which are those of tasks of other modes.
-    """
+    """Return the record that refuses the start of the task; ``None`` if it may start. See ``task_record.lua``."""
     mine = entries.get(task)
     if mine and mine.state == b"running":
         return mine if mine.token != token else None
