@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from ...core.contract import Orphan
 from ...core.flow.requests import Fault, Flow
 from ...core.lock_info import LockInfo
 from ...core.primitives.base import MUTEX, Primitive
@@ -20,6 +22,9 @@ from . import inspection
 from .contenders import Contender, Contenders
 from .recipe import FINAL_REQUEST_SECONDS, Recipe, encode_data, escaped
 from .session import NoZnode, Session, Unanswered, ZooKeeperError, kazoo_client
+
+REMOVE_RETRY_SECONDS = 0.2  # pause before another try to remove a znode while the ensemble doesn't reply
+LEASE_END = MUTEX._replace(kind="ending")  # the release of a lease at its end, unless it has been extended
 
 
 class ZooKeeperAlgorithm(StorageAlgorithm):
@@ -43,6 +48,12 @@ class ZooKeeperAlgorithm(StorageAlgorithm):
         """Have the znode of an interrupted acquire removed in the background. Returns whether the claim was queued."""
         left: bool = yield from call_storage(self._backend.leave, claim)
         return left
+
+    def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
+        if primitive is LEASE_END:
+            ended: bool = yield from call_storage(self._backend.end, claim)
+            return ended
+        return (yield from super().release(primitive, claim, keep))
 
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
@@ -93,7 +104,7 @@ class ZooKeeperBackend(StorageBackend):
     def _reset(self) -> None:
         self._opening = new_mutex()
         self._session: Session | None = None
-        self._contenders = Contenders(self._remove, self.clock)
+        self._contenders = Contenders()
         self._recipe = Recipe(self._root, self._connect, self._contenders, self.clock)
 
     def _begin_anew(self) -> None:
@@ -174,8 +185,11 @@ class ZooKeeperBackend(StorageBackend):
         except ZooKeeperError as error:
             self.leave(claim)
             raise self._unavailable(claim.name, error) from error
-        if isinstance(outcome, Refusal) and asked >= deadline:
-            self._recipe.withdraw(claim)
+        if isinstance(outcome, Lease):
+            self._hold_until(outcome, outcome.since + claim.ttl)
+        elif asked >= deadline:
+            with contextlib.suppress(LockUnavailable):  # it is removed in the background
+                self._remove(claim, FINAL_REQUEST_SECONDS)
         return outcome
 
     def leave(self, claim: Claim) -> bool:
@@ -183,10 +197,35 @@ class ZooKeeperBackend(StorageBackend):
 
         The znode is removed in the background.
         """
-        contender = self._contenders.leave(claim.token)
-        if contender is not None:
-            self._contenders.discard(contender)
-        return contender is not None
+        queued = self._contenders.leave(claim.token) is not None
+        if queued:
+            self._later(claim.token, MUTEX, claim, 0.0)
+        return queued
+
+    def _later(self, token: bytes, primitive: Primitive, claim: Claim, delay: float) -> None:
+        """Have the znode of ``claim`` removed in ``delay`` seconds. The renewal thread repeats this until it succeeds.
+
+        ``primitive``: `LEASE_END` for a lease that may have been extended then. ``token``: the name of this work.
+        """
+        renewal.schedule(token, Orphan(self, primitive, claim, math.inf), delay)
+
+    def _hold_until(self, lease: Lease, ends: float) -> bool:
+        """Have the znode of ``lease`` removed at the time ``ends``. Returns ``False`` if its removal has begun."""
+        contender = self._contenders.get(lease.claim.token)
+        if contender is None or not self._contenders.hold_until(contender, ends):
+            return False
+        self._later(b"end " + lease.claim.token, LEASE_END, lease.claim, ends - self.clock())
+        return True
+
+    def end(self, claim: Claim) -> bool:
+        """Remove the znode of ``claim`` if its lease has ended. Returns whether the znode existed."""
+        now, contender = self.clock(), self._contenders.get(claim.token)
+        if contender is None or contender.ends is None:
+            return False
+        if self._contenders.leave(claim.token, now) is None:  # extended meanwhile, or the thread was early
+            self._later(b"end " + claim.token, LEASE_END, claim, contender.ends - now)
+            return False
+        return self.release(claim)
 
     def subscribe(self, claim: Claim, wake: Any) -> Any:
         contender = self._contenders.get(claim.token)
@@ -228,7 +267,7 @@ class ZooKeeperBackend(StorageBackend):
         if contender is None or contender.path is None or start >= lease.valid_until:
             return None
         if contender.ends is not None and contender.ends < until:  # while a reply may arrive, the znode must stay
-            self._contenders.discard_at(contender, until)
+            self._hold_until(lease, until)
         data = encode_data(lease.claim, ttl, start - lease.since)
         return contender, session.send("set", contender.path, data) if session.connected else None
 
@@ -241,42 +280,45 @@ class ZooKeeperBackend(StorageBackend):
         try:
             session.answer(pending, until)
         except NoZnode:
-            self._contenders.leave(lease.claim.token)
+            self._contenders.forget(contender)
             return None
         except ZooKeeperError as error:
             return Fault(self._unavailable(lease.claim.name, error), where=self.hosts)
-        if not self._contenders.discard_at(contender, start + ttl):  # too late: the znode's removal has begun
+        if not self._hold_until(lease, start + ttl):  # too late: the znode's removal has begun
             return None
         return self._recipe.lease(contender, start, ttl, lease.since)
 
     def release(self, claim: Claim, keep: float = 0.0) -> bool:
-        contender = self._contenders.get(claim.token) if keep > 0 else self._contenders.leave(claim.token)
+        return self._keep(claim, keep) if keep > 0 else self._remove(claim, self.node_timeout)
+
+    def _remove(self, claim: Claim, timeout: float) -> bool:
+        contender = self._contenders.leave(claim.token)
         if contender is None:
             return False
-        session, until = self._connect(), self.clock() + self.node_timeout
-        self._recipe.unwatch(contender)
-        gone = False
         try:
             with self._asking(claim.name):
-                if contender.path is None or not session.connected:
+                if not self._connect().connected:
                     raise Unanswered("not connected")
-                if keep > 0:
-                    self._contenders.discard_at(contender, self.clock() + keep)
-                    session.ask("set", contender.path, encode_data(claim, keep), until=until)
-                else:
-                    session.ask("delete", contender.path, until=until)
-                gone = True
-                return True
-        except NoZnode:
-            gone = True
-            self._contenders.leave(claim.token)
-            return False
-        finally:
-            if not gone and keep <= 0:
-                self._contenders.discard(contender)
+                return self._recipe.remove(contender, self.clock() + timeout)
+        except LockUnavailable:
+            self._later(claim.token, MUTEX, claim, REMOVE_RETRY_SECONDS)
+            raise
 
-    def _remove(self, contender: Contender) -> None:
-        self._recipe.remove(contender, self.clock() + self.node_timeout)
+    def _keep(self, claim: Claim, keep: float) -> bool:
+        """Have the lock stay taken for ``keep`` seconds. Returns whether ``claim`` holds it."""
+        contender = self._contenders.get(claim.token)
+        if contender is None or contender.path is None:
+            return False
+        now = self.clock()
+        self._hold_until(Lease.granted(claim, now), now + keep)
+        data = encode_data(claim, keep)
+        try:
+            with self._asking(claim.name):
+                self._connect().ask("set", contender.path, data, until=now + self.node_timeout)
+        except NoZnode:
+            self._contenders.forget(contender)
+            return False
+        return True
 
     # ── inspection ───────────────────────────────────────────────────────────────────────────
 

@@ -1,20 +1,13 @@
-"""The claims of this process in ZooKeeper's queues, and the thread that removes the znodes of abandoned claims."""
+"""The claims of this process in ZooKeeper's queues."""
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ...core.events import logger
-from ...core.process import fork
 from ...core.process.mutex import new_mutex
-from ...core.process.threads import Kind, start
 from ...core.values import Claim
-
-REMOVE_RETRY_SECONDS = 0.2  # pause between two tries to remove a znode while the ensemble doesn't reply
-REMOVER_IDLE_SECONDS = 5.0  # the thread ends after this time without work
 
 
 class Contender:
@@ -23,7 +16,8 @@ class Contender:
     ``prefix``: the beginning of the name of its znode. ``path``: the path of its znode; ``None`` until the ensemble has
     confirmed the znode. ``written``: when the last confirmed write was sent; it proves that the session was alive at or
     after that time. ``ends``: when the lease ends unless it is extended; the znode is removed then. ``written`` and
-    ``ends`` are seconds of the backend's clock. ``watches``: the path of the znode in front that is watched.
+    ``ends`` are seconds of the backend's clock. ``leaves``: whether the znode is to be removed, or is removed already.
+    ``watches``: the path of the znode in front that is watched.
     """
 
     def __init__(self, claim: Claim, prefix: str) -> None:
@@ -33,6 +27,7 @@ class Contender:
         self.fencing_token = 0
         self.written: float | None = None
         self.ends: float | None = None
+        self.leaves = False
         self.watches: str | None = None
         self._mutex = new_mutex()
         self._changed = False
@@ -66,29 +61,20 @@ class Contender:
 
 
 class Contenders:
-    """The contenders of this process by token. A thread removes the znodes of discarded contenders, and retries.
+    """The contenders of this process by token, until their znodes have been removed."""
 
-    ``remove`` removes the znode of a contender, or raises an error. ``clock`` is the backend's.
-    """
-
-    def __init__(self, remove: Callable[[Contender], None], clock: Callable[[], float]) -> None:
-        self._remove = remove
-        self._clock = clock
-        # Reentrant, because a signal handler may use a lock, too. Entered directly, not through the condition, for the
-        # reason in `core.renewal.registry`.
+    def __init__(self) -> None:
         self._mutex = new_mutex()
-        self._changed = threading.Condition(self._mutex)
         self._here: dict[bytes, Contender] = {}
-        self._leaving: dict[bytes, Contender] = {}
         self._freed: deque[bytes] = deque(maxlen=256)
-        self._thread: threading.Thread | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._here or self._leaving)
+        return bool(self._here)
 
     def get(self, token: bytes) -> Contender | None:
-        """Return the contender with this token; ``None`` if there is none."""
-        return self._here.get(token)
+        """Return the contender with this token; ``None`` if there is none, or its znode is to be removed."""
+        found = self._here.get(token)
+        return None if found is None or found.leaves else found
 
     def join(self, contender: Contender) -> bool:
         """Add ``contender``, and return ``True``. Returns ``False`` if its claim was released before this call."""
@@ -98,85 +84,45 @@ class Contenders:
             self._here[contender.claim.token] = contender
             return True
 
-    def discard_at(self, contender: Contender, ends: float) -> bool:
-        """Have ``contender`` discarded at the time ``ends`` (seconds of the backend's clock). Returns ``True``.
-
-        Returns ``False`` if this collection no longer contains the contender. Its znode has been or will be deleted.
-        """
+    def hold_until(self, contender: Contender, ends: float) -> bool:
+        """Set the end of the lease of ``contender``. Returns ``False`` if its znode is to be removed, or removed."""
         with self._mutex:
-            if self._here.get(contender.claim.token) is not contender:
+            if self.get(contender.claim.token) is not contender:
                 return False
             contender.ends = ends
-            self._wake_thread()
             return True
 
-    def leave(self, token: bytes) -> Contender | None:
-        """Remove the contender with ``token`` from this collection, and return it. The caller must delete its znode.
+    def leave(self, token: bytes, now: float | None = None) -> Contender | None:
+        """Mark the contender with ``token`` as one whose znode is to be removed, and return it.
 
-        If there is no contender with this token, returns ``None``, and a later `join` with this token returns
-        ``False``.
+        ``now``: do so only if its lease has ended by this time. If there is no contender with this token, returns
+        ``None``, and a later `join` with this token returns ``False``.
         """
         with self._mutex:
-            contender = self._here.pop(token, None)
+            contender = self._here.get(token)
             if contender is None:
                 self._freed.append(token)
+            elif now is not None and (contender.ends is None or contender.ends > now):
+                return None
+            else:
+                contender.leaves = True
             return contender
 
     def discard(self, contender: Contender) -> None:
-        """Remove ``contender`` from this collection, and have the background thread delete its znode.
-
-        The thread finds the znode even if the reply to its creation never arrived.
-        """
+        """Mark ``contender`` as one whose znode is to be removed, although the end of a session has removed it here."""
         with self._mutex:
-            self._here.pop(contender.claim.token, None)
-            self._leaving[contender.claim.token] = contender
-            self._wake_thread()
+            contender.leaves = True
+            self._here[contender.claim.token] = contender
+
+    def forget(self, contender: Contender) -> None:
+        """Remove ``contender``, whose znode has been removed."""
+        with self._mutex:
+            if self._here.get(contender.claim.token) is contender:
+                del self._here[contender.claim.token]
 
     def clear(self) -> list[Contender]:
-        """Remove all contenders, and return those that were not discarded.
-
-        Called after the end of the session, which has removed all znodes.
-        """
+        """Remove all contenders after the end of the session, which has removed their znodes, and return them."""
         with self._mutex:
             gone = list(self._here.values())
             self._here.clear()
-            self._leaving.clear()
-            self._changed.notify()
         return gone
-
-    def _wake_thread(self) -> None:
-        if self._thread is None or not self._thread.is_alive():  # not alive: its start has failed
-            self._thread = start(Kind.ZOOKEEPER, self._run, postpones_forks=False)  # None: the next call tries again
-        else:
-            self._changed.notify()
-
-    def _run(self) -> None:
-        pause = 0.0
-        while True:
-            with self._mutex:
-                if pause > 0:
-                    self._changed.wait(pause)
-                    if not self:
-                        self._thread = None
-                        return
-                now = self._clock()
-                for token, each in list(self._here.items()):
-                    if each.ends is not None and each.ends <= now:
-                        self._leaving[token] = self._here.pop(token)
-                leaving = list(self._leaving.items())
-            with fork.postponed:
-                for token, each in leaving:
-                    try:
-                        self._remove(each)
-                    except Exception as error:  # noqa: BLE001  (retry after any error, until the session ends)
-                        logger.debug("the znode of lock %r can't be removed yet: %s", each.claim.name, error)
-                        break  # other znodes are in the same ensemble, which would fail again
-                    self._leaving.pop(token, None)
-            with self._mutex:
-                due = [each.ends - self._clock() for each in self._here.values() if each.ends is not None]
-                pause = min(
-                    [
-                        REMOVE_RETRY_SECONDS if self._leaving else REMOVER_IDLE_SECONDS,
-                        *(max(0.001, left) for left in due),
-                    ]
-                )

@@ -71,7 +71,7 @@ class Recipe:
                 line = self.children(claim.name, until)
                 mine = (contender.path or "").rpartition("/")[2]
                 if mine not in line:  # the session has ended, or a force release has removed the znode
-                    self._contenders.discard(contender)
+                    self.unwatch(contender)
                     contender = self._join(claim, until)
                 elif mine == line[0]:
                     return self._granted(contender, until)
@@ -155,7 +155,6 @@ class Recipe:
             except NoZnode:
                 raise Unanswered("the session has ended") from None
             contender.written = start
-        self._contenders.discard_at(contender, contender.written + claim.ttl)
         return self.lease(contender, contender.written, claim.ttl, contender.written)
 
     def lease(self, contender: Contender, start: float, ttl: float, since: float) -> Lease:
@@ -177,22 +176,6 @@ class Recipe:
         left, owner, _ = read_data(data, stat)
         return Refusal(math.inf if left is None else left, owner[:MAX_OWNER_BYTES].decode(errors="replace"))
 
-    def withdraw(self, claim: Claim) -> None:
-        """Remove ``claim`` from the queue.
-
-        If the ensemble does not reply within `FINAL_REQUEST_SECONDS`, the znode is removed in the background.
-        """
-        contender = self._contenders.leave(claim.token)
-        if contender is None:
-            return
-        try:
-            if contender.path is None:
-                raise Unanswered
-            self.ask("delete", contender.path, until=self._clock() + FINAL_REQUEST_SECONDS)
-            self.unwatch(contender)
-        except (ZooKeeperError, NoZnode):
-            self._contenders.discard(contender)
-
     def unwatch(self, contender: Contender) -> None:
         """Remove the watch of ``contender``, if it has one.
 
@@ -202,12 +185,20 @@ class Recipe:
         if contender.watches is not None:
             self.connect().unwatch(contender.watches, contender.change)
 
-    def remove(self, contender: Contender, until: float) -> None:
-        """Remove the znode of ``contender``, even if the creation of the znode was not confirmed."""
-        if contender.path is not None or self.find(contender, until):
-            with suppress(NoZnode):
+    def remove(self, contender: Contender, until: float) -> bool:
+        """Remove the znode of ``contender``, even if the creation of the znode was not confirmed.
+
+        Returns whether the znode existed.
+        """
+        existed = contender.path is not None or self.find(contender, until)
+        try:
+            if existed:
                 self.ask("delete", contender.path, until=until)
+        except NoZnode:
+            existed = False
         self.unwatch(contender)
+        self._contenders.forget(contender)
+        return existed
 
 
 def escaped(text: str) -> str:

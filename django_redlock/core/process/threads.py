@@ -31,7 +31,6 @@ class Kind(StrEnum):
     NODE = "redlock-node"  # one for each node of a quorum: connects, probes, repeats releases. Ends without work
     CALL = "redlock-call"  # one call that may hang: a name look-up, a connect. Ends with the call
     LEADER = "redlock-leader"  # one for each candidate of an election. Ends with its `with` block
-    ZOOKEEPER = "redlock-zookeeper"  # one for each backend: removes znodes. Ends when none is left
 
 
 def start(

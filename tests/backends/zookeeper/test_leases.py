@@ -87,11 +87,12 @@ def on_next_reply(backend, act):
     session.answer = late
 
 
-def let_end(backend, clock, lock, following):
+def let_end(backend, clock, lock, following, *others):
     """Let the lease of ``lock`` end, and acquire its lock with ``following`` after the removal of the znode."""
     clock.ahead = 20
-    with backend.lock(f"{lock.name}:another"):  # wakes the thread that removes znodes
-        assert following.acquire(timeout=PATIENCE)
+    for each in (lock, *others):
+        backend.end(each.hold.lease.claim)  # as the renewal thread does
+    assert following.acquire(timeout=PATIENCE)
 
 
 def test_a_reply_after_the_removal_of_the_znode(zookeeper, connected, other, unique, clock):
@@ -113,7 +114,7 @@ def test_leases_that_end_while_their_replies_are_awaited(zookeeper, connected, o
     first, second, ending = (backend.lock(f"{unique}:{number}", ttl=10, auto_renew=False) for number in range(3))
     for lock in (first, second, ending):
         assert lock.acquire()
-    on_next_reply(backend, lambda: let_end(backend, clock, ending, other.lock(ending.name)))
+    on_next_reply(backend, lambda: let_end(backend, clock, ending, other.lock(ending.name), first, second))
     outcomes = backend.extend_many([(lock.hold.lease, 300) for lock in (first, second)])
     assert all(isinstance(outcome, Lease) for outcome in outcomes)
     assert not any(other.lock(lock.name).acquire(False) for lock in (first, second))

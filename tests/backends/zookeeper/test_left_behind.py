@@ -73,21 +73,3 @@ async def test_a_request_for_a_watch_is_under_way(backend, other, unique, monkey
     await asyncio.wait([task])
     assert await asyncio.to_thread(watched.wait, PATIENCE)
     await asyncio.to_thread(until_no_watch, backend)
-
-
-def test_the_thread_can_not_be_started(backend, other, unique, monkeypatch):
-    """Without a new thread acquire() succeeds all the same, and the next call starts the one that removes znodes."""
-    start, refused = threading.Thread.start, []
-
-    def limited(thread):
-        if thread.name == "redlock-zookeeper" and not refused:
-            refused.append(thread)
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", limited)
-    lock = backend.lock(unique, auto_renew=False)
-    assert lock.acquire()
-    assert refused
-    backend.leave(lock.hold.lease.claim)
-    assert other.lock(unique).acquire(timeout=PATIENCE)
