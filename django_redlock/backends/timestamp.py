@@ -44,22 +44,20 @@ class TimestampPrimitive(Primitive):
     def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
         keys = claim.keys.lock, claim.keys.waiters, claim.keys.fence
         args: tuple[bytes, ...] = claim.token, claim.owner, millis(claim.ttl), self.wait_arg(wait), *self.form
-        run = sized_request(self.acquire_script, keys, (*args, claim.payload) if claim.payload else args, node)
-        return run._replace(compensation=partial(self.release_request, claim, node=node))
+        undo = partial(self.release_request, claim, node=node)
+        return sized_request(self.acquire_script, keys, (*args, claim.payload) if claim.payload else args, node, undo)
 
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
         args = claim.token, millis(ttl), *self.form
         return EvalScript(self.extend_script, (claim.keys.lock, claim.keys.fence), args, node)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        kept = millis(keep + PRECISION) if keep > 0 else b"0"
-        return self._release(claim.keys, (claim.token, kept, *self.form), node)
+        if keep > 0:
+            return self.extend_request(claim, keep + PRECISION, node)
+        return sized_request(self.release_script, (*claim.keys.of_mutex, claim.keys.fence), (claim.token,), node)
 
     def force_release_request(self, keys: Keys, digest: str) -> EvalScript:
-        return self._release(keys, (b"", b"0", *self.form, digest.encode()))
-
-    def _release(self, keys: Keys, args: tuple[bytes, ...], node: int = 0) -> EvalScript:
-        return sized_request(self.release_script, (*keys.of_mutex, keys.fence), args, node)
+        return sized_request(self.release_script, (*keys.of_mutex, keys.fence), (b"", digest.encode()))
 
     def describe(self, keys: Keys, queue: bool = False) -> EvalScript:
         return EvalScript(

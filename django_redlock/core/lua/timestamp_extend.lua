@@ -1,11 +1,12 @@
--- Replace the rest of a timestamp lock's lease, if the token still holds it: a new timestamp under the same token.
+-- Replace the rest of a timestamp lock's lease, if the token still holds it: a new timestamp under the same token. Also
+-- the release of a lock that stays taken for a time.
 -- KEYS 1 lock  2 holder (as timestamp_acquire's)
--- ARGV 1 token  2 ttl in ms  3 ms in a unit of the value  4 clock skew in ms
+-- ARGV 1 token, or what the tokens of all attempts begin with  2 ttl in ms  3 ms in a unit of the value  4 clock skew in ms
 -- Returns 1 extended, 0 not held, -1 held by another token or by older code.
 local held = redis.call('GET', KEYS[1])
 if not held then return 0 end
 local holder = redis.call('HMGET', KEYS[2], 'value', 'token')
-if holder[1] ~= held or holder[2] ~= ARGV[1] then return -1 end
+if holder[1] ~= held or string.sub(holder[2], 1, #ARGV[1]) ~= ARGV[1] then return -1 end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local value = '0' .. string.format('%.0f', math.ceil((now + ARGV[2] + ARGV[4]) / ARGV[3]))

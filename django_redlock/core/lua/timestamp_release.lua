@@ -1,26 +1,16 @@
 -- Release a timestamp lock, if the token still holds it, or by force the holder that was described. Wakes one waiter.
 -- USES waking
 -- KEYS 1 lock  2 waiters  3 wake  4 holder (as timestamp_acquire's)
--- ARGV 1 token  2 keep in ms (>0: keep it that much longer)  3 ms in a unit of the value  4 clock skew in ms  5 digest (by force)
---   digest (by force): that of timestamp_describe, instead of the token
+-- ARGV 1 token  2 digest (by force: that of timestamp_describe, instead of the token)
 -- Returns 1 released, 0 not held, -1 held by another token, or by older code that has overwritten the value.
 local held = redis.call('GET', KEYS[1])
 if not held then return 0 end
 local holder = redis.call('HMGET', KEYS[4], 'value', 'token', 'owner')
 local ours = holder[1] == held
-if ARGV[5] then
-  if redis.sha1hex(ours and holder[2] .. ' ' .. holder[3] or held) ~= ARGV[5] then return -1 end
+if ARGV[2] then
+  if redis.sha1hex(ours and holder[2] .. ' ' .. holder[3] or held) ~= ARGV[2] then return -1 end
 elseif not ours or string.sub(holder[2], 1, #ARGV[1]) ~= ARGV[1] then
   return -1
-end
-if tonumber(ARGV[2]) > 0 then
-  local clock = redis.call('TIME')
-  local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-  local value = '0' .. string.format('%.0f', math.ceil((now + ARGV[2] + ARGV[4]) / ARGV[3]))
-  redis.call('PEXPIRE', KEYS[4], ARGV[2]) -- first, as in timestamp_extend
-  redis.call('SET', KEYS[1], value, 'PX', ARGV[2])
-  redis.call('HSET', KEYS[4], 'value', value)
-  return 1
 end
 redis.call('DEL', KEYS[1], KEYS[4])
 if redis.call('EXISTS', KEYS[2]) == 1 then wake_one(KEYS[3]) end
