@@ -24,7 +24,7 @@ from contextvars import copy_context
 from functools import partial
 from itertools import islice
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from ..core.contract import FlowRequest
 from ..core.flow.requests import CallFunction, Fault, Flow, Sleep
@@ -39,11 +39,12 @@ from ..core.waiting.wake_event import WakeEvent
 from ..errors import LockError, LockNotSupported
 from .base import Backend, Listing
 
+T = TypeVar("T")
 THREADS = 32  # the maximum number of threads of one backend, the same as in asyncio's default executor
 POLL_SECONDS = 0.05, 0.2  # pause between two tries if the store has no wake-ups, drawn at random
 
 
-def call_storage(function: Callable[..., Any], *args: Any, undo: Callable[[], Any] | None = None) -> Flow[Any]:
+def call_storage(function: Callable[..., T], *args: Any, undo: Callable[[], Any] | None = None) -> Flow[T]:
     """Flow (`core.flow`) that calls a function of the store, and returns its result or raises its `LockError`.
 
     ``undo`` is called after ``function`` if the task that waits for the result was cancelled.
@@ -51,7 +52,8 @@ def call_storage(function: Callable[..., Any], *args: Any, undo: Callable[[], An
     reply = yield CallFunction(function, args, undo)
     if isinstance(reply, Fault):
         raise reply.error
-    return reply
+    result: T = reply
+    return result
 
 
 def _called(request: CallFunction) -> Any:
@@ -85,9 +87,7 @@ class StorageAlgorithm:
         undo = partial(renewal.release_later, backend, primitive, claim)
         while True:
             try:
-                outcome: Lease | Refusal = yield from call_storage(
-                    backend.acquire_kind_once, primitive, claim, undo=undo
-                )
+                outcome = yield from call_storage(backend.acquire_kind_once, primitive, claim, undo=undo)
             except LockError:
                 undo()  # the store may have granted the lock before the error
                 raise
@@ -101,8 +101,7 @@ class StorageAlgorithm:
             yield AwaitWakeUp(claim, min(left, outcome.remaining + 0.001, primitive.max_block))
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        longer: Lease | None = yield from call_storage(self._backend.extend, lease, ttl)
-        return longer
+        return call_storage(self._backend.extend, lease, ttl)
 
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
@@ -113,14 +112,12 @@ class StorageAlgorithm:
         return outcomes
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        freed: bool = yield from call_storage(self._backend.release, claim, keep)
-        return freed
+        return call_storage(self._backend.release, claim, keep)
 
     cancel = release
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        held: LockInfo | None = yield from call_storage(self._backend.describe_once, name)
-        return held
+        return call_storage(self._backend.describe_once, name)
 
 
 class StorageBackend(Backend):
@@ -214,8 +211,7 @@ class StorageBackend(Backend):
         return list(islice((held for name in names if (held := self.describe_once(name)) is not None), limit))
 
     def _force_release(self, name: str, digest: str) -> Flow[bool]:
-        released: bool = yield from call_storage(self.force_release_once, name, digest)
-        return released
+        return call_storage(self.force_release_once, name, digest)
 
     def close(self) -> None:
         executor, self._executor = self._executor, None

@@ -39,27 +39,24 @@ class ZooKeeperAlgorithm(StorageAlgorithm):
         undo = partial(backend.leave, claim)
         while True:
             asked = backend.clock()
-            outcome: Lease | Refusal = yield from call_storage(backend.attempt_until, claim, deadline, asked, undo=undo)
+            outcome = yield from call_storage(backend.attempt_until, claim, deadline, asked, undo=undo)
             if isinstance(outcome, Lease) or asked >= deadline:
                 return outcome
             yield AwaitWakeUp(claim, max(0.0, deadline - backend.clock()))
 
     def cancel(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         """Have the znode of an interrupted acquire removed in the background. Returns whether the claim was queued."""
-        left: bool = yield from call_storage(self._backend.leave, claim)
-        return left
+        return call_storage(self._backend.leave, claim)
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         if primitive is LEASE_END:
-            ended: bool = yield from call_storage(self._backend.end, claim)
-            return ended
-        return (yield from super().release(primitive, claim, keep))
+            return call_storage(self._backend.end, claim)
+        return super().release(primitive, claim, keep)
 
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[Sequence[Lease | Fault | None]]:
-        outcomes: list[Lease | Fault | None] = yield from call_storage(self._backend.extend_many, leases)
-        return outcomes
+        return call_storage(self._backend.extend_many, leases)
 
 
 class ZooKeeperBackend(StorageBackend):
@@ -336,10 +333,7 @@ class ZooKeeperBackend(StorageBackend):
 
     def _health(self) -> Flow[list[dict[str, Any]]]:
         servers = [server.strip() for server in self.hosts.split(",")]
-        rows: list[dict[str, Any]] = yield from call_storage(
-            lambda: [inspection.server_health(server, self.node_timeout) for server in servers]
-        )
-        return rows
+        return call_storage(lambda: [inspection.server_health(server, self.node_timeout) for server in servers])
 
 
 def _session_ended(line: Contenders) -> None:
