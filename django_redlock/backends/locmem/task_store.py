@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 from ...core.algorithms.single_node import SingleNode
 from ...core.contract import Algorithm, FlowRequest, Store
 from ...core.flow.replies import NEVER
-from ...core.flow.requests import Batch, BlockThenEval, CallFunction, EvalScript, Sleep
+from ...core.flow.requests import Batch, BlockThenEval, CallFunction, EvalScript
 from ...core.keys import Keys
 from ...core.primitives.base import Primitive
 from ...core.values import Seconds
@@ -56,12 +55,8 @@ class MemoryStore:
                 return [self.perform(each) for each in request.script_calls]
             case BlockThenEval():
                 return self._run_when_changed(request)
-            case AwaitTurn():
-                return request.event.wait(request.seconds)
-            case Sleep():
-                return time.sleep(request.seconds)
             case _:
-                raise TypeError(f"{type(request).__name__} is for Redis only")
+                return self._backend.perform(request)
 
     async def aperform(self, request: FlowRequest) -> Any:
         """Perform one request of a flow without blocking the event loop. Returns the reply."""
