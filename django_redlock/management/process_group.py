@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 if os.name != "posix":
@@ -68,27 +68,26 @@ class ProcessGroup:
         taken = [each for each in signals if signal.getsignal(each) is not signal.SIG_IGN]  # ignored under nohup
         before = {each: signal.signal(each, self._forward) for each in taken}
         before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)  # the command's end ends the wait
-        wake_up = WakeUpPipe()
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
         try:
-            process = subprocess.Popen(
-                self.command,
-                env={**os.environ, **environment},
-                process_group=0,
-                preexec_fn=functools.partial(_die_with, os.getpid()),  # noqa: PLW1509  (the function takes no mutex)
-            )
-            self._group = process.pid
-            for number in self._early:
-                self._send(number)
-            if self._lost.is_set():  # the lock was lost before the process had started
-                threading.Thread(target=self.stop, daemon=True).start()
-            code = process.returncode = self._wait(wake_up)
+            with _wake_ups() as wake_ups:
+                process = subprocess.Popen(
+                    self.command,
+                    env={**os.environ, **environment},
+                    process_group=0,
+                    preexec_fn=functools.partial(_die_with, os.getpid()),  # noqa: PLW1509  (it takes no mutex)
+                )
+                self._group = process.pid
+                for number in self._early:
+                    self._send(number)
+                if self._lost.is_set():  # the lock was lost before the process had started
+                    threading.Thread(target=self.stop, daemon=True).start()
+                code = process.returncode = self._wait(wake_ups)
             self._ended_by_itself = not self._lost.is_set()
             self._end_rest()
         finally:
             self._ended.set()
             self._terminal.close()
-            wake_up.close()
             for each, handler in before.items():
                 signal.signal(each, handler)
         return code if code >= 0 else 128 - code
@@ -131,12 +130,12 @@ class ProcessGroup:
         self._send(signal.SIGTERM)
         self._send(signal.SIGCONT)  # a stopped process handles SIGTERM only after SIGCONT
 
-    def _wait(self, wake_up: WakeUpPipe) -> int:
+    def _wait(self, wake_ups: int) -> int:
         """Wait until the command ends. Returns its exit code, or minus the number of the signal that ended it."""
         while True:
             changed, status = os.waitpid(-1, os.WUNTRACED | os.WNOHANG)
             if not changed:
-                wake_up.wait()
+                os.read(wake_ups, 4096)
             elif changed != self._group:
                 continue  # an orphan of the command
             elif not os.WIFSTOPPED(status):
@@ -187,25 +186,21 @@ class ProcessGroup:
         self._send(signal.SIGKILL)
 
 
-class WakeUpPipe:
-    """A pipe that wakes the main thread at each signal that Python handles (the self-pipe trick).
+@contextlib.contextmanager
+def _wake_ups() -> Iterator[int]:
+    """Context manager: a pipe that becomes readable at each signal that Python handles (the self-pipe trick).
 
     In a blocking ``waitpid()``, the handler of a signal that came just before would run only at the command's end.
     """
-
-    def __init__(self) -> None:
-        self._readable, self._writable = os.pipe()
-        os.set_blocking(self._writable, False)
-        self._before = signal.set_wakeup_fd(self._writable, warn_on_full_buffer=False)
-
-    def wait(self) -> None:
-        """Block until a signal arrives. Returns at once if a signal has arrived since the last `wait`."""
-        os.read(self._readable, 4096)
-
-    def close(self) -> None:
-        signal.set_wakeup_fd(self._before)
-        os.close(self._readable)
-        os.close(self._writable)
+    readable, writable = os.pipe()
+    os.set_blocking(writable, False)
+    before = signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    try:
+        yield readable
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(readable)
+        os.close(writable)
 
 
 class Terminal:
