@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 from django_redlock.core.flow.requests import Fault, Flow, SendToAll
 from django_redlock.core.keys import keys_for
@@ -13,16 +13,13 @@ from django_redlock.core.values import DRIFT, PRECISION, Lease
 from .clients import Client, held
 from .handles import Thread
 
-if TYPE_CHECKING:
-    from .scenario import Scenario
-
 PAUSE = 0.1, 0.8  # seconds between two questions
 
 
 class Onlooker:
     """An observer that asks one question after another."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Any) -> None:
         self._scenario = scenario
         self._world = scenario.world
         (self._eyes,) = scenario._client("onlooker")

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django_redlock.core.flow.requests import Fault
 
 from .network import Connection, Then, Work
-
-if TYPE_CHECKING:
-    from .performer import Performer
 
 
 class Request:
@@ -24,7 +21,7 @@ class Request:
 
     def __init__(
         self,
-        performer: Performer,
+        performer: Any,
         connection: Connection,
         then: Then,
         work: Work,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import product
-from typing import NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn
 from unittest import mock
 
 from django_redlock.core.algorithms import retries
@@ -24,7 +24,7 @@ from django_redlock.core.primitives.base import MUTEX, Primitive
 from django_redlock.core.primitives.fair import ARRIVAL_ORDER, READERS_BEHIND_WRITERS
 from django_redlock.core.values import Claim, Lease, millis
 
-from .aftermath import APART, LAG, MAX_TTL, TIMEOUT, at_rest
+from .aftermath import APART, LAG, MAX_TTL, RATE, TIMEOUT, at_rest
 from .clients import SEVERAL, Client, held
 from .handles import Process, Thread, virtual
 from .network import SLOW, Network
@@ -41,7 +41,6 @@ FORGETS = "all", "old", "none"
 MEMORY = {"cluster": ("all",), "unguarded": ("all",)}  # without a quarantine, a loss of data grants locks twice
 ONE = {"single": SingleNode, "unguarded": SingleNode, "cluster": Cluster}  # algorithms in which a single node decides
 ALONE = "mutex", *SEVERAL  # kinds with one holder per name
-RATE = 0.004  # deviation of a clock's rate; two clocks differ by less than the allowed drift
 
 
 class Setting(NamedTuple):
@@ -50,11 +49,9 @@ class Setting(NamedTuple):
     algorithm: str = "quorum"
     primitive: Primitive = MUTEX
     quarantine: bool = True
-    rate: float = RATE
     calm: bool = False  # only slow messages, no faults: every leftover is an orphan
     slow: float | None = None  # share of slow messages
     apart: int = 4  # reduces how often a client can't reach a server
-    make: Callable[..., Algorithm] | None = None
     handles: bool = False  # mutexes or stripes through `Lock` itself, in processes with several threads
     threads: type[Thread] = Thread  # what the threads do, with `handles`
     onlookers: bool = False  # an observer asks for the holders
@@ -102,7 +99,7 @@ class Scenario(RoleChecks):
         self.replicas = ReplicaSet(self.world, members) if members else None
         number = chance.choice((1, 2, 3) if setting.handles else (2, 3, 4)) + setting.primitive.limit - 1
         make = self._process if setting.handles else self._client
-        self.clients: list[Client] = [client for index in range(number) for client in make(f"client-{index}")]
+        self.clients: list[Any] = [client for index in range(number) for client in make(f"client-{index}")]
         if setting.primitive.kind == "rlock":  # two handles of one thread
             self.clients[-1].holder = self.clients[0].holder
         self.grants = 0
@@ -113,9 +110,9 @@ class Scenario(RoleChecks):
         self._overs: Counter[bytes] = Counter()  # claim -> number of times its end was reported
 
     def _rate(self) -> float:
-        return 1 + self.world.random.uniform(-self.setting.rate, self.setting.rate)
+        return 1 + self.world.random.uniform(-RATE, RATE)
 
-    def _client(self, name: str) -> list[Client]:
+    def _client(self, name: str) -> list[Any]:
         clock = Clock(self.world, self._rate(), self.world.random.uniform(0, 1e5))
         fencing, primitive = self.world.seed % 2 == 0, self._side(name)
         client = Client(self.world, name, clock, self, self.ttl, fencing, primitive)
@@ -123,12 +120,11 @@ class Scenario(RoleChecks):
         client.algorithm = self._algorithm(clock)
         return [client]
 
-    def _process(self, name: str) -> list[Client]:
+    def _process(self, name: str) -> list[Any]:
         clock = Clock(self.world, self._rate(), self.world.random.uniform(0, 1e5))
         process = Process(self.world, name, clock, self._algorithm(clock), self._performer)
         threads = range(self.world.random.choice((1, 3, 5) if self._on_one_server() else (1, 2)))
-        each = [self.setting.threads(process, f"{name}.{index}", self, self.ttl, self._side(name)) for index in threads]
-        return cast("list[Client]", each)
+        return [self.setting.threads(process, f"{name}.{index}", self, self.ttl, self._side(name)) for index in threads]
 
     def _on_one_server(self) -> bool:
         return ONE.get(self.setting.algorithm) is SingleNode
@@ -155,8 +151,6 @@ class Scenario(RoleChecks):
             if self.setting.quarantine and self.setting.algorithm not in MEMORY
             else None
         )
-        if self.setting.make is not None:
-            return self.setting.make(len(self.servers), clock, guard, self.world.random.uniform)
         if self.setting.algorithm == "replicas":
             return Replicated(
                 clock,
