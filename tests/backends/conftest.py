@@ -10,6 +10,8 @@ import pytest
 
 from django_redlock.backends.redis_base import RedisBaseBackend
 from django_redlock.backends.replica import ReplicaBackend
+from django_redlock.core.primitives import base
+from django_redlock.core.waiting import local_queue
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.harness.clients import AsyncClient, Client, SyncClient
 from testproject.redis_server import RedisServer
@@ -56,6 +58,14 @@ def two(start) -> Replicated:
     group = start(Replicated(2))
     assert list(ReplicaBackend(group.primary.url, **SHORT).arm().values()) == ["armed"]
     return group
+
+
+@pytest.fixture
+def woken_only(monkeypatch) -> None:
+    """Waiters do not look by themselves for a minute, so that a test can allow a wake-up 20 seconds."""
+    monkeypatch.setattr(base, "MAX_BLOCK", 60.0)
+    monkeypatch.setattr(base, "MAX_BLOCK_IN_QUEUE", 60.0)
+    monkeypatch.setattr(local_queue, "LEADER_CHECK_SECONDS", 60.0)
 
 
 class ThreeNodes(Group):

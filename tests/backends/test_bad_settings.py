@@ -38,10 +38,34 @@ def test_invalid_location(location):
     assert "secret" not in str(caught.value)
 
 
-def test_one_url_for_several_nodes():
-    """The error about a single URL for several nodes does not show its password."""
-    with pytest.raises(ValueError, match="must be a list of URLs, one for each node, not 'redis://…@h'"):
-        RedlockBackend("redis://user:secret@h")
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        ("redis://user:secret@h", "must be a list of URLs, one for each node, not 'redis://…@h'"),
+        ([], "must be a list of URLs"),
+        ((), "must be a list of URLs"),
+        ([["redis://h"]] * 3, "expected a redis"),
+        ([{"URL": "redis://h"}] * 3, "expected a redis"),
+        (["redis+cluster://h:7000"], "can't be a node of a quorum"),
+    ],
+)
+def test_invalid_nodes(location, message):
+    """A quorum needs a list of URLs of independent servers. The error does not show a password."""
+    with pytest.raises(ValueError, match=message):
+        RedlockBackend(location, quarantine=False)
+
+
+def test_an_even_number_of_nodes_warns():
+    """Four nodes tolerate no more failures than three."""
+    with pytest.warns(UserWarning, match="4 nodes tolerate the failure of 1, .*; use an odd number"):
+        RedlockBackend([f"redis://127.0.0.1:{port}" for port in range(4)])
+
+
+def test_without_poll(monkeypatch):
+    """Without `select.poll`, for example under eventlet, RedlockBackend raises RuntimeError."""
+    monkeypatch.delattr("select.poll")
+    with pytest.raises(RuntimeError, match=r"needs select\.poll"):
+        RedlockBackend(["redis://127.0.0.1:1/0"])
 
 
 @pytest.mark.parametrize("option", ["ttl", "max_ttl", "node_timeout"])

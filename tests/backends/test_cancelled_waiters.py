@@ -11,7 +11,6 @@ from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.core.contract import Orphan
 from django_redlock.core.flow.requests import Block
 from django_redlock.core.keys import glob_escape
-from django_redlock.core.primitives import base
 from django_redlock.core.renewal import registry
 from testproject.redis_server import RedisServer
 from tests.backends.conftest import ThreeNodes
@@ -27,15 +26,9 @@ MAKE = {
     "striped": lambda backend, name: backend.striped(name, 2),
     "multilock": lambda backend, name: backend.multilock([name, name + "2"]),
 }
+pytestmark = pytest.mark.usefixtures("woken_only")
 MANY = 40  # waiters
 SOON = 15  # seconds: less than the time after which a waiter lapses from the list
-
-
-@pytest.fixture(autouse=True)
-def rare_polls(monkeypatch):
-    """Waiters are listed for longer than the tests wait."""
-    monkeypatch.setattr(base, "MAX_BLOCK", 2.0 * SOON)
-    monkeypatch.setattr(base, "MAX_BLOCK_IN_QUEUE", 2.0 * SOON)
 
 
 @pytest.fixture(params=["one", "three", "cluster"])
@@ -63,7 +56,6 @@ def left_for_later(backend):
 
 
 def listed(servers, name):
-    """Return the lists of waiters on the servers."""
     found = []
     for server in servers:
         with server.client() as client:
@@ -73,7 +65,6 @@ def listed(servers, name):
 
 
 def waiters(servers, name):
-    """Return the number of waiters that all servers list."""
     found = 0
     for server in servers:
         with server.client() as client:

@@ -6,18 +6,11 @@ import time
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
-from django_redlock.backends.locmem.task_store import MemoryStore
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.core.flow.drivers import drive
-from django_redlock.core.keys import keys_for
 from django_redlock.core.lock_info import LockInfo, read_lock_info
-from django_redlock.core.owner import Owner, describe_owner
+from django_redlock.core.owner import Owner
 from django_redlock.core.primitives import base
-from django_redlock.core.values import Claim
-from django_redlock.single_instance.body import BODY
-from django_redlock.single_instance.call import TaskCall
-from django_redlock.single_instance.modes import MODES
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
 from tests.support.service import poll
@@ -135,33 +128,6 @@ def test_extended(backend, kind, unique):
         for info in (info for info in backend.held() if unique in info.name):
             assert 30 < info.remaining <= info.ttl <= 60
             assert info.since == pytest.approx(first.since, abs=0.01)
-
-
-@pytest.fixture(params=["redis", "locmem"])
-def store(request, unique):
-    """A store of task records."""
-    if request.param == "locmem":
-        memory = LocMemBackend(unique)
-        yield MemoryStore(memory), memory
-        return
-    backend = RedisBackend(request.getfixturevalue("redis_url"), node_timeout=5)
-    yield backend, backend
-    backend.close()
-
-
-def test_tasks(store):
-    """A running task has a lease, and a task that is queued again has none."""
-    store, backend = store
-    keys, start = keys_for(b"redlock", b"settle"), time.time()
-    call = TaskCall("settle", keys, "t", "task", "s", MODES["until_executed"], 2, 600.0, 60.0)
-    claim = Claim("settle", (keys,), b"token", describe_owner({"task_id": "task"}, 60.0), 60.0, payload=call)
-    lease = drive(store.algorithm.acquire(BODY, claim, 0.0), store.perform)
-    info = backend.describe("settle")
-    assert info.ttl >= info.remaining > 30
-    assert start - 0.001 <= info.since <= time.time() + 0.001  # milliseconds are rounded
-    drive(store.algorithm.release(BODY, lease.claim), store.perform)
-    info = backend.describe("settle")
-    assert (info.owner.extra["state"], info.ttl) == ("queued", None)
 
 
 def test_locks_of_other_programs():

@@ -22,7 +22,6 @@ def store(server, kind=RedisBackend, **options):
 
 @pytest.fixture
 def armed(redis_server):
-    """A Redis in service."""
     backend = store(redis_server)
     assert list(backend.arm().values()) == ["armed"]
     yield redis_server
@@ -35,9 +34,7 @@ def flush(server):
 
 
 def test_a_server_that_nobody_armed(redis_server, client_of):
-    """A server without a marker is in quarantine for max_ttl, the error says how long and what to do, and then it
-    serves.
-    """
+    """A server without a marker is in quarantine for max_ttl; the error says how long, and what to do."""
     client = client_of(store(redis_server))
     with pytest.raises(LockUnavailable, match=r"in quarantine for another [34]\.\d s.*redlock_check --arm.*arm\(\)"):
         client.lock("stock").acquire()
@@ -60,7 +57,6 @@ def test_no_second_holder(armed, client_of, forget):
 
 @pytest.mark.parametrize("saved", [False, True], ids=["empty", "old data"])
 def test_a_restart_without_quarantine_grants_twice(own_redis, client_of, saved):
-    """Without quarantine, the default for one Redis, a restart lets two clients hold one lock."""
     server = own_redis()
     if saved:
         with server.client() as direct:
@@ -85,7 +81,6 @@ def test_an_extension_restores_a_lost_lock(armed, client_of):
 
 
 def test_a_renewal_restores_a_lost_lock(armed):
-    """The background renewal restores the lock after a restart."""
     backend = store(armed)
     with backend.lock("stock") as lock:
         crash(armed)
@@ -97,7 +92,6 @@ def test_a_renewal_restores_a_lost_lock(armed):
 
 
 def test_a_restored_lock_excludes_others(armed, client_of):
-    """A lock that was restored excludes other clients after the quarantine."""
     holder, other = client_of(store(armed)), client_of(store(armed))
     lock = holder.lock("stock")
     assert lock.acquire()
@@ -136,7 +130,6 @@ def test_a_restart_with_data_is_in_quarantine(own_redis, client_of, persistence)
 
 
 def test_the_marker_outlives_script_flush(armed, client_of):
-    """SCRIPT FLUSH starts no quarantine."""
     client = client_of(store(armed))
     assert granted(client)
     with armed.client() as direct:
@@ -144,15 +137,15 @@ def test_the_marker_outlives_script_flush(armed, client_of):
     assert granted(client)
 
 
-def test_arm(redis_server):
-    """arm() reports that a server without a marker is armed, and it grants locks at once."""
+@pytest.mark.parametrize("arm", [lambda backend: backend.arm(), lambda backend: asyncio.run(backend.aarm())])
+def test_arm(redis_server, arm):
+    """arm() and aarm() report that a server without a marker is armed, and it grants locks at once."""
     backend = store(redis_server)
-    assert backend.arm() == {redis_server.url.removeprefix("redis://").removesuffix("/0"): "armed"}
+    assert arm(backend) == {redis_server.url.removeprefix("redis://").removesuffix("/0"): "armed"}
     assert backend.lock("stock").acquire(blocking=False)
 
 
 def test_arm_refuses_a_server_with_anothers_marker(own_redis):
-    """arm() refuses a server with the marker of another run, as after a restart with old data."""
     server = own_redis("--save", "3600 1")
     backend = store(server)
     backend.arm()
@@ -163,28 +156,6 @@ def test_arm_refuses_a_server_with_anothers_marker(own_redis):
     assert told.startswith("refused: its marker names another server")
     with pytest.raises(LockUnavailable, match="in quarantine"):
         backend.lock("stock").acquire()
-
-
-def test_arm_after_another_request(own_redis):
-    """arm() still refuses such a server after another request has begun the quarantine."""
-    server = own_redis("--save", "3600 1")
-    backend = store(server)
-    backend.arm()
-    with server.client() as direct:
-        direct.save()
-    crash(server)
-    with pytest.raises(LockUnavailable):
-        backend.lock("stock").acquire()
-    (told,) = backend.arm().values()
-    assert told.startswith("refused")
-
-
-async def test_arm_in_asyncio(redis_server):
-    """aarm() reports that a server is armed, and it grants locks at once."""
-    backend = store(redis_server)
-    assert list((await backend.aarm()).values()) == ["armed"]
-    assert await backend.lock("stock").aacquire()
-    await backend.aclose()
 
 
 def test_arm_without_servers(own_redis):
@@ -235,7 +206,6 @@ def test_refused_on_a_cluster():
 
 
 def test_health_shows_the_quarantine(redis_server, client_of):
-    """health() shows whether a server is armed, and the remaining quarantine."""
     backend = store(redis_server)
     client = client_of(backend)
     (row,) = client.health()
@@ -247,12 +217,6 @@ def test_health_shows_the_quarantine(redis_server, client_of):
     assert (row["armed"], row["quarantine"], row["warnings"]) == (True, 0, [])
 
 
-def test_health_starts_the_quarantine(redis_server, client_of):
-    """health() starts the quarantine of an idle server."""
-    client = client_of(store(redis_server))
-    poll(lambda: client.health()[0]["armed"], timeout=20, what="the end of the quarantine")
-
-
 LASTING = {"ttl": 9, "max_ttl": 9}
 ONE_REDIS, PRIMARY = partial(store, **LASTING), partial(store, kind=ReplicaBackend, min_replicas=0, **LASTING)
 
@@ -260,7 +224,6 @@ ONE_REDIS, PRIMARY = partial(store, **LASTING), partial(store, kind=ReplicaBacke
 @pytest.mark.parametrize("made", [ONE_REDIS, PRIMARY], ids=["one Redis", "a primary"])
 @pytest.mark.parametrize("touch", ["renewal", "extend", "aextend", "health"])
 def test_any_request_starts_the_quarantine(own_redis, start, made, touch):
-    """After a restart any request starts the quarantine, not only acquire."""
     server = own_redis("--appendonly", "yes", "--appendfsync", "always")
     backend = start(contextlib.closing(made(server)))
     backend.arm()
@@ -276,24 +239,7 @@ def test_any_request_starts_the_quarantine(own_redis, start, made, touch):
     assert not lock.lost
 
 
-def test_health_of_a_server_that_is_back(armed, client_of):
-    """health() reconnects to a server that was restarted and does not report it as down."""
-    client = client_of(store(armed))
-    assert client.health()[0]["armed"]
-    crash(armed)
-    (row,) = client.health()
-    assert (row["ok"], row["armed"]) == (True, False)
-
-
 def test_health_shows_another_max_ttl(armed, client_of):
-    """health() reports a server with another max_ttl as a problem."""
     (row,) = client_of(store(armed, max_ttl=5)).health()
     assert not row["ok"]
     assert "max_ttl" in row["problems"][0]
-
-
-def test_health_without_quarantine(redis_server):
-    """health() has no quarantine fields if the quarantine is off."""
-    (row,) = RedisBackend(redis_server.url, node_timeout=5).health()
-    assert "quarantine" not in row
-    assert "armed" not in row

@@ -15,7 +15,7 @@ from django_redlock.testing.conformance.harness.clients import AsyncClient
 from tests.backends.conftest import SHORT
 from tests.support.clocked import ClockedRedis
 from tests.support.group import Group
-from tests.support.locks import crash
+from tests.support.locks import acquired, crash
 from tests.support.proxy import Proxy
 from tests.support.replicas import Replicated
 from tests.support.service import poll
@@ -56,9 +56,7 @@ KINDS = {"redis": RedisBackend, "quarantine": partial(RedisBackend, quarantine=T
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_set_forward(start, client_of, kind):
-    """After a jump forward another client gets the lock early, and the first holder gets LockLost and does not
-    disturb it.
-    """
+    """After a jump forward another client gets the lock early; the first holder gets LockLost and disturbs nobody."""
     server = start(Replicated(1, ClockedRedis)).primary
     clients = [client_of(kind(server.url, **LONG)) for _ in range(2)]
     if clients[0].backend.quarantine:
@@ -66,7 +64,7 @@ def test_set_forward(start, client_of, kind):
     holder, other = (client.lock("stock") for client in clients)
     assert holder.acquire()
     server.set_clock(60)
-    poll(lambda: taken(other), timeout=20, what="the lock, when replicas have been heard of by the new clock")
+    poll(lambda: acquired(other), timeout=20, what="the lock, when replicas have been heard of by the new clock")
     assert not holder.lost
     with pytest.raises(LockLost):
         holder.extend()
@@ -75,17 +73,9 @@ def test_set_forward(start, client_of, kind):
     assert other.owned()
 
 
-def taken(lock):
-    with contextlib.suppress(LockUnavailable):
-        return lock.acquire(blocking=False)
-    return False
-
-
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "over a restart"])
 def test_set_back(server, client_of, restarted):
-    """After a jump back the holder's own clock ends its lease in time, an extension corrects the key, and a release
-    frees it.
-    """
+    """After a jump back the holder's lease ends by its own clock, an extension corrects the key, a release frees it."""
     server.set_clock(HOUR)
     holder, other = (client_of(RedisBackend(server.url, **LONG)).lock("stock") for _ in range(2))
     assert holder.acquire()
@@ -178,9 +168,7 @@ def test_fencing_tokens_grow(server):
 
 
 def test_fencing_tokens_of_a_quorum_grow(three):
-    """Fencing tokens of a quorum grow even if the node that was ahead restarts without data and with a
-    correct clock.
-    """
+    """Fencing tokens grow even if the node that was ahead restarts without data and with a correct clock."""
     backend = quorum(three)
     ahead, behind, late = three
     late.pause()

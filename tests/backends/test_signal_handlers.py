@@ -20,9 +20,6 @@ from tests.support.group import Group
 
 
 def struck(function, step, handler, within="/django_redlock/"):
-    """Return whether ``handler()`` was called at the ``step``-th call of a function of the package in
-    ``function()``.
-    """
     steps, called = itertools.count(), False
 
     def strike(frame, *_):
@@ -110,9 +107,7 @@ class TestInMemory:
     """In memory, the lock of a signal handler may be refused with LockUnavailable."""
 
     def test_handler_and_interrupted_code_exclude_each_other(self, unique):
-        """Of a signal handler and the code that it interrupts one gets the lock, or the handler gets
-        LockUnavailable.
-        """
+        """Of a signal handler and the code that it interrupts only one gets the lock."""
         backend = LocMemBackend(unique)
 
         def strike(step):

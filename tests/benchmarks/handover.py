@@ -34,7 +34,6 @@ Stamps = list[tuple[int, int]]  # ns of the monotonic clock: acquired, and about
 
 class Round(NamedTuple):
     """The result of one round of one side. ``p50``, and ``server``, the server's CPU for a hand-over, in seconds.
-
     ``commands`` are those that clients send for each hand-over; ``executed`` includes those inside scripts.
     """
 

@@ -79,18 +79,11 @@ async def atime_out_holding(lock, proxy):
         time_out()
 
 
-def test_release_after_a_timeout(backend, proxy, unique):
+@pytest.mark.parametrize("hold", [time_out_holding, lambda *args: asyncio.run(atime_out_holding(*args))])
+def test_release_after_a_timeout(backend, proxy, unique, hold):
     """After a body that has timed out, the release on a closed connection is sent again, and the traceback is kept."""
     with pytest.raises(TimeoutError) as raised:
-        time_out_holding(backend.lock(unique, ttl=60), proxy)
-    assert innermost(raised.value) == "time_out"
-    assert not backend.lock(unique).locked()
-
-
-def test_release_after_a_timeout_in_an_event_loop(backend, proxy, unique):
-    """The same in an event loop."""
-    with pytest.raises(TimeoutError) as raised:
-        asyncio.run(atime_out_holding(backend.lock(unique, ttl=60), proxy))
+        hold(backend.lock(unique, ttl=60), proxy)
     assert innermost(raised.value) == "time_out"
     assert not backend.lock(unique).locked()
 

@@ -182,11 +182,3 @@ def test_refused_options(redis_server, option):
     """Options of redis-py that would change nothing are refused."""
     with pytest.raises(ValueError, match="is not for locks"):
         RedisBackend(f"{redis_server.url}?{option}")
-
-
-@pytest.mark.parametrize("options", ["health_check_interval=20", "socket_keepalive=false"])
-def test_options_that_work(redis_server, unique, options):
-    """The options of redis-py for idle connections are respected."""
-    with contextlib.closing(RedisBackend(f"{redis_server.url}?{options}")) as backend:
-        pair(backend, unique)
-        assert backend.nodes[0].known_pool(None)._max_idle_seconds == (20 if "health" in options else 60)

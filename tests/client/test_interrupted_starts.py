@@ -4,7 +4,6 @@ import itertools
 import time
 from functools import partial
 
-import pytest
 from redis.connection import Connection
 from redis.exceptions import ConnectionError as RedisConnectionError
 
@@ -48,21 +47,6 @@ def test_anywhere_in_a_question():
         if not struck:
             break
     assert step > 5
-
-
-def test_error_of_a_credential_provider():
-    """A server whose credential provider raises an error of another library is asked again."""
-    errors = {SERVERS[0]: KeyError("no token"), SERVERS[1]: ValueError("expired token")}
-
-    def ask(server):
-        if server in errors:
-            raise errors.pop(server)
-        return "the master"
-
-    answers = FirstAnswer(ask, lambda _: None, 10)
-    with pytest.raises(RedisConnectionError, match=r"no token.*expired token"):
-        answer(answers, SERVERS[:2])
-    assert answer(answers, SERVERS[:2]) == "the master"
 
 
 def test_anywhere_in_a_missed_release(monkeypatch, redis_server):

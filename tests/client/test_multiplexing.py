@@ -9,23 +9,16 @@ import weakref
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.client import multiplexer
-from django_redlock.core.primitives import base
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.exclusion import WAKE
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from tests.support.cluster import Cluster
 from tests.support.service import poll
 
+pytestmark = pytest.mark.usefixtures("woken_only")
 FEW = 6  # one for all requests, 4 for waiters that block, and one on which all other waiters block
 SHORT = 0.05
-
-
-@pytest.fixture(autouse=True)
-def rare_polls(monkeypatch):
-    """Waiters are woken, or wait longer than the tests do."""
-    monkeypatch.setattr(base, "MAX_BLOCK", 1.5 * WAKE)
 
 
 @pytest.fixture
@@ -86,7 +79,7 @@ async def all_blocked(backend, name, others=1):
 
 
 @pytest.mark.parametrize("cohort", [0, 64])
-def test_a_thousand_tasks(server, admin, unique, cohort):
+async def test_a_thousand_tasks(server, admin, unique, cohort):
     """1,000 tasks wait for 100 names on few connections, and all get their lock."""
     done = []
 
@@ -94,191 +87,123 @@ def test_a_thousand_tasks(server, admin, unique, cohort):
         async with backend.lock(f"{unique}:{number % 100}", blocking_timeout=6 * TEST_TIMEOUT):
             done.append(number)
 
-    async def scenario():
-        async with opened(server.url, cohort=cohort) as backend, opened(server.url) as other:
-            holders = [other.lock(f"{unique}:{number}") for number in range(100)]
-            for holder in holders:
-                await holder.aacquire()
-            await other.aclose()
-            tasks = [asyncio.create_task(work(backend, number)) for number in range(1000)]
-            await until(lambda: waiting_lists(backend) >= 100 - multiplexer.OWN_CONNECTIONS)
-            assert connections(admin) <= FEW + 1
-            assert not done
-            for holder in holders:
-                await holder.arelease()
-            most = 0
-            while len(done) < 1000:
-                most = max(most, await asyncio.to_thread(connections, admin))
-                await asyncio.sleep(0.01)
-            assert most <= 2 * FEW
-            await asyncio.gather(*tasks)
-
-    asyncio.run(scenario())
+    async with opened(server.url, cohort=cohort) as backend, opened(server.url) as other:
+        holders = [other.lock(f"{unique}:{number}") for number in range(100)]
+        for holder in holders:
+            await holder.aacquire()
+        await other.aclose()
+        tasks = [asyncio.create_task(work(backend, number)) for number in range(1000)]
+        await until(lambda: waiting_lists(backend) >= 100 - multiplexer.OWN_CONNECTIONS)
+        assert connections(admin) <= FEW + 1
+        assert not done
+        for holder in holders:
+            await holder.arelease()
+        most = 0
+        while len(done) < 1000:
+            most = max(most, await asyncio.to_thread(connections, admin))
+            await asyncio.sleep(0.01)
+        assert most <= 2 * FEW
+        await asyncio.gather(*tasks)
     assert sorted(done) == list(range(1000))
 
 
-def test_waiter_is_woken(server, unique):
+async def test_waiter_is_woken(server, unique):
     """A waiter on a shared connection is woken by a release of its own lock, and only that waiter."""
-
-    async def scenario():
-        async with opened(server.url) as backend, all_blocked(backend, unique, 3) as (holders, handles, tasks):
-            await holders[-2].arelease()
-            async with asyncio.timeout(WAKE):
-                assert await tasks[-2]
-            assert sum(bool(handle.token) for handle in handles) == 1
-            await handles[-2].arelease()
-
-    asyncio.run(scenario())
+    async with opened(server.url) as backend, all_blocked(backend, unique, 3) as (holders, handles, tasks):
+        await holders[-2].arelease()
+        async with asyncio.timeout(WAKE):
+            assert await tasks[-2]
+        assert sum(bool(handle.token) for handle in handles) == 1
+        await handles[-2].arelease()
 
 
-def test_waiter_gives_up_at_its_deadline(server, unique):
-    """A waiter on a shared connection gives up exactly at its deadline."""
+async def test_waiter_gives_up_at_its_deadline(server, unique):
 
-    async def scenario():
-        async with opened(server.url, cohort=0) as backend, all_blocked(backend, unique) as (_, handles, _tasks):
-            loop = asyncio.get_running_loop()
-            start = loop.time()
-            assert not await backend.lock(handles[-1].name).aacquire(timeout=SHORT)
-            assert loop.time() - start >= SHORT
-            assert not any(handle.token for handle in handles)
-
-    asyncio.run(scenario())
+    async with opened(server.url, cohort=0) as backend, all_blocked(backend, unique) as (_, handles, _tasks):
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        assert not await backend.lock(handles[-1].name).aacquire(timeout=SHORT)
+        assert loop.time() - start >= SHORT
+        assert not any(handle.token for handle in handles)
 
 
 @pytest.mark.parametrize("steps", [-1, *range(8)])
-def test_wake_up_of_a_cancelled_waiter(server, unique, steps):
+async def test_wake_up_of_a_cancelled_waiter(server, unique, steps):
     """A wake-up for a cancelled waiter goes to the next one, here or in another process."""
-
-    async def scenario():
-        async with (
-            opened(server.url) as backend,
-            opened(server.url) as other,
-            all_blocked(backend, unique) as (holders, handles, tasks),
-        ):
-            following = asyncio.create_task(other.lock(handles[-1].name).aacquire(timeout=TEST_TIMEOUT))
-            await until(lambda: backend.describe(handles[-1].name).waiters == 2)
-            if steps >= 0:
-                await holders[-1].arelease()
-            for _ in range(steps):
-                await asyncio.sleep(0)
-            tasks[-1].cancel()
-            await asyncio.wait([tasks[-1]])
-            if steps < 0:
-                await holders[-1].arelease()
-            if not tasks[-1].cancelled():
-                await handles[-1].arelease()
-            async with asyncio.timeout(WAKE):
-                assert await following
-
-    asyncio.run(scenario())
-
-
-def test_wake_up_is_put_back_in_one_request(server, admin, unique):
-    """A wake-up for a cancelled waiter is put back with an expiry in one step."""
-    key = f"redlock:{{{unique}}}:wake".encode()
-
-    async def scenario():
-        async with opened(server.url) as backend, all_blocked(backend, unique):
-            [[crowd]] = [crowds.values() for crowds in backend._executor.multiplexer._by_loop.values()]
-            await crowd._push_back(key)
-
-    with admin.monitor() as monitor, server.client() as other:
-        asyncio.run(scenario())
-        assert 0 < other.pttl(key) <= 10_000
-        other.echo("end")
-        sent = []
-        while (each := monitor.next_command())["command"] != "ECHO end":
-            if each["client_type"] != "lua" and key.decode() in each["command"]:
-                sent.append(each["command"].split()[0])
-    assert sent in (["EVALSHA", "PTTL"], ["EVALSHA", "EVAL", "PTTL"])
-
-
-def test_connection_lost(server, admin, unique):
-    """When the shared connection breaks the waiters go on waiting and are woken."""
-
-    async def scenario():
-        async with opened(server.url) as backend, all_blocked(backend, unique, 2) as (holders, handles, tasks):
-            admin.client_kill_filter(_type="normal", skipme=True)
-            await until(lambda: waiting_lists(backend) == 2)
+    async with (
+        opened(server.url) as backend,
+        opened(server.url) as other,
+        all_blocked(backend, unique) as (holders, handles, tasks),
+    ):
+        following = asyncio.create_task(other.lock(handles[-1].name).aacquire(timeout=TEST_TIMEOUT))
+        await until(lambda: backend.describe(handles[-1].name).waiters == 2)
+        if steps >= 0:
             await holders[-1].arelease()
-            async with asyncio.timeout(TEST_TIMEOUT):
-                assert await tasks[-1]
-            assert handles[-1].token
-
-    asyncio.run(scenario())
-
-
-def test_store_down(server, unique):
-    """When the server is down all waiters get the error at once."""
-
-    async def scenario():
-        async with opened(server.url) as backend, all_blocked(backend, unique, 20) as (_, _handles, tasks):
-            server.kill()
-            done, pending = await asyncio.wait(tasks, timeout=WAKE)
-            assert not pending
-            assert all(isinstance(task.exception(), LockUnavailable) for task in done)
-
-    asyncio.run(scenario())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        tasks[-1].cancel()
+        await asyncio.wait([tasks[-1]])
+        if steps < 0:
+            await holders[-1].arelease()
+        if not tasks[-1].cancelled():
+            await handles[-1].arelease()
+        async with asyncio.timeout(WAKE):
+            assert await following
 
 
-def test_server_hangs(server, unique):
-    """When the server hangs, queued requests fail after at most two node timeouts."""
-
-    async def scenario():
-        backend = RedisBackend(server.url, node_timeout=0.5)
+async def test_connection_lost(server, admin, unique):
+    """When the shared connection breaks the waiters go on waiting and are woken."""
+    async with opened(server.url) as backend, all_blocked(backend, unique, 2) as (holders, handles, tasks):
+        admin.client_kill_filter(_type="normal", skipme=True)
+        await until(lambda: waiting_lists(backend) == 2)
+        await holders[-1].arelease()
         async with asyncio.timeout(TEST_TIMEOUT):
-            while not backend.nodes[0].known_pool(None).shared():  # connected
-                with contextlib.suppress(LockUnavailable):
-                    await backend.lock(unique).alocked()
-        server.pause()
-        attempts = (backend.lock(f"{unique}:{number}").aacquire(False) for number in range(800))
-        async with asyncio.timeout(TEST_TIMEOUT):  # one after another it were twenty times as long
-            errors = await asyncio.gather(*attempts, return_exceptions=True)
-        assert all(isinstance(error, LockUnavailable) for error in errors)
-        server.resume()
-        await backend.aclose()
-        backend.close()
-
-    asyncio.run(scenario())
+            assert await tasks[-1]
+        assert handles[-1].token
 
 
-def test_quorum(own_redis, unique):
-    """Waiters on a quorum share connections, too."""
-    servers = [own_redis() for _ in range(3)]
-    done = []
-
-    async def work(backend, number):
-        async with backend.lock(f"{unique}:{number % 20}", blocking_timeout=6 * TEST_TIMEOUT):
-            done.append(number)
-
-    async def scenario():
-        urls = [server.url for server in servers]
-        async with opened(urls, kind=RedlockBackend, quarantine=False) as backend:
-            await asyncio.gather(*(work(backend, number) for number in range(100)))
-
-    asyncio.run(scenario())
-    assert sorted(done) == list(range(100))
+async def test_store_down(server, unique):
+    """When the server is down all waiters get the error at once."""
+    async with opened(server.url) as backend, all_blocked(backend, unique, 20) as (_, _handles, tasks):
+        server.kill()
+        done, pending = await asyncio.wait(tasks, timeout=WAKE)
+        assert not pending
+        assert all(isinstance(task.exception(), LockUnavailable) for task in done)
 
 
-def test_cluster(running, unique):
+async def test_server_hangs(server, unique):
+    """When the server hangs, queued requests fail after at most two node timeouts."""
+    backend = RedisBackend(server.url, node_timeout=0.5)
+    async with asyncio.timeout(TEST_TIMEOUT):
+        while not backend.nodes[0].known_pool(None).shared():  # connected
+            with contextlib.suppress(LockUnavailable):
+                await backend.lock(unique).alocked()
+    server.pause()
+    attempts = (backend.lock(f"{unique}:{number}").aacquire(False) for number in range(800))
+    async with asyncio.timeout(TEST_TIMEOUT):  # one after another it were twenty times as long
+        errors = await asyncio.gather(*attempts, return_exceptions=True)
+    assert all(isinstance(error, LockUnavailable) for error in errors)
+    server.resume()
+    await backend.aclose()
+    backend.close()
+
+
+async def test_cluster(running, unique):
     """On a Cluster each waiter has a connection of its own, because one command can't name keys of several slots."""
     cluster = running(Cluster)
     cluster.heal()
 
-    async def scenario():
-        async with opened(cluster.url) as backend:
-            names = [f"{unique}:{number}" for number in range(multiplexer.OWN_CONNECTIONS + 4)]
-            holders, handles = [[backend.lock(name) for name in names] for _ in range(2)]
-            await asyncio.gather(*(holder.aacquire() for holder in holders))
-            tasks = [asyncio.create_task(handle.aacquire(timeout=TEST_TIMEOUT)) for handle in handles]
-            await until(lambda: all((held := backend.describe(name)) and held.waiters for name in names))
-            assert not waiting_lists(backend)
-            await asyncio.gather(*(holder.arelease() for holder in holders))
-            async with asyncio.timeout(WAKE):
-                assert all(await asyncio.gather(*tasks))
-            await asyncio.gather(*(handle.arelease() for handle in handles))
-
-    asyncio.run(scenario())
+    async with opened(cluster.url) as backend:
+        names = [f"{unique}:{number}" for number in range(multiplexer.OWN_CONNECTIONS + 4)]
+        holders, handles = [[backend.lock(name) for name in names] for _ in range(2)]
+        await asyncio.gather(*(holder.aacquire() for holder in holders))
+        tasks = [asyncio.create_task(handle.aacquire(timeout=TEST_TIMEOUT)) for handle in handles]
+        await until(lambda: all((held := backend.describe(name)) and held.waiters for name in names))
+        assert not waiting_lists(backend)
+        await asyncio.gather(*(holder.arelease() for holder in holders))
+        async with asyncio.timeout(WAKE):
+            assert all(await asyncio.gather(*tasks))
+        await asyncio.gather(*(handle.arelease() for handle in handles))
 
 
 @pytest.mark.parametrize("woken", [True, False], ids=["woken", "cancelled"])

@@ -46,7 +46,6 @@ def test_twemproxy(server, start, unique, face, fair):
 
 
 def test_haproxy_closes_idle_connections(server, start, unique):
-    """A waiter behind haproxy survives that haproxy closes connections, which wait or are idle."""
     proxy = start(HAProxy(server))
     with contextlib.closing(RedisBackend(proxy.url, node_timeout=2, history=False)) as backend:
         with backend.lock(unique, ttl=30):

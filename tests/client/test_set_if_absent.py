@@ -6,7 +6,7 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.keys import keys_for
-from django_redlock.errors import LockError, LockUnavailable
+from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT, AsyncClient, SyncClient
 from tests.support.service import poll
 
@@ -124,21 +124,3 @@ def test_a_user_without_transactions(client_at, own_redis, unique):
             lock.release()
         assert not redis.exists(lock_key(unique))
         assert not redis.acl_log()
-
-
-@pytest.mark.parametrize("url", ["{}?protocol=3", "{}"])
-def test_both_protocols(client_at, redis_server, unique, url):
-    """Both protocols grant and refuse."""
-    client = client_at(url.format(redis_server.url))
-    lock = client.lock(unique)
-    assert lock.acquire()
-    assert not client.lock(unique).acquire(False)
-    assert lock.owned()
-
-
-def test_a_key_of_another_type(client_at, redis, redis_server, unique):
-    """A key of another type is an error, and not a lock that someone holds."""
-    redis.rpush(lock_key(unique), "a")
-    with pytest.raises(LockError, match="WRONGTYPE"):
-        client_at(redis_server.url).lock(unique).acquire()
-    assert redis.lrange(lock_key(unique), 0, -1) == [b"a"]

@@ -66,9 +66,8 @@ class SixOfSeven(Group):
 
 
 class TestPools(SameBytes, TransportConformance, SemaphoreCases, ReadWriteCases, StripedCases, MultilockCases):
-    """Nodes with limited connections, in LOCATION or in caches, one of which is down.
-
-    `TestRedlockAtLarge` has the cases of names and patterns on several nodes.
+    """Nodes with limited connections, in LOCATION or in caches, one of which is down. `TestRedlockAtLarge` has the
+    cases of names and patterns on several nodes.
     """
 
     short = 0.2

@@ -1,5 +1,6 @@
 """CPython's own tests of locks, run on the locks of this package."""
 
+import contextlib
 import functools
 import secrets
 import threading
@@ -19,24 +20,20 @@ except ImportError:  # distributions put it into a package of its own, or leave 
     pytest.skip("Python's own test suite is not installed (the package `test`)", allow_module_level=True)
 
 
-def new_lock(backend):
-    """A new lock of its own."""
-    return backend.lock(f"standard:{secrets.token_hex(6)}")
+def new_name():
+    return f"standard:{secrets.token_hex(6)}"
 
 
-def new_rlock(backend):
-    """A reentrant lock."""
-    return backend.rlock(f"standard:{secrets.token_hex(6)}")
-
-
-def new_condition(backend, lock=None):
-    """A condition on a reentrant lock that nothing else uses, or on a lock that exists."""
-    return threading.Condition(new_rlock(backend) if lock is None else lock)
-
-
-def new_semaphore(backend, value=1):
-    """A new semaphore."""
-    return backend.semaphore(f"standard:{secrets.token_hex(6)}", limit=value)
+MAKE = {
+    "lock": lambda backend: backend.lock(new_name()),
+    "rlock": lambda backend: backend.rlock(new_name()),
+    "writer": lambda backend: backend.rwlock(new_name()).write,
+    "semaphore": lambda backend, value=1: backend.semaphore(new_name(), limit=value),
+    "condition": lambda backend, lock=None: threading.Condition(backend.rlock(new_name()) if lock is None else lock),
+    "writer's condition": lambda backend, lock=None: threading.Condition(
+        backend.rwlock(new_name()).write if lock is None else lock
+    ),
+}
 
 
 class Semaphores(lock_tests.BoundedSemaphoreTests):
@@ -65,11 +62,16 @@ class Semaphores(lock_tests.BoundedSemaphoreTests):
         self.assertTimeout(time.monotonic() - start, 0.5)
 
 
-def started(backend):
-    """A backend whose background threads already run, because CPython's tests wait until no thread is left."""
-    with new_lock(backend):
-        pass
-    return backend
+class Writers(lock_tests.RLockTests):
+    """CPython's tests of reentrant locks. The side that writes is a reentrant lock for each thread."""
+
+    test_recursion_count = None  # of a private method
+
+
+class QuorumSemaphores(Semaphores):
+    """Callers that don't wait and split the votes are all refused, though a permit is free."""
+
+    test_try_acquire_contended = None
 
 
 def not_before(_test, actual, expected):
@@ -86,91 +88,15 @@ def uncounted_threads():
         yield
 
 
-class TestLocMem(lock_tests.LockTests):
-    """Their tests on locks in memory."""
-
-    @pytest.fixture(autouse=True)
-    def backend(self, unique):
-        self.locktype = functools.partial(new_lock, started(LocMemBackend(unique)))
+@pytest.fixture(scope="module")
+def locmem():
+    return LocMemBackend(new_name())
 
 
-class TestRedis(lock_tests.LockTests):
-    """Their tests on locks in a Redis."""
-
-    @pytest.fixture(autouse=True)
-    def backend(self, redis_url):
-        backend = started(RedisBackend(redis_url, node_timeout=10))
-        self.locktype = functools.partial(new_lock, backend)
-        yield
-        backend.close()
-
-
-class TestReentrantLocMem(lock_tests.RLockTests):
-    """Their tests of reentrant locks on locks in memory."""
-
-    @pytest.fixture(autouse=True)
-    def backend(self, unique):
-        self.locktype = functools.partial(new_rlock, started(LocMemBackend(unique)))
-
-
-class TestReentrantRedis(lock_tests.RLockTests):
-    """Their tests of reentrant locks on locks in a Redis."""
-
-    @pytest.fixture(autouse=True)
-    def backend(self, redis_url):
-        backend = started(RedisBackend(redis_url, node_timeout=10))
-        self.locktype = functools.partial(new_rlock, backend)
-        yield
-        backend.close()
-
-
-def new_writer(backend):
-    """The side of a new lock that writes."""
-    return backend.rwlock(f"standard:{secrets.token_hex(6)}").write
-
-
-class Writers(lock_tests.RLockTests):
-    """CPython's tests of reentrant locks. The side that writes is a reentrant lock for each thread."""
-
-    test_recursion_count = None  # of a private method
-
-
-class TestWriterLocMem(Writers):
-    """Their tests of reentrant locks on the side of a lock in memory that writes."""
-
-    @pytest.fixture(autouse=True)
-    def backend(self, unique):
-        self.locktype = functools.partial(new_writer, started(LocMemBackend(unique)))
-
-
-class TestWriterRedis(Writers):
-    """Their tests of reentrant locks on the side of a lock in a Redis that writes."""
-
-    @pytest.fixture(autouse=True)
-    def backend(self, redis_url):
-        backend = started(RedisBackend(redis_url, node_timeout=10))
-        self.locktype = functools.partial(new_writer, backend)
-        yield
-        backend.close()
-
-
-class TestConditionLocMem(lock_tests.ConditionTests):
-    """Their tests of conditions on locks in memory."""
-
-    @pytest.fixture(autouse=True)
-    def backend(self, unique):
-        self.condtype = functools.partial(new_condition, started(LocMemBackend(unique)))
-
-
-class TestConditionRedis(lock_tests.ConditionTests):
-    """Their tests of conditions on locks in a Redis."""
-
-    @pytest.fixture(autouse=True)
-    def backend(self, redis_url):
-        backend = started(RedisBackend(redis_url, node_timeout=10))
-        self.condtype = functools.partial(new_condition, backend)
-        yield
-        backend.close()
+@pytest.fixture
+def redis(redis_url):
+    with contextlib.closing(RedisBackend(redis_url, node_timeout=10)) as backend:
+        yield backend
 
 
 @pytest.fixture(scope="module")
@@ -180,55 +106,35 @@ def redlock(running):
     with Group(RedisServer() for _ in range(3)) as group:
         backend = RedlockBackend([server.url for server in group.servers], node_timeout=20, quarantine=False)
         assert all(row["ok"] for row in backend.health())  # and so connected
-        yield started(backend)
+        yield backend
         backend.close()
 
 
-class TestRedlock(lock_tests.LockTests):
-    """Their tests on locks of a majority."""
+def cases(tests, member, kind, store):
+    """Return CPython's ``tests`` for the locks of a kind on a backend, a fixture."""
 
-    @pytest.fixture(autouse=True)
-    def backend(self, redlock):
-        self.locktype = functools.partial(new_lock, redlock)
+    class Cases(tests):
+        @pytest.fixture(autouse=True)
+        def on_backend(self, request):
+            backend = request.getfixturevalue(store)
+            with backend.lock(new_name()):  # starts background threads: their tests wait until no thread is left
+                pass
+            setattr(self, member, functools.partial(MAKE[kind], backend))
 
-
-class TestConditionOfAWriter(lock_tests.ConditionTests):
-    """Their tests of conditions on the side of a lock that writes."""
-
-    @pytest.fixture(autouse=True)
-    def backend(self, unique):
-        backend = started(LocMemBackend(unique))
-        self.condtype = lambda lock=None: threading.Condition(new_writer(backend) if lock is None else lock)
+    return Cases
 
 
-class TestSemaphoreLocMem(Semaphores):
-    """Their tests of semaphores on permits in memory."""
-
-    @pytest.fixture(autouse=True)
-    def backend(self, unique):
-        self.semtype = functools.partial(new_semaphore, started(LocMemBackend(unique)))
-
-
-class TestSemaphoreRedis(Semaphores):
-    """Their tests of semaphores on permits in a Redis."""
-
-    @pytest.fixture(autouse=True)
-    def backend(self, redis_url):
-        backend = started(RedisBackend(redis_url, node_timeout=10))
-        self.semtype = functools.partial(new_semaphore, backend)
-        yield
-        backend.close()
-
-
-class TestSemaphoreRedlock(Semaphores):
-    """Their tests of semaphores on permits of a majority."""
-
-    # Callers that don't wait and split the votes are all refused, though a permit is free.
-    test_try_acquire_contended = None
-
-    @pytest.fixture(autouse=True)
-    def backend(self, redlock):
-        self.semtype = functools.partial(new_semaphore, redlock)
-
-
-del Semaphores, Writers  # pytest would collect them, too
+TestLocMem = cases(lock_tests.LockTests, "locktype", "lock", "locmem")
+TestRedis = cases(lock_tests.LockTests, "locktype", "lock", "redis")
+TestRedlock = cases(lock_tests.LockTests, "locktype", "lock", "redlock")
+TestReentrantLocMem = cases(lock_tests.RLockTests, "locktype", "rlock", "locmem")
+TestReentrantRedis = cases(lock_tests.RLockTests, "locktype", "rlock", "redis")
+TestWriterLocMem = cases(Writers, "locktype", "writer", "locmem")
+TestWriterRedis = cases(Writers, "locktype", "writer", "redis")
+TestConditionLocMem = cases(lock_tests.ConditionTests, "condtype", "condition", "locmem")
+TestConditionRedis = cases(lock_tests.ConditionTests, "condtype", "condition", "redis")
+TestConditionOfAWriter = cases(lock_tests.ConditionTests, "condtype", "writer's condition", "locmem")
+TestSemaphoreLocMem = cases(Semaphores, "semtype", "semaphore", "locmem")
+TestSemaphoreRedis = cases(Semaphores, "semtype", "semaphore", "redis")
+TestSemaphoreRedlock = cases(QuorumSemaphores, "semtype", "semaphore", "redlock")
+del Semaphores, QuorumSemaphores, Writers  # pytest would collect them, too

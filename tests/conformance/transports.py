@@ -10,9 +10,8 @@ class SameBytes:
 
 
 class OwnAuthority:
-    """The server's certificate is the only one that is trusted.
-
-    redis-py makes a TLS context for each connection, and would load all certificates of the system into each.
+    """The server's certificate is the only one that is trusted. redis-py makes a TLS context for each connection, and
+    would load all certificates of the system into each.
     """
 
     @pytest.fixture(autouse=True)

@@ -12,7 +12,6 @@ from django_redlock.backends.redis import RedisBackend
 
 class Candidate:
     """A candidate in a separate thread: blocking, or with ``asynchronous`` on an event loop of that thread.
-
     ``expect("elected")`` and ``expect("lost")`` wait for the calls of its callbacks, which then call ``on_elected`` and
     ``on_lost``.
     """

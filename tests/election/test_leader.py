@@ -55,9 +55,7 @@ def test_released_by_force(candidate, backend, unique):
 
 
 def test_on_lost_before_the_lease_ends(candidate, own_redis, unique):
-    """If the store no longer replies, ``on_lost`` is called before the lease ends, and later the candidate
-    leads again.
-    """
+    """If the store no longer replies, ``on_lost`` is called before the lease ends; later the candidate leads again."""
     server = own_redis()
     one = candidate(RedisBackend(server.url, node_timeout=0.5), unique, ttl=10, stop_before=5)
     one.expect("elected")
@@ -180,7 +178,6 @@ def test_wait(backend, unique):
 
 
 def test_wait_ends_with_the_block(backend, unique):
-    """A waiting thread returns when the candidate ends."""
     with backend.lock(unique):
         candidate, results = backend.leader(unique), []
         with candidate:
@@ -227,8 +224,6 @@ def test_bad_input(options, error, text):
 
 
 async def test_with_on_an_event_loop_is_refused():
-    """``with`` on an event loop is refused, and the error names ``async with``."""
-
     async def work(_leader): ...
 
     with pytest.raises(RuntimeError, match="async with"), LocMemBackend().leader("x"):

@@ -9,9 +9,7 @@ from tests.support.processes import Channel
 
 
 def take_some(channel: Channel, url: str, names: list[str], rounds: int) -> dict[str, int]:
-    """Acquire two to four of the locks, so many times. Returns how often it was alone with all of them, and how
-    often not.
-    """
+    """Acquire two to four of the locks, so many times. Returns how often it was alone with them, and how often not."""
     cluster = url.startswith("redis+cluster://")
     where = url.removeprefix("redis+cluster://").partition(",")[0]
     client = RedisCluster.from_url(f"redis://{where}") if cluster else Redis.from_url(url)

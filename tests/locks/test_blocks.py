@@ -29,7 +29,6 @@ KINDS = {
 
 
 def in_thread(function):
-    """Run ``function()`` in a thread of its own."""
     thread = threading.Thread(target=function)
     thread.start()
     thread.join(TEST_TIMEOUT)
@@ -104,10 +103,7 @@ def test_released_inside(backend, caplog):
 
 
 def test_an_interrupted_caller_touches_no_other_block(backend):
-    """A block that has released its lock early releases nothing at its end, though another caller was interrupted.
-
-    The interrupted caller was granted the lock through the same handle, as was the holder after it.
-    """
+    """A block that has released early releases nothing at its end, though an interrupted caller shared its handle."""
     armed = threading.Event()
 
     def interrupt(event):
@@ -163,7 +159,6 @@ def test_waiting_for_the_own_handle(backend, caplog, monkeypatch):
 
 
 def test_a_reentrant_lock_ends_with_its_thread(backend):
-    """A reentrant lock that its thread has not released is not renewed after the end of the thread."""
     lock = backend.rlock("stock", ttl=0.5)
     in_thread(lock.acquire)
     assert backend.rlock("stock").acquire(timeout=TEST_TIMEOUT)

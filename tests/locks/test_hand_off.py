@@ -164,8 +164,6 @@ def test_late_acquire(places, backend, unique):
 
 
 def handed_off_when(lock, before_transfer):
-    """Run hand_off(), and `before_transfer()` before the request that gives the lock to the text."""
-
     def perform(request):
         asks = request.requests if isinstance(request, SendToAll) else [request]
         if isinstance(asks[0], EvalScript) and asks[0].script.name == "mutex_hand_over":

@@ -13,10 +13,7 @@ LIBRARY = "libfaketimeMT.so.1"
 
 
 class ClockedRedis(RedisServer):
-    """A Redis with a wall clock of its own, which starts at the true time.
-
-    Its monotonic clock, for timers, stays true.
-    """
+    """A Redis with a wall clock of its own, which starts at the true time. Its monotonic clock stays true."""
 
     @property
     def _clock(self) -> Path:

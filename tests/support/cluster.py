@@ -25,10 +25,8 @@ def ask(node: RedisServer, *command: object) -> Any:
 
 
 class Cluster(Group):
-    """Three `nodes`, and the `url` for clients.
-
-    Share one cluster in a test session: a new cluster refuses writes for two seconds, which Redis does not let users
-    change.
+    """Three `nodes`, and the `url` for clients. Share one cluster in a test session: a new cluster refuses writes for
+    two seconds, which Redis does not let users change.
     """
 
     def __init__(self) -> None:
@@ -52,9 +50,8 @@ class Cluster(Group):
 
     @contextlib.contextmanager
     def migrating(self, key: str, to: RedisServer) -> Iterator[None]:
-        """Context manager in which the key's slot migrates.
-
-        The old node serves keys that it has, and answers ASK for all others.
+        """Context manager in which the key's slot migrates. The old node serves keys that it has, and answers ASK for
+        all others.
         """
         source, slot = self.owner(key), key_slot(key.encode())
         ask(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", _id(source))

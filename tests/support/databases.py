@@ -18,7 +18,6 @@ from tests.support.postgres import USER, Postgres
 @contextlib.contextmanager
 def sqlite_file(alias: str, path: Path, **options: Any) -> Iterator[str]:
     """Context manager with a database alias for a SQLite file, for all threads. Transactions begin with the write lock.
-
     Each thread must close its own connections.
     """
     with _alias(alias, sqlite_settings(path), **options):
@@ -27,10 +26,7 @@ def sqlite_file(alias: str, path: Path, **options: Any) -> Iterator[str]:
 
 @contextlib.contextmanager
 def postgres_database(alias: str, server: Postgres, name: str, **options: Any) -> Iterator[str]:
-    """Context manager with a database alias for a new PostgreSQL database `name`, for all threads.
-
-    Drops it at the end.
-    """
+    """Context manager with an alias for a new PostgreSQL database `name`, for all threads. Drops it at the end."""
     import psycopg  # imported here because tests with SQLite alone don't need it
 
     with psycopg.connect(**_server(server), dbname=USER, autocommit=True) as connection:

@@ -8,7 +8,6 @@ import sys
 
 
 def interrupted_by(trace, function):
-    """Return whether ``trace``, a function for `sys.settrace`, has interrupted ``function()``."""
     before = sys.gettrace()
     gc.disable()  # or it would strike in the `__del__` of what others have left
     sys.settrace(trace)
@@ -23,9 +22,8 @@ def interrupted_by(trace, function):
 
 
 def interrupted(function, step, within=""):
-    """Return whether ``function()`` was interrupted at the ``step``-th begin or end of a function within it.
-
-    Only functions count whose file and name match the pattern ``within``.
+    """Return whether ``function()`` was interrupted at the ``step``-th begin or end of a function within it. Only
+    functions count whose file and name match the pattern ``within``.
     """
     steps = itertools.count()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from django_redlock.core.renewal.registry import renewal
@@ -31,16 +32,29 @@ class AdvancedClock:
         return time.monotonic() + self.ahead
 
 
+def acquired(lock: Any) -> bool:
+    """Return whether the store replies and grants the lock."""
+    try:
+        return bool(lock.acquire(blocking=False))
+    except LockUnavailable:
+        return False
+
+
 def granted(client: Any, name: str = "stock") -> bool:
     """Return whether the lock can be acquired. It is released at once."""
     lock = client.lock(name)
-    try:
-        taken = lock.acquire(blocking=False)
-    except LockUnavailable:
-        return False
-    if taken:
+    if taken := acquired(lock):
         lock.release()
-    return bool(taken)
+    return taken
+
+
+def held_on(servers: Iterable[RedisServer], key: str = "redlock:{stock}") -> int:
+    """Return how many servers have the key."""
+    count = 0
+    for server in servers:
+        with server.client() as client:
+            count += client.exists(key)
+    return count
 
 
 def renew_now(lock: Any) -> None:
@@ -69,6 +83,5 @@ def crash(server: RedisServer) -> None:
 
 
 def scripts_run(server: RedisServer) -> int:
-    """Return how many scripts the server has run."""
     with server.client() as client:
         return sum(stats["calls"] for name, stats in client.info("commandstats").items() if "eval" in name)

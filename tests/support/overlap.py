@@ -30,10 +30,8 @@ def believing(
     file: Path | str, name: str, worker: str, until: float | None = None
 ) -> Iterator[Callable[[float], None]]:
     """Record the belief that a lock is held, from here to the end of the block, at most until `until` (end of the
-    lease).
-
-    The start is written at once, so that the belief of a killed worker counts: up to `until`, or for an instant if
-    `until` is unknown. Yields a function that changes `until`, after a renewal or when the lease is lost.
+    lease). The start is written at once, so that the belief of a killed worker counts: up to `until`, or for an instant
+    if `until` is unknown. Yields a function that changes `until`, after a renewal or when the lease is lost.
     """
     entry = os.urandom(8).hex()
     _append(file, entry=entry, start=time.monotonic(), end=until, worker=worker, name=name)
@@ -64,9 +62,8 @@ def read(*files: Path | str) -> list[Belief]:
 
 
 def overlaps(beliefs: Iterable[Belief], limit: int = 1) -> list[tuple[Belief, ...]]:
-    """Returns a group of beliefs for each moment at which more than `limit` workers believed to hold one name.
-
-    A belief that ends when another begins does not overlap it.
+    """Returns a group of beliefs for each moment at which more than `limit` workers believed to hold one name. A belief
+    that ends when another begins does not overlap it.
     """
     found = []
     current: dict[str, list[Belief]] = defaultdict(list)
@@ -76,16 +73,6 @@ def overlaps(beliefs: Iterable[Belief], limit: int = 1) -> list[tuple[Belief, ..
         if len(still) >= limit:
             found.append((*still, belief))
     return found
-
-
-def assert_no_overlap(*files: Path | str, limit: int = 1, at_least: int = 1) -> list[Belief]:
-    """Returns the beliefs. Raises `AssertionError` for an overlap, or for fewer beliefs than `at_least`."""
-    beliefs = read(*files)
-    assert len(beliefs) >= at_least, f"only {len(beliefs)} grants, {at_least} expected"
-    found = overlaps(beliefs, limit)
-    first = "\n".join(f"  {b.start:.6f} to {b.end:.6f}  {b.worker}" for b in found[0]) if found else ""
-    assert not found, f"{len(found)} overlaps among {len(beliefs)} grants; first, on {found[0][0].name!r}:\n{first}"
-    return beliefs
 
 
 def _append(file: Path | str, **fact: object) -> None:

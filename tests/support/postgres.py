@@ -34,10 +34,7 @@ def account() -> Sequence[str]:
 
 
 class Postgres(Service):
-    """One database cluster, with the user `postgres` and no password.
-
-    Committed data survives `stop()` and `start()`.
-    """
+    """One database cluster, with the user `postgres` and no password. Committed data survives a restart."""
 
     def __init__(self) -> None:
         super().__init__()

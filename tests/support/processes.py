@@ -46,9 +46,8 @@ class Channel:
         self.connection.send((event, facts))
 
     def hear(self, event: str, timeout: float) -> dict[str, Any]:
-        """Wait for an event, and skip all others.
-
-        Returns its facts. Raises `TimeoutError`, and `EOFError` after a hang-up.
+        """Wait for an event, and skip all others. Returns its facts. Raises `TimeoutError`, and `EOFError` after a
+        hang-up.
         """
         deadline = time.monotonic() + timeout
         while self.connection.poll(max(0, deadline - time.monotonic())):
@@ -79,9 +78,8 @@ class Worker:
         ours.send((function, args))
 
     def expect(self, event: str, timeout: float = 60) -> dict[str, Any]:
-        """Wait for an event of the worker. Returns its facts.
-
-        Raises `AssertionError` with the worker's log when the worker raised, ended or is late.
+        """Wait for an event of the worker. Returns its facts. Raises `AssertionError` with the worker's log when the
+        worker raised, ended or is late.
         """
         try:
             return self.channel.hear(event, timeout)

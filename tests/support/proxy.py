@@ -41,7 +41,6 @@ class _Link:
 
 class Proxy:
     """A proxy in front of the server of a URL, which must contain `127.0.0.1:<port>`. `url` leads through the proxy.
-
     Commands can be given from any thread. They apply to the following bytes, until `restore()`.
     """
 
@@ -82,7 +81,6 @@ class Proxy:
             self._held = set(map(Way, ways or Way))
 
     def delay(self, seconds: float) -> None:
-        """Delay all bytes by `seconds` in each direction."""
         with self._changed:
             self._delay = seconds
 
@@ -104,10 +102,9 @@ class Proxy:
             self._hang_up(set(self._links))
 
     def lose_next_reply(self, matching: bytes = b"") -> threading.Event:
-        """Forward the next request that contains `matching`, swallow its reply, and close the connection.
-
-        Each further call affects one further request. Returns an event that is set when the server's reply was
-        swallowed. Other requests in flight on the same connection lose their replies too.
+        """Forward the next request that contains `matching`, swallow its reply, and close the connection. Each further
+        call affects one further request. Returns an event that is set when the server's reply was swallowed. Other
+        requests in flight on the same connection lose their replies too.
         """
         lost = threading.Event()
         with self._changed:

@@ -58,11 +58,9 @@ class SentinelProcess(Service):
         return False
 
     def start(self) -> Self:
-        """Start the Sentinel. On Redis 7, also shorten its ping period and its timeout.
-
-        A Sentinel that was not scheduled for two seconds does nothing for thirty (its "TILT" mode). Here half a second
-        is enough, which is less than the timeout, so that a stall of the machine is not taken for a failure; and one
-        second of rest is enough.
+        """Start the Sentinel. On Redis 7, also shorten its ping period and its timeout. A Sentinel that was not
+        scheduled for two seconds does nothing for thirty (its "TILT" mode). Here half a second is enough, which is less
+        than the timeout, so that a stall of the machine is not taken for a failure; and one second of rest is enough.
         """
         super().start()
         poll(self._hurry, timeout=60, what="a Sentinel that can be told to hurry")
@@ -84,9 +82,8 @@ class SentinelProcess(Service):
         super().__exit__()
 
     def named(self) -> int | None:
-        """Returns the port of the master according to this Sentinel. ``None``: the Sentinel does not reply.
-
-        Uses SENTINEL MASTERS, as redis-py does. GET-MASTER-ADDR-BY-NAME changes up to a second earlier.
+        """Returns the port of the master according to this Sentinel. ``None``: the Sentinel does not reply. Uses
+        SENTINEL MASTERS, as redis-py does. GET-MASTER-ADDR-BY-NAME changes up to a second earlier.
         """
         with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
             return int(self.client.sentinel_master(SERVICE)["port"])
@@ -134,9 +131,8 @@ class Sentinel(Group):
         return [server for server in self.servers if server is not master]
 
     def failover(self, timeout: float = 100) -> RedisServer:
-        """Order the Sentinels to promote a replica while the master is healthy. Returns the new master.
-
-        Orders again after a while, because Sentinels give up a failover in which a server replies late.
+        """Order the Sentinels to promote a replica while the master is healthy. Returns the new master. Orders again
+        after a while, because Sentinels give up a failover in which a server replies late.
         """
         former, first, again_at = self.master, self.sentinels[0], 0.0
 
@@ -153,9 +149,8 @@ class Sentinel(Group):
         return self.master
 
     def wait_for_new_master(self, former: RedisServer, timeout: float = 100) -> RedisServer:
-        """Wait until all Sentinels name a new master, and the new master has the role. Use it after `former.kill()`.
-
-        A Sentinel that is late with its answer may still name the former master afterwards.
+        """Wait until all Sentinels name a new master, and the new master has the role. Use it after `former.kill()`. A
+        Sentinel that is late with its answer may still name the former master afterwards.
         """
         poll(lambda: self._follow_another(former), timeout=timeout, what=f"another master than {former.port}")
         return self.master
@@ -172,9 +167,8 @@ class Sentinel(Group):
         poll(self._healthy, timeout=timeout, what="replicas of the master of Sentinels that are content")
 
     def _healthy(self) -> bool:
-        """Make the servers follow the master that all Sentinels name. Returns false if anything is still on its way.
-
-        A failover that had begun may change the master at any step.
+        """Make the servers follow the master that all Sentinels name. Returns false if anything is still on its way. A
+        failover that had begun may change the master at any step.
         """
         names = {sentinel.named() for sentinel in self.sentinels}
         if len(names) > 1 or None in names:

@@ -72,7 +72,6 @@ def make_client_certificate(certificate: Path, key: Path) -> tuple[Path, Path]:
 
 class TlsCluster(Group):
     """A Redis Cluster of two masters, which speak TLS only, also to each other. `nodes` share one `certificate`.
-
     ``extra_args``: more of the servers' command line.
     """
 
@@ -119,9 +118,8 @@ tls-replication yes
 
 
 class TlsSentinel(Service):
-    """One Sentinel with a `password`, and its `master` with TLS and another password.
-
-    ``tls``: whether clients of the Sentinel use TLS, too.
+    """One Sentinel with a `password`, and its `master` with TLS and another password. ``tls``: whether clients of the
+    Sentinel use TLS, too.
     """
 
     password = "of-the-sentinels"

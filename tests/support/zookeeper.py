@@ -78,10 +78,7 @@ class ZooKeeper(Service):
 
 
 class Member(ZooKeeper):
-    """One server of an ensemble.
-
-    It is ready when the ensemble has a leader, and this server is or follows the leader.
-    """
+    """One server of an ensemble. It is ready when the ensemble has a leader, which it is or follows."""
 
     main = "quorum.QuorumPeerMain"
     modes = ("leader", "follower")
@@ -143,10 +140,9 @@ class Ensemble:
 
 
 def expire(hosts: str, client: KazooClient, timeout: float) -> None:
-    """End a session as the server does after a period of silence.
-
-    A second connection takes the session over and closes it. Its ephemeral nodes are gone when this returns. The client
-    may take its session back before it is closed, so this is repeated until the server does not know the session.
+    """End a session as the server does after a period of silence. A second connection takes the session over and closes
+    it. Its ephemeral nodes are gone when this returns. The client may take its session back before it is closed, so
+    this is repeated until the server does not know the session.
     """
     from kazoo.client import KazooClient
 
@@ -160,10 +156,7 @@ def expire(hosts: str, client: KazooClient, timeout: float) -> None:
 
 
 def end_sessions(backends: Iterable[ZooKeeperBackend]) -> None:
-    """End all sessions of the backends.
-
-    `close()` spares backends that hold locks, and these would reconnect forever.
-    """
+    """End all sessions of the backends. `close()` spares those that hold locks, which would reconnect forever."""
     for backend in backends:
         if backend._session is not None:
             backend._session.stop(5)

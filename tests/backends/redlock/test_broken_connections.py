@@ -4,6 +4,7 @@ import contextlib
 
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.client.fanout.node_keeper import DOWN_SECONDS
+from tests.backends.conftest import held_by_all
 from tests.support.locks import crash
 from tests.support.proxy import Proxy
 from tests.support.service import poll
@@ -29,39 +30,10 @@ def in_service(servers):
     return backend
 
 
-def held_by_all(backend):
-    """Acquire a lock with the votes of all nodes, repeating until none is too slow."""
-    lock = backend.lock("stock", auto_renew=False)
-
-    def granted_by_all():
-        assert lock.acquire(timeout=20)
-        with contextlib.suppress(TimeoutError):
-            poll(lambda: len(backend.describe("stock").nodes) == 3, timeout=1, what="all votes")
-            return True
-        lock.release()
-        return False
-
-    poll(granted_by_all, timeout=60, what="all votes")
-    return lock
-
-
 def in_quarantine(server):
     """Return the state of a node's quarantine, without changing it."""
     with server.client() as client:
         return b" " in (client.get("redlock:marker") or b"")
-
-
-def test_an_extension_starts_the_quarantine(servers):
-    """An extension that restores a vote on a node without data starts the node's quarantine."""
-    with contextlib.closing(in_service(servers)) as backend:
-        lock = held_by_all(backend)
-        granted = servers[lock.hold.lease.nodes[0]]
-        with granted.client() as client:
-            client.flushall()
-        lock.extend()
-        assert in_quarantine(granted)
-        assert lock.owned()
-        lock.release()
 
 
 def test_a_reconnect_starts_the_quarantine(servers):
@@ -86,7 +58,8 @@ def test_a_reconnect_starts_the_quarantine(servers):
 def test_any_request_starts_the_quarantine(servers):
     """After an unnoticed restart, the next request of any kind starts the node's quarantine."""
     with contextlib.closing(in_service(servers)) as backend:
-        lock = held_by_all(backend)
+        lock = backend.lock("stock", auto_renew=False)
+        held_by_all(lock, lambda: len(backend.describe("stock").nodes) == 3)
         crash(servers[2])
         lock.extend()
         poll(lambda: in_quarantine(servers[2]), timeout=20 * DOWN_SECONDS, what="a quarantine")

@@ -5,6 +5,7 @@ import pytest
 from django_redlock.backends.redlock import RedlockBackend
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
+from tests.support.locks import held_on, scripts_run
 from tests.support.proxy import Proxy
 from tests.support.service import poll
 
@@ -12,9 +13,8 @@ KEY = "redlock:{stock}"
 
 
 @pytest.fixture
-def three(start):
+def three(servers):
     """Three nodes, two of which have granted the lock to another holder."""
-    servers = start(Group(RedisServer() for _ in range(3))).servers
     for server in servers[:2]:
         with server.client() as client:
             client.set(KEY, "another", px=60_000)
@@ -27,18 +27,13 @@ def test_a_late_vote_is_released_after_the_refusal(three, start, client_of):
     urls = [three[0].url, three[1].url, proxy.url]
     client = client_of(RedlockBackend(urls, ttl=30, node_timeout=5, quarantine=False))
     assert all(row["ok"] for row in client.backend.health())  # and so connected
-    with three[2].client() as third:
-
-        def scripts():
-            return sum(row["calls"] for name, row in third.info("commandstats").items() if "eval" in name)
-
-        before = scripts()
-        proxy.hold("requests")
-        assert not client.lock("stock").acquire(blocking=False)
-        assert scripts() == before
-        proxy.restore()
-        poll(lambda: scripts() >= before + 2, timeout=20, what="the acquire and its undoing")
-        assert not third.exists(KEY)
+    before = scripts_run(three[2])
+    proxy.hold("requests")
+    assert not client.lock("stock").acquire(blocking=False)
+    assert scripts_run(three[2]) == before
+    proxy.restore()
+    poll(lambda: scripts_run(three[2]) >= before + 2, timeout=20, what="the acquire and its undoing")
+    assert not held_on(three[2:])
 
 
 def test_refused_before_all_nodes_are_connected(start, client_of):

@@ -12,6 +12,7 @@ import pytest
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.client.fanout.broadcast_drivers import MAX_IN_FLIGHT
 from django_redlock.errors import LockUnavailable
+from tests.support.locks import held_on, scripts_run
 from tests.support.proxy import Proxy
 from tests.support.service import poll, revive
 
@@ -83,8 +84,8 @@ def test_released_on_another_loop_or_thread(three, plight, way, lives):
     """A release on another loop or thread ends within the node timeout, and leaves nothing on a node that resumes."""
     backend, servers, proxy = three
     lock = backend.lock("stock", auto_renew=False)
-    with servers[0].client() as client, another_loop() as call:
-        before = scripts(client)
+    with another_loop() as call:
+        before = scripts_run(servers[0])
         plight(servers[0], proxy)
         run = call if lives else asyncio.run
         assert run(lock.aacquire(timeout=20))
@@ -93,13 +94,8 @@ def test_released_on_another_loop_or_thread(three, plight, way, lives):
         assert time.monotonic() - began < 20  # ttl: 60
         servers[0].resume()
         proxy.restore()
-        poll(lambda: scripts(client) >= before + 2, timeout=20, what="the acquire and its release")
-        assert not client.exists("redlock:{stock}")
-
-
-def scripts(client):
-    """Return how many scripts the node has run."""
-    return sum(row["calls"] for name, row in client.info("commandstats").items() if "eval" in name)
+        poll(lambda: scripts_run(servers[0]) >= before + 2, timeout=20, what="the acquire and its release")
+        assert not held_on(servers[:1])
 
 
 def test_a_slow_node(three):

@@ -11,6 +11,7 @@ from django_redlock.testing.conformance.harness.actors import Actors, InTask, In
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
+from tests.support.locks import held_on
 from tests.support.service import poll, revive
 
 MAKE = {
@@ -94,7 +95,6 @@ def test_held_by_a_minority(servers, held):
 
 
 def test_may_be_held_by_a_node_that_is_down(servers, held):
-    """A lock that a node that is down may have counts as held."""
     forget(servers[:2])
     servers[2].kill()
     assert held() == (True, True, True)
@@ -102,16 +102,14 @@ def test_may_be_held_by_a_node_that_is_down(servers, held):
 
 @pytest.mark.parametrize("held", ["mutex"], indirect=True)
 def test_may_be_held_by_a_silent_node(servers, held):
-    """A lock that a node that does not reply may have counts as held."""
     forget(servers[:2])
     servers[2].pause()
     assert held() == (True, True, True)
 
 
 def test_release_after_a_majority_lost_its_data(servers, client_of):
-    """A holder that releases after a majority has lost its data gets LockLost, because the lock might have been
-    released by
-    force. No other client is granted the lock until every lease has ended, and a renewal would have restored it.
+    """A release after a majority has lost its data raises LockLost; nobody else is granted the lock before every lease
+    has ended. A renewal restores it.
     """
     place = [server.url for server in servers]
     holder, other = (
@@ -145,15 +143,10 @@ def test_nodes_that_were_down_at_the_acquire(servers, client_of):
 
     def voted():
         lock.extend()
-        return all(holder_on(server) for server in servers[:2])
+        return held_on(servers[:2], "redlock:{x}") == 2
 
     poll(voted, timeout=50, what="the votes of the two nodes")
     forget(servers[2:4])
     assert lock.extend() > 0
     lock.release()
-    poll(lambda: not any(map(holder_on, servers)), timeout=50, what="nodes on which nothing is left")
-
-
-def holder_on(server):
-    with server.client() as client:
-        return client.get("redlock:{x}")
+    poll(lambda: not held_on(servers, "redlock:{x}"), timeout=50, what="nodes on which nothing is left")

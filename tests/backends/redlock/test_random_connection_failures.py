@@ -8,8 +8,6 @@ import pytest
 
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.errors import LockUnavailable
-from testproject.redis_server import RedisServer
-from tests.support.group import Group
 from tests.support.proxy import Proxy
 from tests.support.service import poll
 
@@ -30,9 +28,8 @@ PLIGHTS = {
 
 
 @pytest.fixture
-def three(start):
+def three(servers, start):
     """Three nodes, each behind a proxy, and a function that lists the locks on all nodes."""
-    servers = start(Group(RedisServer() for _ in range(3))).servers
     proxies = [start(Proxy(server.url)) for server in servers]
     backend = RedlockBackend([server.url for server in servers], max_ttl=60, node_timeout=5)
     assert set(backend.arm().values()) == {"armed"}
@@ -45,9 +42,7 @@ def three(start):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_vote_is_left_over(three, client_of, seed):
-    """Under random connection failures a healthy majority grants at once, waits are bounded, and no vote is
-    left over.
-    """
+    """Under random failures a healthy majority grants at once, waits are bounded, and no vote is left over."""
     chance, (proxies, left) = random.Random(seed), three
     backend = RedlockBackend([proxy.url for proxy in proxies], ttl=30, max_ttl=60, node_timeout=NODE_TIMEOUT)
     client, told = client_of(backend), []

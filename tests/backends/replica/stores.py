@@ -21,7 +21,6 @@ def has(server, key="redlock:{stock}"):
 
 
 def extended(lock):
-    """Return whether the lock can be extended."""
     with contextlib.suppress(LockUnavailable):
         return lock.extend() > 0
     return False

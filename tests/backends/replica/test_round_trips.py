@@ -106,9 +106,8 @@ def test_a_new_replica(start, client_of):
 
 @pytest.mark.parametrize("renewed", [True, False])
 def test_replicas_that_are_added(start, two, client_of, renewed):
-    """Renewals wait for as many replicas as the primary names, also for replicas that are added later.
-
-    Otherwise a primary that keeps one replica of four would confirm a lock that the promoted primary grants again.
+    """Renewals wait for as many replicas as the primary names, also for replicas that are added later. Otherwise a
+    primary that keeps one replica of four would confirm a lock that the promoted primary grants again.
     """
     options = {**PATIENT, "ttl": 60, "max_ttl": 60, "node_timeout": 10}
     holder, other = (client_of(ReplicaBackend(two.primary.url, **options)) for _ in range(2))

@@ -69,7 +69,6 @@ def test_a_value_that_is_no_timestamp(backend, redis, value):
 
 
 def test_a_key_of_another_type(backend, redis):
-    """A key of another type raises LockError and stays."""
     redis.rpush("stock", "1", "2")
     with pytest.raises(LockError, match="WRONGTYPE") as caught:
         backend.lock("stock").acquire(False)
@@ -96,16 +95,6 @@ def test_numbers_as_others_write_them(redis, backend, unit, written):
     assert not backend.lock("stock").acquire(False)
     redis.set("stock", written.format((time.time() - 100) * scale))
     assert backend.lock("stock").acquire(False)
-
-
-def test_granted_again(backend):
-    """A request that is repeated because its reply was lost is granted twice, and one release frees the lock."""
-    lock = backend.lock("stock")
-    lock.acquire()
-    again = backend.primitive.acquire_request(lock.hold.lease.claim)
-    assert isinstance(backend.perform(again), int)
-    lock.release()
-    assert backend.describe("stock") is None
 
 
 # ── names and onlookers ───────────────────────────────────────────────────────────────────────
@@ -155,7 +144,6 @@ def test_held_among_keys_that_no_lock_can_have(backend, redis, key):
 
 
 def test_force_release_of_old_code(backend, old, redis):
-    """A lock of old code can be released by force, also for one holding only."""
     assert old().take()
     seen = backend.describe("stock")
     assert backend.force_release("stock", "another") is False
@@ -165,7 +153,6 @@ def test_force_release_of_old_code(backend, old, redis):
 
 
 def test_holder_learns_that_old_code_took_over(backend, dead, older):
-    """A holder whose lock was taken over by old code learns of it with its next renewal."""
     told = threading.Event()
     c1, lock = older(), backend.lock("stock", ttl=0.6, on_lost=lambda _: told.set())
     steps = c1.up_to("DEL")

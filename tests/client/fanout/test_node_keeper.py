@@ -2,7 +2,6 @@
 
 import itertools
 import threading
-from functools import partial
 
 import pytest
 
@@ -84,46 +83,3 @@ def test_a_refused_release_is_repeated(own_redis):
         assert client.exists("redlock:{stock}")
         client.execute_command("ACL SETUSER", "default", "+eval", "+evalsha")
         poll(lambda: not client.exists("redlock:{stock}"), timeout=20, what="the release, once more")
-
-
-def test_error_of_a_credential_provider(monkeypatch, redis_server):
-    """A connect that raises an error of another library is retried, and later releases are delivered, too."""
-    monkeypatch.setattr(node_keeper, "DOWN_SECONDS", 0.05)
-    keeper = new_keeper(redis_server.url, 5)
-    pool, errors = keeper._node.known_pool(None), [RuntimeError("no token from the provider")]
-    real_connect = pool.connect
-
-    def connect():
-        if errors:
-            raise errors.pop()
-        return real_connect()
-
-    monkeypatch.setattr(pool, "connect", connect)
-    for each in (claim(), claim()):
-        keeper.repeat([MUTEX.release_request(each)])
-        poll(partial(is_done, keeper), timeout=60, what="the releases")
-    pool.close()
-
-
-def is_done(keeper):
-    return not keeper._releases and keeper._thread is None
-
-
-def test_newest_releases_are_kept(monkeypatch, hopeless):
-    """When more releases come while some are retried, the oldest are dropped."""
-    runs = [MUTEX.release_request(claim()) for _ in range(MAX_RELEASES + 5)]
-    asked = []
-
-    def attempt(due):
-        asked.append([call for _, call in due])
-        if len(asked) == 1:
-            hopeless.repeat(runs[5:])
-        else:
-            due.clear()
-
-    monkeypatch.setattr(node_keeper, "KEEP_SECONDS", 60)
-    monkeypatch.setattr(node_keeper, "DOWN_SECONDS", 0.05)
-    monkeypatch.setattr(hopeless, "_attempt", attempt)
-    hopeless.repeat(runs[:5])
-    poll(partial(is_done, hopeless), timeout=60, what="the releases")
-    assert asked[1] == runs[5:]

@@ -8,12 +8,7 @@ import weakref
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.core.flow.requests import Batch
-from django_redlock.core.keys import keys_for
-from django_redlock.core.primitives.base import MUTEX
-from django_redlock.core.values import Claim, new_token
 from django_redlock.errors import LockUnavailable
-from django_redlock.history.event_queue import event_queue
 from testproject.redis_server import RedisServer
 from tests.support.cluster import OPTIONS
 
@@ -72,16 +67,3 @@ def test_a_node_outside_the_cluster(cluster, start, unique, args):
         contextlib.closing(RedisBackend(f"redis+cluster://127.0.0.1:{stranger.port},{hosts}", ttl=30, node_timeout=5))
     )
     assert both.lock(unique).acquire(False)
-
-
-def test_finding_the_servers_of_a_batch_is_no_fault(backend, unique):
-    """A batch on a Cluster without a slot map loads the map first, and records no fault."""
-    backend.nodes[0].label, faults = unique, []  # other backends of this process may have faults meanwhile
-    event_queue.subscribe(unique, lambda records: faults.extend(each for each in records if each.name == unique))
-    try:
-        claim = Claim(unique, (keys_for(b"redlock", unique.encode()),), new_token(), b"{}", 10.0)
-        assert backend.perform(Batch([MUTEX.release_request(claim)])) == [0]
-        event_queue.flush()
-    finally:
-        event_queue.unsubscribe(unique)
-    assert faults == []

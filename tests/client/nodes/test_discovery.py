@@ -51,7 +51,6 @@ def behind(sentinel, start):
 
 @pytest.mark.parametrize("text", STRANGE, ids=repr)
 def test_an_address_that_is_no_sentinel(behind, answering, unique, text):
-    """An address in LOCATION that is not a Sentinel is skipped."""
     with behind(answering(text)).lock(unique):
         pass
 

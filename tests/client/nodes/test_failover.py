@@ -25,7 +25,6 @@ def test_a_list_is_read_from_the_new_master(sentinel, start, unique, kind):
 
 
 def test_a_list_without_a_master(sentinel, start, unique):
-    """A listing without a master raises LockUnavailable."""
     backend = start(closing(RedisBackend(sentinel.url, node_timeout=10)))
     with backend.lock(unique):
         pass

@@ -11,7 +11,6 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.client.fanout.node_connections import NodeConnections
 from django_redlock.core.process.threads import Kind
 from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer
@@ -53,24 +52,6 @@ def test_replies_are_outstanding(proxies, backend, released):
     with backend.lock("stock"):
         pass
     backend.close()
-    all_closed(proxies)
-
-
-def test_request_is_under_way(proxies, monkeypatch):
-    """A connection that a request leaves with an outstanding reply during close() is closed."""
-    backend = RedlockBackend([each.url for each in proxies], node_timeout=20, quarantine=False, history=False)
-    keep = NodeConnections.keep_in_flight
-
-    def closed_before(connections, *args):
-        backend.close()
-        keep(connections, *args)
-
-    assert all(row["ok"] for row in backend.health())  # and so connected
-    proxies[0].hold("replies")
-    with monkeypatch.context() as patch:
-        patch.setattr(NodeConnections, "keep_in_flight", closed_before)
-        assert backend.lock("stock", auto_renew=False).acquire()
-    proxies[0].restore()
     all_closed(proxies)
 
 
@@ -164,26 +145,19 @@ def connections_to(sentinel):
     return sum(not client["name"].startswith("sentinel-") for client in clients)
 
 
-def test_connections_to_sentinels_are_closed(sentinel, start, unique):
-    """Connections to Sentinels are closed after the look-up."""
+@pytest.mark.parametrize("service", ["locks", "unknown"])
+def test_connections_to_sentinels_are_closed(sentinel, start, unique, service):
+    """Connections to Sentinels are closed after each look-up, also if they don't know the master."""
     before = connections_to(sentinel)
-    backend = start(contextlib.closing(RedisBackend(sentinel.url, node_timeout=10)))
-    with backend.lock(unique):
-        poll(lambda: connections_to(sentinel) <= before, timeout=20, what="the end of the connections to Sentinels")
-
-
-def test_connections_to_sentinels_without_the_master_are_closed(sentinel, start, unique):
-    """Connections to Sentinels that don't know the master are closed after each look-up."""
-    before = connections_to(sentinel)
-    backend = start(contextlib.closing(RedisBackend(sentinel.url.replace("/locks/", "/stocks/"), node_timeout=10)))
-    for _ in range(3):
-        with pytest.raises(LockUnavailable):
-            backend.lock(unique).acquire()
+    url = sentinel.url.replace("/locks/", f"/{service}/")
+    backend = start(contextlib.closing(RedisBackend(url, node_timeout=10)))
+    for number in range(3):
+        with pytest.raises(LockUnavailable) if service == "unknown" else contextlib.nullcontext():
+            backend.lock(f"{unique}:{number}").acquire()
     poll(lambda: connections_to(sentinel) <= before, timeout=20, what="the end of the connections to Sentinels")
 
 
 async def test_aclose_closes_connections_to_nodes(proxies, backend):
-    """aclose() closes the connections to the nodes, which all event loops and threads share."""
     async with backend.lock("stock"):
         pass
     poll(lambda: all(each.connections for each in proxies), timeout=20, what="a connection to each node")

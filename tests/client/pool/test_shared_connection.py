@@ -14,7 +14,7 @@ from django_redlock.client.resp import encode_command
 from django_redlock.client.urls import node_for
 from django_redlock.core.flow.requests import EvalScript
 from django_redlock.core.flow.scripts import script
-from django_redlock.errors import LockError, LockUnavailable
+from django_redlock.errors import LockError
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from testproject.redis_server import RedisServer
 from tests.support.service import poll
@@ -267,26 +267,3 @@ async def test_server_that_reads_nothing(running, kind):
             await pool.aclear()
     finally:
         server.resume()
-
-
-async def test_silent_server(proxy, unique):
-    """When the server does not reply every task gets the error, and the next request uses a new connection."""
-    backend = RedisBackend(proxy.url, node_timeout=0.5, auto_renew=False)
-    async with asyncio.timeout(TEST_TIMEOUT):
-        while not backend.nodes[0].known_pool(None).shared():  # connected
-            with contextlib.suppress(LockUnavailable):
-                await backend.lock(unique).alocked()
-    proxy.hold("replies")
-    attempts = [backend.lock(f"{unique}:{number}").aacquire() for number in range(20)]
-    errors = await asyncio.gather(*attempts, return_exceptions=True)
-    assert all(isinstance(error, LockUnavailable) for error in errors)
-    proxy.restore()
-    async with asyncio.timeout(TEST_TIMEOUT):
-        while True:
-            try:
-                assert await backend.lock(f"{unique}:other").aacquire()
-                break
-            except LockUnavailable:
-                continue
-    await backend.aclose()
-    backend.close()

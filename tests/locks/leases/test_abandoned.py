@@ -76,14 +76,10 @@ def test_holder_that_lives(backend, events):
     assert "abandoned" not in kinds(events)
 
 
-def test_acquire_in_a_task_of_its_own(backend, events):
+async def test_acquire_in_a_task_of_its_own(backend, events):
     """A task that only acquires the lock for another task, as ``wait_for`` may make it, is no holder that has ended."""
-
-    async def work():
-        lock = backend.lock("stock")
-        await asyncio.create_task(lock.aacquire())
-        await asyncio.to_thread(renewed, lock)
-        await lock.arelease()
-
-    asyncio.run(work())
+    lock = backend.lock("stock")
+    await asyncio.create_task(lock.aacquire())
+    await asyncio.to_thread(renewed, lock)
+    await lock.arelease()
     assert "abandoned" not in kinds(events)

@@ -8,7 +8,6 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.client.errors import forget_frames
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
 from tests.support.proxy import Proxy
@@ -48,14 +47,3 @@ def test_the_connection_was_closed(start, redis_server, unique):
         pass
     proxy.cut()
     assert taken_and_dropped(backend, unique)() is None
-
-
-def test_errors_that_are_each_others_cause():
-    """forget_frames() clears the frames of two errors that are each other's cause."""
-    one, other = OSError("one"), OSError("other")
-    one.__cause__, other.__context__ = other, one
-    try:
-        raise one
-    except OSError:
-        forget_frames(one)
-    assert one.__traceback__ is None

@@ -5,17 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.renewal.registry import renewal
 from django_redlock.errors import LockLost
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
-
-
-@pytest.fixture
-def backend(redis_url):
-    backend = RedisBackend(redis_url, node_timeout=5)
-    yield backend
-    backend.close()
 
 
 @pytest.fixture

@@ -100,7 +100,6 @@ def test_no_renewal_during_an_extension(backend, left, unique):
 
 
 def test_extend_waits_no_longer_than_the_lease(backend, unique):
-    """extend() waits for a renewal no longer than the lease lasts."""
     send = threading.Event()
     backend.answered = lambda _: send.wait(TEST_TIMEOUT) and backend.caught[0]()
     lock = backend.lock(unique, ttl=3, on_lost="warn")

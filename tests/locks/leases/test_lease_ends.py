@@ -59,7 +59,6 @@ def test_expired_lease_is_not_extended(place, client_of):
 
 
 def test_waiter_gets_the_lock_at_the_end_of_the_lease(place, client_of, monkeypatch):
-    """A waiter gets the lock when the lease of a dead holder ends."""
     monkeypatch.setattr(base, "MAX_BLOCK", 60.0)
     servers, make = place
     lock = client_of(make()).lock("stock")

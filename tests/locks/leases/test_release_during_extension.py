@@ -13,8 +13,7 @@ from django_redlock.core.flow.requests import Batch, SendToAll
 from django_redlock.core.renewal.registry import renewal
 from django_redlock.errors import LockLost
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
-from testproject.redis_server import RedisServer
-from tests.support.group import Group
+from tests.support.locks import held_on
 from tests.support.service import poll
 
 OPTIONS = {"ttl": 30, "max_ttl": 60, "node_timeout": 5}
@@ -22,21 +21,6 @@ KINDS = {
     "mutex": lambda client: client.lock("stock", auto_renew=False),
     "semaphore": lambda client: client.semaphore("stock", limit=1, auto_renew=False),
 }
-
-
-@pytest.fixture
-def servers(start):
-    """Three nodes."""
-    return start(Group(RedisServer() for _ in range(3))).servers
-
-
-def holding(servers):
-    """Return how many servers have the lock."""
-    count = 0
-    for server in servers:
-        with server.client() as client:
-            count += client.exists("redlock:{stock}")
-    return count
 
 
 def held_up(backend, what="_acquire"):
@@ -68,7 +52,7 @@ def test_restored_vote_is_released(servers, client_of, kind):
     about_to, send = held_up(client.backend)
     lock = KINDS[kind](client)
     assert lock.acquire()
-    poll(lambda: holding(servers) == 3, timeout=20, what="votes of all nodes")
+    poll(lambda: held_on(servers) == 3, timeout=20, what="votes of all nodes")
     lease = lock.hold.lease
     with servers[lease.nodes[0]].client() as direct:
         direct.flushall()
@@ -79,11 +63,10 @@ def test_restored_vote_is_released(servers, client_of, kind):
         lock.release()
         send.set()
         assert extending.exception(TEST_TIMEOUT) is not None
-    poll(lambda: not holding(servers), timeout=20, what="nodes on which nothing is left")
+    poll(lambda: not held_on(servers), timeout=20, what="nodes on which nothing is left")
 
 
 def test_restored_lock_is_released(servers, client_of):
-    """A lock that an extension restores on a server in quarantine after the release is released, too."""
     client = client_of(RedisBackend(servers[0].url, quarantine=True, **OPTIONS))
     client.backend.arm()
     about_to, send = held_up(client.backend)
@@ -99,7 +82,7 @@ def test_restored_lock_is_released(servers, client_of):
             lock.release()
         send.set()
         assert extending.exception(TEST_TIMEOUT) is not None
-    poll(lambda: not holding(servers[:1]), timeout=20, what="a server on which nothing is left")
+    poll(lambda: not held_on(servers[:1]), timeout=20, what="a server on which nothing is left")
 
 
 def test_a_lock_that_is_kept(servers, client_of):

@@ -7,6 +7,7 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.errors import LockUnavailable
+from tests.support.locks import acquired
 from tests.support.proxy import Proxy
 from tests.support.service import poll
 
@@ -18,22 +19,9 @@ BACKENDS = {
 
 @pytest.fixture(params=BACKENDS)
 def cut(request, start, redis_server, client_of):
-    """A client, and the proxy before its server."""
     proxy = start(Proxy(redis_server.url))
     client = client_of(BACKENDS[request.param](proxy.url))
     return client, proxy
-
-
-def acquire(lock):
-    """Acquire the lock, although the machine may be too busy for the short timeout."""
-
-    def acquired():
-        try:
-            return lock.acquire()
-        except LockUnavailable:
-            return False
-
-    poll(acquired, timeout=20, what="the lock")
 
 
 @pytest.mark.parametrize("way", ["requests", "replies"])
@@ -41,7 +29,7 @@ def test_a_shorter_lease_counts_before_its_answer(cut, way):
     """After an unanswered extension to a shorter ttl the holder relies on the shorter lease only."""
     client, proxy = cut
     lock = client.lock("stock", auto_renew=False)
-    acquire(lock)
+    poll(lambda: acquired(lock), timeout=20, what="the lock")
     assert lock.remaining > 30
     proxy.drop(way)
     with pytest.raises(LockUnavailable):
@@ -51,12 +39,10 @@ def test_a_shorter_lease_counts_before_its_answer(cut, way):
 
 @pytest.mark.parametrize("way", ["requests", "replies"])
 def test_a_shorter_lease_is_renewed_as_one(cut, way):
-    """After an unanswered extension to a shorter ttl, which may arrive late, the next renewal also relies on the
-    shorter lease.
-    """
+    """After an unanswered extension to a shorter ttl, the next renewal also relies on the shorter lease."""
     client, proxy = cut
     lock = client.lock("stock", auto_renew=True)
-    acquire(lock)
+    poll(lambda: acquired(lock), timeout=20, what="the lock")
     proxy.drop(way)
     with pytest.raises(LockUnavailable):
         lock.extend(30)
@@ -72,7 +58,7 @@ def test_a_longer_lease_counts_after_its_answer(cut):
     """After an unanswered extension to a longer ttl the holder relies on the earlier lease."""
     client, proxy = cut
     lock = client.lock("stock", ttl=20, auto_renew=False)
-    acquire(lock)
+    poll(lambda: acquired(lock), timeout=20, what="the lock")
     proxy.drop()
     with pytest.raises(LockUnavailable):
         lock.extend(60)

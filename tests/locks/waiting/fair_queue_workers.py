@@ -20,7 +20,6 @@ def backend(places: list[str], **options: Any) -> RedisBackend | RedlockBackend:
 
 
 def lock_of(places: list[str], name: str, side: str, **options: Any) -> Any:
-    """Return a fair lock, or that side of a rwlock."""
     store = backend(places)
     return (
         store.lock(name, fair=True, fencing=True, **options)
@@ -30,9 +29,8 @@ def lock_of(places: list[str], name: str, side: str, **options: Any) -> Any:
 
 
 def hold(channel: Channel, places: list[str], name: str, side: str, options: dict[str, Any]) -> int:
-    """Acquire the lock, report it, and hold it until told. Returns the fencing token.
-
-    ``block`` among the options: seconds between two tries, for which a waiter that stands still is not passed over.
+    """Acquire the lock, report it, and hold it until told. Returns the fencing token. ``block`` among the options:
+    seconds between two tries, for which a waiter that stands still is not passed over.
     """
     base.MAX_BLOCK_IN_QUEUE = options.pop("block", base.MAX_BLOCK_IN_QUEUE)
     lock = lock_of(places, name, side, **options)

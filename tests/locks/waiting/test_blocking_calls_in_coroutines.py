@@ -5,15 +5,7 @@ import threading
 
 import pytest
 
-from django_redlock.backends.redis import RedisBackend
 from tests.support.service import poll
-
-
-@pytest.fixture
-def backend(redis_url):
-    backend = RedisBackend(redis_url, node_timeout=20)
-    yield backend
-    backend.close()
 
 
 def test_extend(backend, unique):

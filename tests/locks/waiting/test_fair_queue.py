@@ -16,7 +16,6 @@ SOON = 15  # seconds: less than any lease, and more than any wait for a silent w
 
 @pytest.fixture
 def one(redis_server):
-    """The URL of one server."""
     return [redis_server.url]
 
 

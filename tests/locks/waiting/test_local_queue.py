@@ -182,7 +182,6 @@ class TestLocalQueue(Fixtures):
         assert waiters[0][1].result(WAKE)
 
     def test_ttl_of_the_next_holder_after_an_extension(self, client, other, name, spawn, queued):
-        """After an extension the next holder has the ttl that it asked for."""
         holder, first, second = (client.lock(name) for _ in range(3))
         holder.acquire()
         waiting = [spawn(first.acquire, True, TEST_TIMEOUT)]
@@ -256,26 +255,6 @@ class TestLocalQueue(Fixtures):
             each.result(TEST_TIMEOUT)
         assert order[:3] == [1, 2, 0]
         assert sorted(order) == list(range(5))
-
-    def test_fencing_tokens(self, client, other, name, spawn):
-        """Fencing tokens grow in the order of the holders, within and between processes."""
-        tokens = []
-
-        def work(user):
-            for _ in range(20):
-                with user.lock(name, fencing=True) as lock:
-                    tokens.append(lock.fencing_token)
-
-        for each in [spawn(work, user) for user in (client, other) * 3]:
-            each.result(TEST_TIMEOUT)
-        assert len(tokens) == 120
-        assert tokens == sorted(set(tokens))
-
-    def test_nonblocking_acquire(self, kept, client, name):
-        """blocking=False is refused while the lock is held, and acquires it when it is free, whatever is queued."""
-        assert kept(1)[0].token
-        assert not client.lock(name).acquire(False)
-        assert not client.lock(name).acquire(timeout=0)
 
     def test_timeout_in_the_queue(self, kept, client, name, queued):
         """A waiter whose time is up in the local queue gives up in time, and the others stay."""

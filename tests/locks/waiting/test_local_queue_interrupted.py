@@ -6,7 +6,6 @@ import threading
 
 import pytest
 
-from django_redlock.backends.redis import RedisBackend
 from django_redlock.testing.conformance.exclusion import Counter
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.harness.fixtures import eventually
@@ -15,48 +14,37 @@ pytestmark = pytest.mark.usefixtures("woken_only")
 WAKE = TEST_TIMEOUT  # see `woken_only`
 
 
-@pytest.fixture
-def backend(redis_url):
-    backend = RedisBackend(redis_url, node_timeout=10)
-    yield backend
-    backend.close()
-
-
 @pytest.mark.parametrize("steps", range(12))
 @pytest.mark.parametrize("place", ["in redis", "queueing", "next"])
-def test_cancelled(backend, unique, place, steps):
+async def test_cancelled(backend, unique, place, steps):
     """A task that is cancelled at any point leaves no lock behind, and the others go on."""
-
-    async def scenario():
-        holder, *handles = [backend.lock(unique) for _ in range(4)]
-        await holder.aacquire()
-        tasks = []
-        for index, handle in enumerate(handles):
-            tasks.append(asyncio.create_task(handle.aacquire()))
-            async with asyncio.timeout(WAKE):
-                while sum(1 + len(lane.waiters) for lane in backend._local_queue._queues.values()) != index + 1:  # noqa: ASYNC110
-                    await asyncio.sleep(0)
-        if place == "next":
-            await holder.arelease()
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        users = dict(zip(tasks, handles, strict=True))
-        victim = tasks[0 if place == "in redis" else 1]
-        victim.cancel()
-        await asyncio.wait([victim])
-        if place != "next":
-            await holder.arelease()
-        if (handle := users.pop(victim)).token:
-            await handle.arelease()
-        while users:
-            done, _ = await asyncio.wait(users, timeout=WAKE, return_when=asyncio.FIRST_COMPLETED)
-            assert done, "a lock that nobody owns"
-            for task in done:
-                await users.pop(task).arelease()
-        assert backend._local_queue._queues == {}
-        await backend.aclose()
-
-    asyncio.run(scenario())
+    holder, *handles = [backend.lock(unique) for _ in range(4)]
+    await holder.aacquire()
+    tasks = []
+    for index, handle in enumerate(handles):
+        tasks.append(asyncio.create_task(handle.aacquire()))
+        async with asyncio.timeout(WAKE):
+            while sum(1 + len(lane.waiters) for lane in backend._local_queue._queues.values()) != index + 1:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+    if place == "next":
+        await holder.arelease()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    users = dict(zip(tasks, handles, strict=True))
+    victim = tasks[0 if place == "in redis" else 1]
+    victim.cancel()
+    await asyncio.wait([victim])
+    if place != "next":
+        await holder.arelease()
+    if (handle := users.pop(victim)).token:
+        await handle.arelease()
+    while users:
+        done, _ = await asyncio.wait(users, timeout=WAKE, return_when=asyncio.FIRST_COMPLETED)
+        assert done, "a lock that nobody owns"
+        for task in done:
+            await users.pop(task).arelease()
+    assert backend._local_queue._queues == {}
+    await backend.aclose()
 
 
 def test_threads_and_loops(backend, unique):

@@ -89,7 +89,6 @@ class TestStripesQueue(Fixtures):
             handle.release()
 
     def test_waiter_that_excludes_a_stripe(self, holders, wait):
-        """A waiter that excludes a stripe is not handed it, and has a queue of its own."""
         holders.sort(key=lambda handle: handle.stripe)
         picky, next_one = wait(2, without={0})
         holders[0].release()

@@ -20,7 +20,6 @@ def servers(start):
 
 @pytest.fixture
 def backend(servers):
-    """A backend on a majority of them."""
     backend = RedlockBackend([server.url for server in servers], node_timeout=5)
     assert set(backend.arm().values()) == {"armed"}
     yield backend
