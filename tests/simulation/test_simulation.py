@@ -20,7 +20,7 @@ from django_redlock.core.primitives.base import MUTEX, SEMAPHORE, Primitive
 from django_redlock.core.primitives.fair import WRITE
 from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
 from django_redlock.core.values import Lease
-from django_redlock.core.waiting.local_queue import LocalQueue
+from django_redlock.core.waiting import local_queue
 
 from .handles import Background
 from .performer import Performer, Then
@@ -209,12 +209,7 @@ def test_a_play_depends_on_its_seed_only(setting: Setting) -> None:
 
 def test_it_finds_a_hand_over_that_is_taken_for_granted(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a hand-over with an unknown result, the next waiter holds nothing."""
-
-    def give(self: LocalQueue, primitive: Any, waiter: Any, outcome: Any) -> None:
-        is_known = outcome is not None and outcome.valid_until > 0
-        waiter.grant(outcome if is_known else Lease.granted(waiter.claim, self._store.clock()))
-
-    monkeypatch.setattr(LocalQueue, "_deliver", give)
+    monkeypatch.setattr(local_queue, "_unconfirmed_lease", lambda claim: Lease.granted(claim, claim.asked))
     said = found(HANDLES, 400)
     assert "both hold" in said or "is not above" in said
 

@@ -12,6 +12,7 @@ that a blocked event loop delays only its own tasks. `WaiterState` lists the sta
 from __future__ import annotations
 
 import math
+import weakref
 from typing import Any
 
 from ...errors import LockError
@@ -23,10 +24,54 @@ from ..process.caller import caller, running_loop
 from ..process.mutex import state_mutex
 from ..renewal.registry import renewal
 from ..values import Claim, Lease, Refusal
-from .wait_queue import WaitQueue
 from .waiters import AwaitTurn, Waiter, WaiterState
 
 LEADER_CHECK_SECONDS = 5.0  # seconds after which a waiter checks again that the leader still exists
+HAND_OVER_SECONDS = 0.01  # seconds of hand-overs in a row, after which the lock is released to other processes
+
+
+class WaitQueue:
+    """The leader and the waiters of one lock. Changed under the mutex of the local queue, except ``refusal``.
+
+    ``leader()`` returns the leader. It returns ``None`` if the leader's flow, which has the only reference to it, has
+    ended without leaving the queue. ``refusal``: the store's last refusal; ``None`` for none yet.
+    """
+
+    hand_overs, hand_overs_since = 0, 0.0  # the number of hand-overs in a row, and the time of the first hand-over
+    refusal: Refusal | None = None
+
+    def __init__(self, leader: Waiter) -> None:
+        self.waiters: dict[int, Waiter] = {}  # by caller, in order of arrival
+        self.promote(leader)
+
+    def promote(self, waiter: Waiter) -> None:
+        """Make ``waiter`` the leader, which asks the store."""
+        self.remove(waiter)
+        self.leader, self._leading = weakref.ref(waiter), waiter.caller
+        waiter.lead()
+
+    def add(self, waiter: Waiter) -> None:
+        """Add ``waiter`` to the queue, unless its caller leads or waits already: then it asks the store itself.
+
+        An example is a signal handler, which runs in the waiting thread: it must not wait for this thread.
+        """
+        if waiter.caller == self._leading or waiter.caller in self.waiters:
+            waiter.state = WaiterState.LEADING
+        else:
+            self.waiters[waiter.caller] = waiter
+
+    def remove(self, waiter: Waiter) -> None:
+        """Remove ``waiter`` from the queue, if it is in the queue."""
+        if self.waiters.get(waiter.caller) is waiter:
+            del self.waiters[waiter.caller]
+
+    def first(self) -> Waiter:
+        """Return the first waiter."""
+        return next(iter(self.waiters.values()))
+
+    def on_refusal(self, refusal: Refusal) -> None:
+        """Store a refusal by the store, for waiters whose time is up."""
+        self.refusal = refusal
 
 
 class LocalQueue:
@@ -74,8 +119,9 @@ class LocalQueue:
             return outcome
         except LockError:
             if queue is not None and waiter.state is WaiterState.LEADING:
-                with self._mutex:
-                    queue.promote_all()  # so that the waiters get the error at once, not one after another
+                with self._mutex:  # all waiters ask the store, so that they get the error at once
+                    while queue.waiters:
+                        queue.waiters.pop(queue.first().caller).lead()
             raise
         finally:
             if queue is not None:
@@ -90,15 +136,16 @@ class LocalQueue:
         """
         while True:
             receiving = waiter.state is WaiterState.RECEIVING  # then the deadline does not end the wait
-            left = deadline - self._store.clock()
-            yield AwaitTurn(waiter, LEADER_CHECK_SECONDS if receiving else min(left, LEADER_CHECK_SECONDS))
+            left = math.inf if receiving else deadline - self._store.clock()
+            yield AwaitTurn(waiter, min(left, LEADER_CHECK_SECONDS))
             with self._mutex:
                 if waiter.state in (WaiterState.GRANTED, WaiterState.LEADING):
                     return
                 if receiving:  # the releasing caller has vanished; its request may still be running
                     waiter.state, waiter.lease = WaiterState.LEFT, _unconfirmed_lease(waiter.claim)
                     return
-                if queue.lead_if_orphaned(waiter):
+                if waiter.state is WaiterState.QUEUED and queue.leader() is None:
+                    queue.promote(waiter)
                     return
                 if waiter.state is WaiterState.QUEUED and self._store.clock() >= deadline:
                     queue.remove(waiter)
@@ -113,7 +160,7 @@ class LocalQueue:
             if queue.leader() is not waiter:
                 return
             if queue.waiters:
-                queue.promote_first()
+                queue.promote(queue.first())
             elif self._queues.get(key) is queue:
                 del self._queues[key]
 
@@ -144,32 +191,38 @@ class LocalQueue:
         except LockError:
             unanswered = True
         finally:
-            self._deliver(primitive, waiter, outcome)
+            with self._mutex:
+                if receiving := waiter.state is WaiterState.RECEIVING:
+                    if outcome is None:  # refused: the waiter asks the store itself
+                        waiter.lead()
+                    else:
+                        waiter.grant(outcome)
+            if not receiving:  # the waiter has stopped waiting
+                renewal.release_later(self._store, primitive, waiter.claim)
         if outcome is not None and not unanswered:
             return True
         return (yield from algorithm.release(primitive, claim)) or unanswered
 
     def _next_waiter(self, claim: Claim) -> Waiter | None:
-        """Return the waiter that gets the lock next; ``None`` if the lock must be released in the store."""
-        with self._mutex:
-            queue = self._queues.get(_queue_key(claim))
-            if queue is None or not queue.waiters or not queue.count_hand_over(self._store.clock(), self._cohort):
-                return None
-            return queue.pop_receiver()
+        """Return the waiter that gets the lock next; ``None`` if the lock must be released in the store.
 
-    def _deliver(self, primitive: Primitive, waiter: Waiter, outcome: Lease | None) -> None:
-        """Give ``waiter`` the lease of a hand-over. Without a lease (``None``: refused), it asks the store itself.
-
-        If the waiter has stopped waiting, its claim is released in the background.
+        That is the case without a waiter, after ``cohort`` hand-overs in a row, and 10 ms after the first of them.
         """
         with self._mutex:
-            if waiter.state is WaiterState.RECEIVING:
-                if outcome is None:
-                    waiter.lead()
-                else:
-                    waiter.grant(outcome)
-                return
-        renewal.release_later(self._store, primitive, waiter.claim)
+            queue = self._queues.get(_queue_key(claim))
+            if queue is None or not queue.waiters:
+                return None
+            now = self._store.clock()
+            if not queue.hand_overs:
+                queue.hand_overs_since = now
+            if queue.hand_overs >= self._cohort or now - queue.hand_overs_since > HAND_OVER_SECONDS:
+                queue.hand_overs = 0
+                return None
+            queue.hand_overs += 1
+            waiter = queue.first()
+            waiter.state = WaiterState.RECEIVING  # before the removal: an interrupt between them delays the waiter only
+            queue.remove(waiter)
+            return waiter
 
 
 def _unconfirmed_lease(claim: Claim) -> Lease:

@@ -8,7 +8,7 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.primitives import base
-from django_redlock.core.waiting import local_queue, wait_queue
+from django_redlock.core.waiting import local_queue
 from django_redlock.core.waiting.waiters import Waiter
 from django_redlock.errors import LockLost, LockNotAcquired, LockNotHeld, LockUnavailable
 from django_redlock.testing.conformance.exclusion import Counter
@@ -196,7 +196,7 @@ class TestLocalQueue(Fixtures):
 
     def test_commands_of_a_hand_over(self, admin, client, name, spawn, queued, monkeypatch):
         """A hand-over within a process costs Redis one command."""
-        monkeypatch.setattr(wait_queue, "HAND_OVER_SECONDS", 60)
+        monkeypatch.setattr(local_queue, "HAND_OVER_SECONDS", 60)
         counter = Counter()
 
         def work():
@@ -237,7 +237,7 @@ class TestLocalQueue(Fixtures):
 
     def test_waiter_in_redis_follows_a_cohort(self, new_client, name, spawn, monkeypatch):
         """After a cohort of hand-overs in a row the waiter in Redis gets the lock."""
-        monkeypatch.setattr(wait_queue, "HAND_OVER_SECONDS", 60)
+        monkeypatch.setattr(local_queue, "HAND_OVER_SECONDS", 60)
         user, order = new_client(cohort=2), []
         lanes, holder = user.backend._local_queue._queues, user.lock(name)
 
@@ -317,7 +317,7 @@ class TestLocalQueue(Fixtures):
         (lane,) = eventually(lambda: list(client.backend._local_queue._queues.values()))
         second = spawn(client.lock(name).acquire, True, TEST_TIMEOUT)
         queued(1)
-        lane.set_leader(Waiter(0, None))  # no reference to the waiter
+        lane.promote(Waiter(0, None))  # no reference to the waiter
         assert not first.result(TEST_TIMEOUT)
         queued(0)
         holder.release()

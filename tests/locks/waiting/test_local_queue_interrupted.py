@@ -1,14 +1,18 @@
 """Waiters of a local queue that are cancelled or interrupted. Loops and threads have separate queues."""
 
 import asyncio
+import itertools
 import signal
 import threading
 
 import pytest
 
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.waiting import local_queue
 from django_redlock.testing.conformance.exclusion import Counter
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.harness.fixtures import eventually
+from tests.support.interrupts import interrupted
 
 pytestmark = pytest.mark.usefixtures("woken_only")
 WAKE = TEST_TIMEOUT  # see `woken_only`
@@ -24,7 +28,7 @@ async def test_cancelled(backend, unique, place, steps):
     for index, handle in enumerate(handles):
         tasks.append(asyncio.create_task(handle.aacquire()))
         async with asyncio.timeout(WAKE):
-            while sum(1 + len(lane.waiters) for lane in backend._local_queue._queues.values()) != index + 1:  # noqa: ASYNC110
+            while queue_length(backend) != index + 1:  # noqa: ASYNC110
                 await asyncio.sleep(0)
     if place == "next":
         await holder.arelease()
@@ -85,21 +89,18 @@ def test_ctrl_c(backend, unique, place):
         with backend.lock(unique):
             got.set()
 
-    def queue():
-        return sum(1 + len(lane.waiters) for lane in list(backend._local_queue._queues.values()))
-
     def strike():
         if place == "in redis":
-            assert eventually(lambda: queue() == 1)
+            assert eventually(lambda: queue_length(backend) == 1)
             other.start()
-        assert eventually(lambda: queue() == 2)
+        assert eventually(lambda: queue_length(backend) == 2)
         signal.pthread_kill(main.ident, signal.SIGINT)
 
     other, striker = threading.Thread(target=wait), threading.Thread(target=strike)
     try:
         if place == "queueing":
             other.start()
-            assert eventually(lambda: queue() == 1)
+            assert eventually(lambda: queue_length(backend) == 1)
         striker.start()
         with pytest.raises(KeyboardInterrupt):
             backend.lock(unique).acquire(timeout=TEST_TIMEOUT)
@@ -109,3 +110,37 @@ def test_ctrl_c(backend, unique, place):
         assert backend._local_queue._queues == {}
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_interrupted_hand_over(redis_url, unique, monkeypatch):
+    """After an interrupt anywhere in a local hand-over, the waiters get the lock soon, one after the other."""
+    monkeypatch.setattr(local_queue, "LEADER_CHECK_SECONDS", 1.0)
+    backend = RedisBackend(redis_url, node_timeout=10, ttl=5)
+
+    def work(lock, counter):
+        with lock:
+            counter.visit()
+
+    for step in itertools.count():
+        counter, (holder, *waiting) = Counter(), [backend.lock(f"{unique}:{step}") for _ in range(3)]
+        holder.acquire()
+        workers = [threading.Thread(target=work, args=(lock, counter), daemon=True) for lock in waiting]
+        for number, worker in enumerate(workers, 1):
+            worker.start()
+            assert eventually(lambda: queue_length(backend) == number)  # noqa: B023
+        was_interrupted = interrupted(holder.release, step, "core/(waiting|locks|algorithms)|client")
+        if still_held := holder.token is not None:
+            counter.visit()
+            holder.release()
+        for worker in workers:
+            worker.join(TEST_TIMEOUT)
+        assert (counter.visits, counter.most) == (2 + still_held, 1), f"at step {step}"
+        if not was_interrupted:
+            break
+    assert step > 20
+    backend.close()
+
+
+def queue_length(backend):
+    """Return how many callers are in the local queues."""
+    return sum(1 + len(queue.waiters) for queue in list(backend._local_queue._queues.values()))

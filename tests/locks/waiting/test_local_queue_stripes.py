@@ -4,7 +4,7 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.keys import stripe_name
-from django_redlock.core.waiting import wait_queue
+from django_redlock.core.waiting import local_queue
 from django_redlock.errors import LockNotHeld
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.harness.fixtures import Fixtures, eventually
@@ -23,7 +23,7 @@ class TestStripesQueue(Fixtures):
     @pytest.fixture
     def holders(self, client, name, monkeypatch):
         """The holders of the two stripes, with hand-overs that are not limited in time."""
-        monkeypatch.setattr(wait_queue, "HAND_OVER_SECONDS", TEST_TIMEOUT)
+        monkeypatch.setattr(local_queue, "HAND_OVER_SECONDS", TEST_TIMEOUT)
         handles = [client.striped(name, 2) for _ in range(2)]
         assert all(handle.acquire(False) for handle in handles)
         return handles
