@@ -21,7 +21,7 @@ from .backend_registry import DEFAULT_ALIAS, locks
 from .call_styles import Awaiting, Blocking, complete
 from .core.events import logger
 from .core.keys import shorten_name
-from .core.locks.rwlock import RWLock
+from .core.locks.rlock import RWLock
 from .core.options import wait_seconds
 from .core.process.clock import monotonic
 from .core.values import Seconds, seconds

@@ -16,8 +16,7 @@ from .core.election.leader import Callback, Leader
 from .core.locks.hand_off import HandedOff
 from .core.locks.lock import Lock
 from .core.locks.multilock import MultiLock
-from .core.locks.rlock import RLock
-from .core.locks.rwlock import RWLock
+from .core.locks.rlock import RLock, RWLock
 from .core.locks.semaphore import Semaphore
 from .core.locks.striped import Striped
 from .core.options import CommonOptions, LockKwargs, check_options

@@ -11,8 +11,7 @@ from ..core.keys import Keys, stripe_keys
 from ..core.locks.hand_off import HandedOff
 from ..core.locks.lock import Lock
 from ..core.locks.multilock import MultiLock
-from ..core.locks.rlock import RLock
-from ..core.locks.rwlock import RWLock, RWLockSide
+from ..core.locks.rlock import RLock, RWLock, RWLockSide
 from ..core.locks.semaphore import Semaphore
 from ..core.locks.striped import Striped, check_stripes
 from ..core.options import CommonOptions, check_options

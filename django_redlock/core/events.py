@@ -4,35 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Literal, NamedTuple, Protocol
-
-from .owner import Owner
+from typing import Any, Literal, NamedTuple
 
 logger = logging.getLogger("django_redlock")
-
-
-class LockHandle(Protocol):
-    """The part of a lock handle that event receivers and ``on_lost`` callbacks may use."""
-
-    name: str
-
-    @property
-    def token(self) -> str | None: ...
-
-    @property
-    def owner(self) -> Owner | None: ...
-
-    @property
-    def fencing_token(self) -> int | None: ...
-
-    @property
-    def remaining(self) -> float: ...
-
-    @property
-    def lost(self) -> bool: ...
-
-    def check(self) -> None:
-        """Raise ``LockLost`` if the lease is lost, ``LockNotHeld`` if nothing is held."""
 
 
 class Event(NamedTuple):
@@ -40,7 +14,7 @@ class Event(NamedTuple):
 
     - ``kind``: ``"acquired"``, ``"released"``, ``"refused"``, ``"lost"``, ``"abandoned"`` (still renewed, although the
       holder's thread or event loop has ended) or ``"forced"`` (released by force).
-    - ``lock``: the handle; ``None`` for ``"forced"``.
+    - ``lock``: the `Lock`, or the `Hold` if the handle can have several holds; ``None`` for ``"forced"``.
     - ``waited``, ``held``: seconds. ``primitive``: the kind of lock.
     - ``holder``: an owner as JSON. For ``"acquired"`` the holder, for ``"released"`` and ``"lost"`` the previous
       holder, for ``"refused"`` the holder that caused the refusal, for ``"forced"`` the operator.
@@ -51,7 +25,7 @@ class Event(NamedTuple):
     """
 
     kind: Literal["acquired", "released", "refused", "lost", "abandoned", "forced"]
-    lock: LockHandle | None
+    lock: Any
     name: str
     alias: str
     waited: float = 0.0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha1
-from typing import Any, NamedTuple
+from typing import Any
 
 from .keys import is_stripe
 from .owner import Owner
@@ -21,13 +21,6 @@ _ACCESS = {"r": "read", "w": "write"}
 
 
 DONE = b"done"  # in place of the token of a mutex that has been released, and is kept for its period or `min_hold`
-
-
-class _Holder(NamedTuple):
-    """One holder in the value of a lock."""
-
-    owner: Owner
-    token: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,85 +128,55 @@ def rwlock_owner(owner: Owner, access: str) -> Owner:
     return replace(owner, extra={"mode": _ACCESS.get(access, access), **owner.extra})
 
 
-def _read_string(value: bytes) -> tuple[str, list[_Holder]]:
-    token, text = split_value(value)
-    return "mutex", [_Holder(owner_of(token, text), token)]
-
-
-def _read_hash(value: Sequence[bytes]) -> tuple[str, list[_Holder]]:
+def _read_hash(value: Sequence[bytes]) -> tuple[str, list[Owner]]:
+    """Return the kind and the holders of a lock with several holders, or of the calls of a task."""
     fields, records = value[::2], value[1::2]
     tasks = [found for record in records if (found := _TASK.fullmatch(record))]
     if tasks:
-        return "task", sorted(map(_read_task, tasks), key=_running_first)
-    holders = [_Holder(owner_of(token, text), token) for token, text in map(split_value, fields)]
+        owners = [_task_owner(each) for each in tasks]
+        return "task", sorted(owners, key=lambda owner: (owner.extra["state"] != "running", owner.since))
+    owners = [owner_of(*split_value(holder)) for holder in fields]
     shares = [found for record in records if (found := _SHARE.fullmatch(record))]
     kind = shares[0][1].decode() if shares else ""
     if kind == "rwlock":
-        holders = [
-            each._replace(owner=rwlock_owner(each.owner, share[2].decode()))
-            for each, share in zip(holders, shares, strict=False)
-        ]
-    return kind, holders
+        owners = [rwlock_owner(owner, share[2].decode()) for owner, share in zip(owners, shares, strict=False)]
+    return kind, owners
 
 
-def _running_first(holder: _Holder) -> Any:
-    return holder.owner.extra["state"] != "running", holder.owner.since
-
-
-def _read_task(found: re.Match[bytes]) -> _Holder:
+def _task_owner(found: re.Match[bytes]) -> Owner:
     state, token, text = found.groups()
     owner = owner_of(token, text)
     if state != b"running":
         owner = replace(owner, ttl=0.0)  # the ttl in the owner is that of a run, not of a queued or finished task
-    return _Holder(replace(owner, extra={"state": state.decode(), **owner.extra}), token)
-
-
-def _read_unknown(_value: bytes) -> tuple[str, list[_Holder]]:
-    return "", []
-
-
-_READERS: dict[bytes, Callable[[Any], tuple[str, list[_Holder]]]] = {b"string": _read_string, b"hash": _read_hash}
+    return replace(owner, extra={"state": state.decode(), **owner.extra})
 
 
 def read_lock_info(name: str, reply: Sequence[Any], node: str = "") -> LockInfo:
     """Return the lock ``name`` as a reply of ``describe.lua`` shows it. ``node``: the label of the node, or empty."""
-    nodes = (node,) if node else ()
-    if len(reply) == 2:
+    if len(reply) == 2:  # a mutex without waiters: its value, and the ms until it expires
         value, left = reply
-        return _mutex_info(name, value, left, nodes)
+        reply = b"string", value, left, 0, _sha1(value).encode()
     data_type, value, left, waiters, digest, *more = reply
-    token = split_value(value)[0] if data_type == b"string" else b""
-    kind, holders = _READERS.get(data_type, _read_unknown)(value)
-    owners = tuple(each.owner for each in holders)
-    if kind == "mutex":
+    kind, token = data_type.decode(), b""
+    owners: list[Owner] = []
+    if data_type == b"string":
+        token, text = split_value(value)
+        owners = [owner_of(token, text)]
         kind = mutex_kind(name, owners[0])
+    elif data_type == b"hash":
+        kind, owners = _read_hash(value)
     return LockInfo(
         name=name,
         kind=kind or data_type.decode(),
         owner=owners[0] if owners else Owner(),
         remaining=_seconds(left),
         waiters=waiters,
-        nodes=nodes,
+        nodes=(node,) if node else (),
         digest=digest.decode(),
         queue=tuple(Owner.parse(split_value(entry)[1]) for entry in more[0]) if more else (),
         token_prefix=visible_token_prefix(token),
-        holders=owners,
+        holders=tuple(owners),
         digests=tuple(map(_sha1, value[::2])) if data_type == b"hash" and kind != "task" else (),
-    )
-
-
-def _mutex_info(name: str, value: bytes, left: int, nodes: tuple[str, ...]) -> LockInfo:
-    token, text = split_value(value)
-    owner = owner_of(token, text)
-    return LockInfo(
-        name=name,
-        kind=mutex_kind(name, owner),
-        owner=owner,
-        remaining=_seconds(left),
-        nodes=nodes,
-        digest=_sha1(value),
-        token_prefix=visible_token_prefix(token),
-        holders=(owner,),
     )
 
 

@@ -11,10 +11,9 @@ from difflib import get_close_matches
 from inspect import iscoroutinefunction
 from typing import Any, Literal, NamedTuple, TypedDict
 
-from .events import LockHandle
 from .values import Seconds
 
-OnLostCallback = Callable[[LockHandle], Any]
+OnLostCallback = Callable[[Any], Any]  # gets the lock
 OnLost = Literal["raise", "warn"] | OnLostCallback | tuple[Literal["raise", "warn"], OnLostCallback]
 
 

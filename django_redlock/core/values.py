@@ -21,7 +21,6 @@ PRECISION = 0.002  # seconds: Redis expires keys with a precision of a milliseco
 LEAST = 0.003  # seconds: the shortest ttl; drift and precision would leave too little of a shorter lease
 MAX_SECONDS = 1e10  # seconds, 317 years: Lua counts the milliseconds of this time without rounding
 
-
 _ATTEMPT = 8  # hex digits at the end of a token: the number of the attempt
 _SECRET = 16  # characters at the beginning of a token: 96 random bits in base64
 _FIRST = b"0" * _ATTEMPT

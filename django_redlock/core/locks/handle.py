@@ -28,6 +28,7 @@ from .hold import ENDED_BEFORE, End, Hold
 FOREVER = float("inf")
 Ask = Callable[[Claim, float, float], Flow[Lease | Refusal]]
 _LATE_GRANTS = 5  # number of leases that ended before their grant arrived, at which `acquire` raises
+_LATE_EXTENSION = 1.0  # seconds in which an extension that was in flight at the release arrives
 _PAUSE = 0.01  # seconds after the first late grant, doubled after each further one
 
 
@@ -162,10 +163,7 @@ class Handle:
             raise
 
     def _request(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
-        """Return the flow that asks for the lock: in the local queue if the caller may wait, otherwise in the store.
-
-        ``wait``: seconds. ``deadline``: the end of the wait in monotonic seconds.
-        """
+        """Return the flow that asks for the lock: in the local queue if the caller may wait, otherwise in the store."""
         store, primitive = self.store, self.primitive
         gate = (store.local_queue_for(primitive) if wait > 0 else None) or store.algorithm
         flow = gate.acquire(primitive, claim, deadline)
@@ -176,8 +174,7 @@ class Handle:
     def _release_late_grant(self, lease: Lease, late_grants: int, deadline: float) -> Flow[None]:
         """Release ``lease``, which had ended before its grant arrived, and pause before the next request.
 
-        ``late_grants``: the late grants so far. ``deadline``: monotonic seconds. Raises ``LockUnavailable`` when no
-        time is left to ask again, or after too many late grants.
+        Raises ``LockUnavailable`` when no time is left to ask again, or after too many late grants.
         """
         store = self.store
         try:
@@ -238,23 +235,12 @@ class Handle:
             blocks = self._blocks
             if not blocks:
                 return self.release_flow()
-            index = self._innermost(blocks) if len(blocks) > 1 else 0
-            hold = blocks.pop(index)[1]
+            me = calling() if len(blocks) > 1 else None
+            own = [index for index, (by, _) in enumerate(blocks) if by == me]
+            hold = blocks.pop(own[-1] if own else 0)[1]
         if not hold.active:
             hold = self._latest_of(calling(), but=[each for _, each in blocks]) or hold
         return _nothing() if hold.end_kind is End.TRANSFERRED else self.release_flow(hold)
-
-    @staticmethod
-    def _innermost(blocks: list[tuple[Caller, Hold]]) -> int:
-        """Return the index of the caller's innermost block; 0 if it has entered none."""
-        me = calling()
-        own = [index for index, (by, _) in enumerate(blocks) if by == me]
-        return own[-1] if own else 0
-
-    def _moved(self, before: Hold, after: Hold) -> None:
-        """Let the blocks of ``before`` release ``after`` at their end."""
-        with state_mutex:
-            self._blocks[:] = [(by, after if hold is before else hold) for by, hold in self._blocks]
 
     # ── release, extend, describe ────────────────────────────────────────────────────────────
 
@@ -285,8 +271,9 @@ class Handle:
                 raise
             released = False
         finally:
-            if is_extending:
-                hold.release_again()
+            if is_extending:  # the extension may restore the lock on a server that had lost it
+                left = hold.kept_until - self.store.clock()
+                renewal.release_later(self.store, self.primitive, hold.lease.claim, after=max(_LATE_EXTENSION, left))
         if lost or not released:
             hold.report_loss(ENDED_BEFORE)
             raise LockLost(self.name)
@@ -320,15 +307,12 @@ class Handle:
             hold.emit("released", held=store.clock() - lease.since, reason=HANDED_OFF)
             kept = granted.claim.token, self.options.ttl, lease.fencing_token
             return HandedOff(store.alias, store.key_prefix, self.names_of(lease), kind == "multilock", *kept).text()
-        except BaseException as error:  # the caller gets no text
-            interrupted = not isinstance(error, LockError)
+        except BaseException:  # the caller gets no text
             if claim is not None:  # either the hold or the text may have the lock
                 hold.end_kind = End.LOST
-                renewal.release_later(store, self.primitive, claim, waited=True)
-                if not interrupted:
-                    hold.report_loss(NOT_HANDED_OFF)
-            if claim is not None or (interrupted and not hold.active):
                 hold.release_later()
+                renewal.release_later(store, self.primitive, claim, waited=True)
+                hold.report_loss(NOT_HANDED_OFF)
             raise
 
     def adopt_flow(self, handed: HandedOff) -> Flow[None]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import Any, NoReturn, Protocol
+from typing import Any, TypeVar
 
 from ...errors import LockLost, LockNotHeld
 from ..contract import Extension, Store
-from ..events import Event, LockHandle, logger, report
+from ..events import Event, logger, report
 from ..flow.requests import Fault, Flow
 from ..keys import Keys
 from ..options import LockOptions
@@ -21,6 +22,8 @@ from ..process.mutex import state_mutex
 from ..renewal.registry import renewal
 from ..values import DRIFT, PRECISION, Lease, Seconds
 from ..waiting.waiters import AwaitTurn
+
+T = TypeVar("T")
 
 _RETRIES = 20  # attempts to extend within one ttl, when an attempt fails or another extension is in flight
 RAN_OUT = "the lease ran out"
@@ -35,16 +38,6 @@ class End(Enum):
     RELEASED = "released"  # raises LockNotHeld
     TRANSFERRED = "transferred to another holder"  # has nothing to release
     LOST = "lost"  # raises LockLost
-
-
-class HoldingHandle(Protocol):
-    """The part of a `Handle` that its holds use. ``several``: whether the handle can have several holds at once."""
-
-    name: str
-    store: Store
-    primitive: Primitive
-    options: LockOptions
-    several: bool
 
 
 class Hold:
@@ -63,7 +56,6 @@ class Hold:
         "_handle",
         "_loop",
         "_lost",
-        "_one_request_ended",
         "_reported",
         "acquired_by",
         "end_kind",
@@ -75,19 +67,20 @@ class Hold:
         "store",
     )
 
-    def __init__(self, handle: HoldingHandle, lease: Lease) -> None:
+    def __init__(self, handle: Any, lease: Lease) -> None:
+        """``handle``: a `Handle`."""
         self._handle = weakref.ref(handle)
-        self.store = handle.store
-        self.primitive = handle.primitive
-        self.name = handle.name
-        self.options = handle.options
+        self.store: Store = handle.store
+        self.primitive: Primitive = handle.primitive
+        self.name: str = handle.name
+        self.options: LockOptions = handle.options
         self.lease = lease
         self.level = 1
         self.acquired_by = calling()
         self._loop = running_loop()  # the loop that calls `on_lost`; None: a background thread
         self._generation = fork.generation
         self.end_kind: End | None = None
-        self._lost = self._reported = self._abandoned = self._one_request_ended = False
+        self._lost = self._reported = self._abandoned = False
         self._extension: Extension | None = None  # the extension in flight
 
     # ── what event receivers and `on_lost` read ──────────────────────────────────────────────
@@ -136,18 +129,11 @@ class Hold:
         inherited = "is held by the parent process: a child of fork() holds nothing"
         return LockNotHeld(self.name, inherited if self.end_kind is None else None)
 
-    def __reduce__(self) -> NoReturn:
-        """Raise ``TypeError``: a copy would release the lease of the original."""
-        raise TypeError(f"cannot copy or pickle {type(self).__name__!r} object of lock {self.name!r}")
-
     # ── the end ──────────────────────────────────────────────────────────────────────────────
 
     @property
     def kept_until(self) -> float:
-        """The time until which the lock stays taken after a release: ``min_hold`` seconds after the grant.
-
-        The time is monotonic seconds by the store's clock.
-        """
+        """The time until which the lock stays taken after a release: ``min_hold`` seconds after the grant."""
         return self.lease.since + self.options.min_hold
 
     def end(self, kind: End = End.RELEASED) -> bool:
@@ -178,36 +164,26 @@ class Hold:
             self.mark_lost(FORCED_OR_FORGOTTEN if self.lease.valid_until > self.store.clock() else RAN_OUT)
         self.end(End.LOST)
 
-    def transfer_flow(self, kind: End = End.TRANSFERRED) -> Flow[Lease]:
+    def transfer_flow(self) -> Flow[Lease]:
         """End this hold, and return its lease for another holder.
 
         Waits for an extension that is in flight, because only this hold can process the outcome. Raises ``LockLost``
         when the lease is lost, and ``LockNotHeld`` after the end.
         """
-        while True:
-            self.check()
-            with state_mutex:
-                if self._extension is None:
-                    self.end_once(kind)
-                    break
-                outcome_known = self._extension.new_wake_event()
-            yield AwaitTurn(outcome_known, self.remaining)
+        yield from self._when_idle(partial(self.end_once, End.TRANSFERRED))
         if self._lost:  # since check()
             self.end_kind = End.LOST
             raise LockLost(self.name)
         return self.lease
 
-    def move_to(self, handle: HoldingHandle) -> None:
+    def move_to(self, handle: Any) -> None:
         """Let events and ``on_lost`` name ``handle``, which holds this hold from now on."""
         self._handle = weakref.ref(handle)
 
     # ── loss ─────────────────────────────────────────────────────────────────────────────────
 
     def mark_lost(self, reason: str) -> None:
-        """Mark the lease as lost and report the loss in a background thread, unless the hold has ended.
-
-        ``reason``: a text for people.
-        """
+        """Mark the lease as lost and report the loss in a background thread, unless the hold has ended."""
         with state_mutex:
             if not self.active:
                 return
@@ -236,14 +212,9 @@ class Hold:
             logger.exception("on_lost of lock %r failed", self.name)
 
     @property
-    def is_loss_reported(self) -> bool:
-        """True if the loss was reported."""
-        return self._reported
-
-    @property
-    def _subject(self) -> LockHandle:
+    def _subject(self) -> Any:
         """The argument of events and ``on_lost``: the handle, or this hold if the handle can have several."""
-        handle: Any = self._handle()
+        handle = self._handle()
         return self if handle is None or handle.several else handle
 
     def emit(self, kind: Any, waited: float = 0.0, held: float = 0.0, reason: str = "") -> None:
@@ -294,29 +265,35 @@ class Hold:
     def _begin_extension_flow(self, ttl: float) -> Flow[Extension]:
         """Begin an extension to ``ttl`` seconds, or as much as ``max_hold`` allows, and return it.
 
-        Waits for an extension that is in flight already. If ``ttl`` is shorter than the ttl of the lease, the lease is
-        shortened at once, and renewed with the shorter ttl: the server may run the request although its reply is lost.
+        If ``ttl`` is shorter than the ttl of the lease, the lease is shortened at once, and renewed with the shorter
+        ttl: the server may run the request although its reply is lost. Errors are those of `_when_idle`.
+        """
+
+        def begin() -> Extension:
+            if not self.active:
+                raise self.not_held_error()
+            seconds = self._within_max_hold(ttl)
+            if seconds < self.lease.ttl:
+                self.lease = self.lease.shortened(self.store.clock(), seconds)
+            self._extension = Extension(self.lease, seconds)
+            return self._extension
+
+        return (yield from self._when_idle(begin))
+
+    def _when_idle(self, begin: Callable[[], T]) -> Flow[T]:
+        """Return the result of ``begin()``, called under the mutex when no extension is in flight.
+
         Raises ``LockLost`` when the lease is lost, and ``LockNotHeld`` after the end.
         """
         while True:
             self.check()
             with state_mutex:
-                if not self.active:
-                    raise self.not_held_error()
                 if self._extension is None:
-                    ttl = self._within_max_hold(ttl)
-                    if ttl < self.lease.ttl:
-                        self.lease = self.lease.shortened(self.store.clock(), ttl)
-                    self._extension = Extension(self.lease, ttl)
-                    return self._extension
+                    return begin()
                 outcome_known = self._extension.new_wake_event()
             yield AwaitTurn(outcome_known, self.remaining)
 
     def begin_renewal(self) -> Extension | None:
-        """Begin the extension that is due, and return it. The caller sends the request.
-
-        Returns ``None`` if the lease must not be extended now.
-        """
         lease = self.lease
         if self._lost or not self.active:
             return None
@@ -339,10 +316,6 @@ class Hold:
         return None
 
     def on_extended(self, extension: Extension, outcome: Lease | Fault | None) -> None:
-        """Update the lease after ``extension``.
-
-        ``outcome``: the extended lease, ``None`` when the lease is lost, or a `Fault` when the outcome is unknown.
-        """
         with state_mutex:
             self._extension, active = None, self.active
             if active and isinstance(outcome, Lease):
@@ -350,9 +323,9 @@ class Hold:
             elif active and isinstance(outcome, Fault):
                 self.lease = self.lease.unsure(extension.ttl)
         extension.finish()
-        if not active:
-            self.release_again()
-        elif isinstance(outcome, Lease):
+        if not active:  # its release has sent, or sends, another request: see `Handle.release_flow`
+            return
+        if isinstance(outcome, Lease):
             self.schedule_renewal()
         elif isinstance(outcome, Fault):
             self._schedule(min(self.lease.valid_until - self.store.clock(), self.lease.shortest_ttl / _RETRIES))
@@ -364,24 +337,10 @@ class Hold:
         """True while an extension is in flight."""
         return self._extension is not None
 
-    def release_again(self) -> None:
-        """Release the lease once more, after an extension that was in flight during a release.
-
-        Called twice, when the extension has ended and when the release has ended, in any order. The first call does
-        nothing. The second call releases the lease again, because the extension may have restored the lock on a server
-        that had lost it.
-        """
-        with state_mutex:
-            both_ended, self._one_request_ended = self._one_request_ended, True
-        if both_ended:
-            left = max(0.0, self.kept_until - self.store.clock())
-            renewal.release_later(self.store, self.primitive, self.lease.claim, after=left)
-
     # ── when to renew ────────────────────────────────────────────────────────────────────────
 
     @property
     def keys(self) -> Keys:
-        """The keys of the lock, the first if it has several."""
         return self.lease.claim.keys
 
     def schedule_renewal(self) -> None:

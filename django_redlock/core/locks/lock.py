@@ -214,12 +214,8 @@ class Lock(Handle):
         lost = isinstance(failure, LockLost)
         if error is None and self.options.raises_loss and (lost or isinstance(failure, LockNotHeld)):
             raise failure
-        if not (lost and self._is_loss_reported()):
+        if not lost:  # the loss itself is logged: `Hold.report_loss`
             logger.warning("%s", failure)
-
-    def _is_loss_reported(self) -> bool:
-        hold = self.hold
-        return hold is not None and hold.is_loss_reported
 
 
 class Attempt:

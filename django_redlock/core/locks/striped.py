@@ -13,6 +13,7 @@ from ..flow.requests import Flow
 from ..keys import Keys, stripe_name
 from ..lock_info import LockInfo
 from ..primitives.multi import MAX_LOCKS
+from ..process.mutex import state_mutex
 from ..values import Claim, Lease, Refusal
 from .handle import refusal_error
 from .hold import End, Hold
@@ -100,8 +101,9 @@ class Striped(Semaphore):
                 before.end_kind = End.TRANSFERRED  # its `with` block has nothing to release
         if isinstance(outcome, Refusal):
             raise refusal_error(self.name, outcome, "has no other stripe that is free")
-        self._moved(before, outcome)
         outcome.visited = visited
+        with state_mutex:
+            self._blocks[:] = [(by, outcome if hold is before else hold) for by, hold in self._blocks]
         return True
 
     def _keys_of(self, indexes: tuple[int, ...]) -> tuple[Keys, ...]:

@@ -43,7 +43,7 @@ class Waiter(WakeEvent):
         self.lease: Lease | None = None
 
     def lead(self) -> None:
-        """Set the state LEADING, and wake the waiter, so that it asks the store."""
+        """Wake the waiter, so that it asks the store."""
         self.state = WaiterState.LEADING
         self.set()
 

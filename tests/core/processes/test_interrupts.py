@@ -22,20 +22,6 @@ def test_anywhere_in_release(unique):
     assert step > 20
 
 
-def test_anywhere_in_hand_off(unique):
-    """After an interrupt anywhere in the flow of hand_off(), the handle still holds the lock, or it is free soon."""
-    backend = LocMemBackend(unique)
-    for step in itertools.count():
-        lock = backend.lock(f"mine:{step}")
-        lock.acquire()
-        if not interrupted(lock.hand_off, step, "core/(locks/(handle|hold|hand_off)|renewal)"):
-            break
-        if lock.token is not None:
-            lock.release()
-        assert backend.lock(lock.name).acquire(timeout=TEST_TIMEOUT), f"at step {step}"
-    assert step > 20
-
-
 def test_anywhere_in_acquire(unique):
     """After an interrupt anywhere in acquire(), other handles can acquire and release their locks."""
     backend = LocMemBackend(unique)
