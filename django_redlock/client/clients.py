@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 from redis.connection import Connection, SSLConnection
@@ -55,9 +55,8 @@ def pool_node(pool: Any, timeout: float, credentials: Mapping[str, Any], remap: 
 
 def called(path: str) -> Any:
     """Return what the function at the dotted ``path`` returns. Raises ``ValueError`` with the reason if it fails."""
-    module, _, name = path.rpartition(".")
     try:
-        return getattr(import_module(module), name)()
+        return resolve_name(path)()
     except Exception as error:
         raise ValueError(f"{path!r} can't be called: {type(error).__name__}: {error}") from error
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from redis.connection import Connection, SSLConnection, parse_url
+from redis.connection import AbstractConnection, Connection, SSLConnection, parse_url
 from redis.exceptions import RedisError
 
 from ..core.flow.replies import unavailable_error
@@ -16,8 +16,8 @@ from .clients import called, client_node, pool_node
 from .nodes.cluster import ClusterNode
 from .nodes.fixed import DirectNode
 from .nodes.protocol import Node
-from .nodes.remap import Remap, as_reported
-from .nodes.sentinel import SentinelNode
+from .nodes.remap import Address, Remap, as_reported
+from .nodes.sentinel import Connections, SentinelNode
 from .pool import ServerPool
 from .redact import redact
 
@@ -43,12 +43,8 @@ def _hosts(netloc: str, default_port: int) -> tuple[list[tuple[str, int]], dict[
 
 
 def _host(name: str) -> str:
-    """Return ``name`` if it is a valid host name. Raises ``ValueError`` otherwise.
-
-    Without this check, the look-up for the first acquire would raise ``UnicodeError``.
-    """
     try:
-        name.encode("idna")
+        name.encode("idna")  # otherwise the look-up for the first acquire would raise the error
     except UnicodeError as error:
         raise ValueError(f"{name!r} is not a host name") from error
     return name
@@ -93,64 +89,59 @@ class NodeOptions(NamedTuple):
 _NO_OPTIONS = NodeOptions()
 
 
-def _check(options: Mapping[str, Any]) -> None:
-    if refused := _REFUSED & options.keys():
+def _checked(kind: type[AbstractConnection], settings: dict[str, Any]) -> Connections:
+    """Return the class and the settings of connections. Raises ``ValueError`` for a wrong setting."""
+    if refused := _REFUSED & settings.keys():
         raise ValueError(
             f"{', '.join(sorted(refused))} is not for locks: what timed out on an idle connection is repeated "
             "once, and node_timeout says how long a server may take"
         )
-
-
-def _settings(tls: bool, options: Mapping[str, Any]) -> tuple[type[Connection], dict[str, Any]]:
-    """Return the class and the settings of connections with ``options``. Raises ``ValueError`` for a wrong option."""
-    kind = SSLConnection if tls else Connection
-    _check(options)
-    if not tls and (needless := [name for name in options if name.startswith("ssl_")]):
+    if needless := [name for name in settings if name.startswith("ssl_") and not issubclass(kind, SSLConnection)]:
         raise ValueError(f"{', '.join(needless)}: without TLS; the scheme with TLS is rediss")
     try:
-        kind(**options)  # does not connect, but raises for a wrong option before the first lock is acquired
+        kind(**settings)  # does not connect, but raises for a wrong option before the first lock is acquired
     except (TypeError, RedisError) as error:
         raise ValueError(str(error).partition("() ")[2] or error) from error
-    return kind, dict(options)
+    return kind, settings
 
 
-def _query(query: str) -> dict[str, Any]:
-    """Return the options in the query of a URL, with the types that redis-py gives them."""
-    options = parse_url(f"redis://?{query}")
-    return {name: value for name, value in options.items() if name != "host"}
+def _split(url: str, default_port: int) -> tuple[type[Connection], list[Address], str, dict[str, Any], dict[str, Any]]:
+    """Split a URL with several hosts: class of connections, addresses, path, credentials, and options of the query."""
+    url, _, query = url.partition("?")
+    scheme, netloc, path = split_url(url)
+    hosts, login = _hosts(netloc, default_port)
+    options = parse_url(f"redis://?{query}")  # with the types that redis-py gives them
+    options.pop("host", None)
+    return SSLConnection if scheme.startswith("rediss") else Connection, hosts, path, login, options
 
 
 def _sentinel(url: str, timeout: float, more: NodeOptions) -> Node:
-    url, _, query = url.partition("?")
-    scheme, netloc, path = split_url(url)
+    kind, hosts, path, login, options = _split(url, 26379)
     service, _, db = path.strip("/").partition("/")
     if not service:
         raise ValueError("redis+sentinel://host:port,host:port/SERVICE/DB needs the name of the service")
     if not re.fullmatch(r"\d*", db, re.ASCII):
         raise ValueError("the database after SERVICE/ must be a number")
-    hosts, login = _hosts(netloc, 26379)
-    options, tls = _query(query), scheme.startswith("rediss")
     sentinel_login = {_SENTINEL_LOGIN[name]: options.pop(name) for name in _SENTINEL_LOGIN if name in options}
-    kind, settings = _settings(tls, {**options, **login, "db": int(db or 0), **more.credentials})
+    connections = _checked(kind, {**options, **login, "db": int(db or 0), **more.credentials})
+    sentinel = {**sentinel_login, **more.sentinel_kwargs}
+    with_tls = sentinel.pop("ssl", kind is SSLConnection)
+    shared = {name: options[name] for name in options if name.startswith("ssl_") and with_tls}
     try:
-        shared = {name: value for name, value in options.items() if name.startswith("ssl_")}
-        sentinel = {**sentinel_login, **more.sentinel_kwargs}
-        with_tls = sentinel.pop("ssl", tls)
-        sentinels = _settings(with_tls, {**(shared if with_tls else {}), **sentinel})
+        sentinels = _checked(SSLConnection if with_tls else Connection, {**shared, **sentinel})
     except ValueError as error:
         raise ValueError(f"sentinel_kwargs: {error}") from error
-    return SentinelNode(hosts, service, (kind, settings), sentinels, timeout, more.remap)
+    return SentinelNode(hosts, service, connections, sentinels, timeout, more.remap)
 
 
 def _cluster(url: str, timeout: float, more: NodeOptions) -> Node:
-    url, _, query = url.partition("?")
-    scheme, netloc, path = split_url(url)
+    kind, hosts, path, login, options = _split(url, 7000)
     if not re.fullmatch(r"\d*/?", path, re.ASCII):
         raise ValueError("the database after the hosts must be a number, and only Valkey 9 has others than 0")
-    hosts, login = _hosts(netloc, 7000)
-    database = int(path.strip("/") or 0)
-    options = {**_query(query), **login, **({"db": database} if database else {}), **more.credentials}
-    return ClusterNode(hosts, *_settings(scheme.startswith("rediss"), options), timeout, more.remap)
+    database = {"db": int(path.strip("/"))} if path.strip("/0") else {}
+    return ClusterNode(
+        hosts, *_checked(kind, {**options, **login, **database, **more.credentials}), timeout, more.remap
+    )
 
 
 def _direct(url: str, timeout: float, more: NodeOptions) -> Node:
@@ -158,15 +149,9 @@ def _direct(url: str, timeout: float, more: NodeOptions) -> Node:
     if scheme != "unix" and not re.fullmatch(r"\d*/?", path, re.ASCII):  # redis-py would use database 0
         raise ValueError("the database after host:port/ must be a number")
     settings = {**parse_url(url), **more.credentials}
-    _check(settings)
     _host(settings.get("host", ""))
     limit = settings.pop("max_connections", None)
-    kind = settings.pop("connection_class", Connection)
-    try:
-        kind(**settings)  # does not connect, but raises for a wrong option before the first lock is acquired
-    except (TypeError, RedisError) as error:
-        raise ValueError(str(error).partition("() ")[2] or error) from error
-    return DirectNode(ServerPool(kind, settings, timeout, limit))
+    return DirectNode(ServerPool(*_checked(settings.pop("connection_class", Connection), settings), timeout, limit))
 
 
 def cache_pool(alias: str) -> Any:

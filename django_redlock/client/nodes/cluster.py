@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from redis import RedisError
-from redis.connection import Connection, SSLConnection
+from redis.connection import AbstractConnection, SSLConnection
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import AskError, InvalidResponse, MovedError
 
@@ -63,7 +63,7 @@ class ClusterNode:
     def __init__(
         self,
         hosts: list[Address],
-        kind: type[Connection],
+        kind: type[AbstractConnection],
         settings: Mapping[str, Any],
         timeout: float,
         remap: Remap = as_reported,

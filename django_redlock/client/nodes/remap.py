@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -27,7 +27,10 @@ def remap_from(value: Any) -> Remap:
     if value is None:
         return as_reported
     if isinstance(value, str):
-        value = _imported(value)
+        try:
+            value = resolve_name(value)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ValueError(f"address_remap {value!r} can't be imported: {error}") from error
     if isinstance(value, Mapping):
         table = {_address(reported): _address(reachable) for reported, reachable in value.items()}
         return lambda address: table.get(address, address)
@@ -43,26 +46,14 @@ def remap_from(value: Any) -> Remap:
     return remap
 
 
-def _imported(path: str) -> Any:
-    module, _, name = path.rpartition(".")
-    try:
-        return getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"address_remap {path!r} can't be imported: {error}") from error
-
-
 def _address(value: Any) -> Address:
     """Return ``value``, ``"host:port"`` or a pair of host and port, as a pair. Raises ``ValueError``."""
-    host, port = value.rpartition(":")[::2] if isinstance(value, str) else value if _is_pair(value) else ("", "")
     try:
-        host.strip("[]").encode("idna")
-        number = int(port)
+        host, port = value.rpartition(":")[::2] if isinstance(value, str) else value
+        host, number = host.strip("[]"), int(port)
+        host.encode("idna")
     except (AttributeError, UnicodeError, TypeError, ValueError):
-        number = 0
+        host, number = "", 0
     if not host or not 0 < number < 65536:
         raise ValueError(f"address_remap: expected 'host:port' or a pair of host and port, not {value!r}")
-    return host.strip("[]"), number
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, tuple | list) and len(value) == 2
+    return host, number

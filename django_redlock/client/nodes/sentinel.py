@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from redis import RedisError
-from redis.connection import Connection, SSLConnection
+from redis.connection import AbstractConnection, SSLConnection
 from redis.exceptions import InvalidResponse
 
 from ...core.flow.replies import UnreadableReply
@@ -19,7 +19,7 @@ from ..pool import ServerPool
 from .first_answer import FirstAnswer, decoded_host, replies_of
 from .remap import Address, Remap, as_reported
 
-Connections = tuple[type[Connection], Mapping[str, Any]]  # the class and the settings of connections
+Connections = tuple[type[AbstractConnection], Mapping[str, Any]]  # the class and the settings of connections
 
 
 class SentinelNode:
