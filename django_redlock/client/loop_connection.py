@@ -12,6 +12,7 @@ import math
 import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,7 @@ Compensation = Callable[[], EvalScript] | None
 Discard = Callable[[Connection, bytes | None], object]
 
 
+@dataclass(slots=True, eq=False)
 class PendingRequest:
     """A request on a shared connection. ``future`` gets the list of its ``count`` replies.
 
@@ -32,21 +34,15 @@ class PendingRequest:
     is a function that returns the script that undoes the request. It is ``None`` if there is nothing to undo.
     """
 
-    __slots__ = ("compensation", "count", "due", "future", "payload", "seconds")
-
-    def __init__(
-        self, future: asyncio.Future[list[Any]], payload: bytes, count: int, compensation: Compensation, seconds: float
-    ) -> None:
-        self.future = future
-        self.payload = payload
-        self.count = count
-        self.compensation = compensation
-        self.seconds = seconds
-        self.due = 0.0  # by the loop's clock; 0: not written yet
+    future: asyncio.Future[list[Any]]
+    payload: bytes
+    count: int
+    compensation: Compensation
+    seconds: float
+    due: float = 0.0  # by the loop's clock; 0: not written yet
 
     @property
     def awaited(self) -> bool:
-        """True if a task still waits for the replies."""
         return not self.future.done()
 
 
@@ -84,9 +80,8 @@ class LoopConnection:
         """
         if self._closed:
             raise self._error()
-        request = PendingRequest(
-            self._loop.create_future(), payload, count, compensation, self._timeout if seconds is None else seconds
-        )
+        seconds = self._timeout if seconds is None else seconds
+        request = PendingRequest(self._loop.create_future(), payload, count, compensation, seconds)
         self._queued.append(request)
         if len(self._queued) == 1:
             if self._in_flight:
@@ -144,7 +139,7 @@ class LoopConnection:
         try:
             sent = self.connection.write(data)
         except RedisError as error:
-            self._fail_soon(error)
+            self._loop.call_soon(self._fail, error)  # the caller of `send` must get its request first
             return
         if sent < len(data):
             self._unsent = data[sent:]
@@ -207,17 +202,12 @@ class LoopConnection:
             self._fail_one(request, (ConnectionSilent if silent else TimeoutError)("no reply in time"))
         if overdue:
             self.retire()
-        following = next((each for each in self._in_flight if each.awaited), None)
-        if following is not None and not self._closed:
-            self._timer = self._loop.call_at(following.due, self._watch)
+        if not self._closed and (following := [each.due for each in self._in_flight if each.awaited]):
+            self._timer = self._loop.call_at(following[0], self._watch)
 
     def _close_if_unused(self) -> None:
         if self.retired and not any(request.awaited for request in (*self._in_flight, *self._queued)):
             self._fail(TimeoutError("no reply in time"))
-
-    def _fail_soon(self, error: Exception) -> None:
-        """Call `_fail` in the next round: the caller of `send` must get its request first."""
-        self._loop.call_soon(self._fail, error)
 
     def _fail(self, error: Exception) -> None:
         """Fail all requests with ``error``, and close the connection."""

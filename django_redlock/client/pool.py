@@ -231,8 +231,8 @@ class ServerPool:
 
     def shared(self) -> LoopConnection | None:
         """Return the connection that the tasks of the running loop share; ``None`` if none accepts requests."""
-        connections = self._event_loops.current()
-        shared = None if connections is None else connections.shared
+        entry = self._event_loops.current()
+        shared = None if entry is None else entry.shared
         if shared is None or shared.retired:
             return None
         if time.monotonic() - shared.connection.opened_at > self._max_age:

@@ -76,16 +76,12 @@ class Broadcast:
                 self._close(number)
                 self._failed(slot, connection, connection.fail(TimeoutError("no reply in time")))
             return replies
-        except GeneratorExit:  # the caller was cancelled while it waited; the nodes are not down
-            self._compensate()
-            self._detach()
-            raise
         finally:
             for slot in tuple(connecting):
                 self._not_connected(slot)
-            for number, (_, connection) in open_.items():  # only after an interrupt; the nodes are not down
+            for number, (_, connection) in open_.items():  # after an interrupt or a cancellation; no node is down
                 self.poll.unregister(number)
-                connection.discard()
+                connection.discard()  # sends the compensation on the connection of the request, which it can't overtake
 
     def _set_deadlines(self) -> float:
         """Set the deadlines of a try that begins now, and return now (monotonic seconds)."""
@@ -226,21 +222,6 @@ class Broadcast:
         if self.kind == "release":
             request = self.requests[slot]
             self.connections.keepers[request.node].repeat(script_calls_of(request))
-
-    def _compensate(self) -> None:
-        """Undo the request on all nodes whose reply is outstanding.
-
-        The compensation is sent on the connection of the request, so that it can't overtake the request.
-        """
-        handled = sys.exception()
-        for number, (slot, connection) in tuple(self.open.items()):
-            if connection.compensation is None:
-                continue
-            try:
-                connection.send([connection.compensation()], time.monotonic(), "release")
-            except (RedisError, OSError) as error:
-                self._close(number)
-                self._failed(slot, connection, connection.fail(without_context(error, handled)))
 
     def _detach(self) -> None:
         """Stop waiting for outstanding replies, and keep their connections for later requests.

@@ -154,20 +154,18 @@ class NodeConnections:
                 elif age > self.timeout:
                     self.keepers[key[1]].mark_down(TimeoutError("no reply in time"))
         for key, connection in due.items():
+            error: Exception = TimeoutError("no reply in time")
             try:
                 if connection.is_readable():
                     connection.receive()
                     connection.checkin()
-                else:
-                    fault = connection.fail(TimeoutError("no reply in time"))
-                    self.mark_failed(key[1], connection, fault)
-            except (RedisError, OSError) as error:
-                if isinstance(error, ReplyIncomplete) and now - connection.sent_at <= self.timeout:
+                    continue
+            except (RedisError, OSError) as raised:
+                if isinstance(raised, ReplyIncomplete) and now - connection.sent_at <= self.timeout:
                     self.keep_in_flight(*key, connection)  # a later reply is outstanding
                     continue
-                connection.fail(without_context(error, handled))
-                if connection.kind == "release":
-                    self.keepers[key[1]].repeat(connection.script_calls)
+                error = without_context(raised, handled)
+            self.mark_failed(key[1], connection, connection.fail(error))
 
     def close(self) -> None:
         """Close all connections to the nodes, and stop probing nodes that are down."""
