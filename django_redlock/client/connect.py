@@ -27,7 +27,7 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from ..core.flow.requests import Flow
-from ..core.process import fork, threads
+from ..core.process import threads
 from .connection import Connection
 
 T = TypeVar("T")
@@ -182,10 +182,6 @@ class BoundedCalls:
     """
 
     def __init__(self) -> None:
-        self._reset()
-        fork.on_fork(self._reset)  # the child has none of the threads
-
-    def _reset(self) -> None:
         self._limits: dict[Future[Any], float] = {}  # call under way -> its time limit; kept by the call's thread
 
     def run(self, call: Callable[[], T], seconds: float, late: Callable[[T], object]) -> Flow[T]:

@@ -15,7 +15,7 @@ from .connect import AwaitFuture
 from .fanout.broadcast_drivers import FanOut
 from .multiplexer import Multiplexer
 from .nodes.protocol import Node
-from .plans import PLANS, eval_request, read_replies_of, read_set_reply, set_request
+from .plans import PLANS, eval_request, read_reply, read_set_reply, set_request
 from .request import Request, asend, send
 
 _REPLY_TYPES = int, list  # the types of nearly all replies of scripts
@@ -41,7 +41,7 @@ class Executor:
         if isinstance(request, EvalScript):  # most requests are scripts, and nearly always need one reply only
             replies = send(eval_request(self.nodes, request))
             plain = type(replies) is list and type(replies[0]) in _REPLY_TYPES
-            return replies[0] if plain else drive(read_replies_of(self.nodes, request, replies), send)
+            return replies[0] if plain else drive(read_reply(self.nodes, request, replies), send)
         if isinstance(request, SetIfAbsent):
             return read_set_reply(send(set_request(self.nodes, request)))
         if (plan := PLANS.get(type(request))) is not None:
@@ -53,7 +53,7 @@ class Executor:
         if isinstance(request, EvalScript):
             replies = await asend(eval_request(self.nodes, request))
             plain = type(replies) is list and type(replies[0]) in _REPLY_TYPES
-            return replies[0] if plain else await adrive(read_replies_of(self.nodes, request, replies), asend)
+            return replies[0] if plain else await adrive(read_reply(self.nodes, request, replies), asend)
         if isinstance(request, SetIfAbsent):
             return read_set_reply(await asend(set_request(self.nodes, request)))
         if type(request) in PLANS:

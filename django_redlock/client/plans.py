@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
+from redis.exceptions import AskError, MovedError, NoScriptError, ReadOnlyError, RedisError
 
 from ..core.flow.replies import UnreadableReply, server_time, waited
 from ..core.flow.requests import (
@@ -34,7 +34,7 @@ from ..core.flow.requests import (
 )
 from .connection import AllInUse, ConnectionSilent
 from .errors import check_reply, fault_of, without_context
-from .nodes.cluster import ClusterNode, Redirection
+from .nodes.cluster import ClusterNode
 from .nodes.protocol import Node
 from .pool import ServerPool
 from .request import Request
@@ -66,51 +66,34 @@ def read_set_reply(replies: list[Any] | Fault) -> bool | Fault | None:
     return True if replies[0] == b"OK" else None
 
 
-def read_replies_of(nodes: Nodes, call: EvalScript, replies: list[Any] | Fault) -> Flow[Any]:
-    """Return the result of ``call``, whose reply is the last of ``replies``, or a `Fault` if there is no usable reply.
-
-    Sends the call again if the server does not know the script (NOSCRIPT) or names another server (MOVED, ASK).
-    """
-    if isinstance(replies, Fault):
-        return replies
-    return (yield from _read(nodes, call, replies[-1]))
-
-
-def _eval(nodes: Nodes, call: EvalScript) -> Flow[Any]:
-    replies = yield eval_request(nodes, call)
-    return (yield from read_replies_of(nodes, call, replies))
-
-
-def _read(nodes: Nodes, call: EvalScript, reply: Any) -> Flow[Any]:
-    if isinstance(reply, Exception):
-        return (yield from _retry(nodes[call.node], call, reply))
-    return check_reply(nodes[call.node], call, reply)
-
-
-def _retry(node: Node, call: EvalScript, error: Exception) -> Flow[Any]:
-    """Repeat ``call`` after ``error``, an error reply, and return the reply to the repeated call.
+def read_reply(nodes: Nodes, call: EvalScript, replies: list[Any] | Fault, index: int = -1) -> Flow[Any]:
+    """Return the result of ``call``, whose reply is ``replies[index]``, or a `Fault` if there is no usable reply.
 
     After NOSCRIPT, sends the source of the script. After MOVED or ASK, sends the call to the server that the reply
     names. Returns a `Fault` after any other error, and after `MAX_REDIRECTS` repetitions.
     """
-    pool = node.known_pool(call.keys[0])
-    for _ in range(MAX_REDIRECTS):
-        target, prefix = None, b""
-        redirection = Redirection.read(error)
-        if redirection and isinstance(node, ClusterNode):
-            pool = target = node.redirected(redirection, pool)
-            if redirection.asking:
+    node, pool = nodes[call.node], None
+    for tries in range(MAX_REDIRECTS + 1):
+        if isinstance(replies, Fault):
+            return replies
+        if not isinstance(error := replies[index], Exception):
+            return check_reply(node, call, error)
+        target, prefix, pool = None, b"", pool or node.known_pool(call.keys[0])
+        if isinstance(error, AskError) and isinstance(node, ClusterNode):
+            pool = target = node.redirected(error, pool)
+            if not isinstance(error, MovedError):
                 prefix = encode_command(b"ASKING")
         elif not isinstance(error, NoScriptError):
             break
-        payload = prefix + encode_eval(call)
-        replies = yield Request(node, call.keys[0], payload, 1 + bool(prefix), call.compensation, target)
-        if isinstance(replies, Fault):
-            return replies
-        if not isinstance(replies[-1], Exception):
-            return check_reply(node, call, replies[-1])
-        error = replies[-1]
+        if tries < MAX_REDIRECTS:
+            payload, index = prefix + encode_eval(call), -1
+            replies = yield Request(node, call.keys[0], payload, 1 + bool(prefix), call.compensation, target)
     return fault_of(node, error, where=pool.where if pool else "")
+
+
+def _eval(nodes: Nodes, call: EvalScript) -> Flow[Any]:
+    replies = yield eval_request(nodes, call)
+    return (yield from read_reply(nodes, call, replies))
 
 
 def _blpop(keys: Sequence[bytes], seconds: float) -> bytes:
@@ -140,7 +123,7 @@ def _block_then_eval(nodes: Nodes, block: BlockThenEval) -> Flow[Any]:
         elapsed = time.monotonic() - start
         must_poll = _must_poll(pool, block_reply, elapsed)
         if not isinstance(replies, Fault):
-            reply = yield from read_replies_of(nodes, call, replies)
+            reply = yield from read_reply(nodes, call, replies)
             if reply is replies[-1]:  # otherwise it was repeated now, perhaps on another server
                 elapsed = _seconds_between(replies[0], reply)
             # The script has run, perhaps as the last try, after which no waiter is listed: the flow decides anew.
@@ -259,8 +242,7 @@ def _batch(nodes: Nodes, batch: Batch) -> Flow[list[Any]]:
             if isinstance(replies, Fault) and replies.stale:  # an idle connection was closed; scripts may be repeated
                 replies = yield request._replace(pool=None)
         for position, index in enumerate(part):
-            read = not isinstance(replies, Fault)
-            answers[index] = (yield from _read(nodes, calls[index], replies[position])) if read else replies
+            answers[index] = yield from read_reply(nodes, calls[index], replies, position)
     return answers
 
 

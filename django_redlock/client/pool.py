@@ -89,12 +89,12 @@ class ServerPool:
         self._era = 0  # calls of `close` and `aclear`; each connection stores the number at its start
         self.blocks_closed = 0  # blocking commands in a row for which the connection was closed at once
         self.poll_until = 0.0  # monotonic seconds until which no blocking command is sent
-        self._calls = BoundedCalls()
         self._unbounded = takes_unbounded_time(settings)
         self._reset()
-        on_fork(self._reset)  # the connections belong to the parent
+        on_fork(self._reset)  # the connections and the threads of the calls belong to the parent
 
     def _reset(self) -> None:
+        self._calls = BoundedCalls()
         self.idle_connections: deque[Connection] = deque()
         self._limit = None if self._connections is None else _Limit(self._connections)
         self._event_loops = LoopEntries()

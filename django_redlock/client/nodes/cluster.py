@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from redis import RedisError
 from redis.connection import AbstractConnection, SSLConnection
@@ -21,33 +20,7 @@ from .remap import Address, Remap, as_reported
 
 MAX_ASKED = 8  # servers of a Cluster that are asked for the slot map, besides the addresses in LOCATION
 _SAME_HOST = None, b"", b"?"  # hosts in CLUSTER SLOTS that stand for the host of the server that was asked
-_REDIRECTION = re.compile(r"(?:(MOVED|ASK) )?(\d+) (.*):(\d+)")
 Slots = list["ServerPool | None"]  # slot -> the pool of its master
-
-
-class Redirection(NamedTuple):
-    """The address of the server that serves ``slot``, as an error reply MOVED or ASK names it.
-
-    An empty ``host`` means the host of the server that sent the redirection. ``asking`` is true for ASK, which
-    redirects one request only, and false for MOVED.
-    """
-
-    asking: bool
-    slot: int
-    host: str
-    port: int
-
-    @classmethod
-    def read(cls, error: Exception) -> Redirection | None:
-        """Parse ``MOVED 3999 127.0.0.1:6381`` or ``ASK …``. Returns ``None`` for any other error.
-
-        If redis-py has removed the first word, the class of the error distinguishes ASK from MOVED.
-        """
-        found = _REDIRECTION.fullmatch(str(error))
-        if found is None or not (found[1] or isinstance(error, AskError)):
-            return None
-        asking = found[1] == "ASK" if found[1] else not isinstance(error, MovedError)
-        return cls(asking, int(found[2]), "" if found[3] == "?" else found[3], int(found[4]))
 
 
 class ClusterNode:
@@ -143,14 +116,15 @@ class ClusterNode:
         self._slots = [None] * REDIS_CLUSTER_HASH_SLOTS
         self._map = FirstAnswer(self._ask_slots, self._use, self._timeout)
 
-    def redirected(self, redirection: Redirection, sender: ServerPool | None) -> ServerPool:
+    def redirected(self, error: AskError, sender: ServerPool | None) -> ServerPool:
         """Return the pool of the server to which ``sender`` has redirected. MOVED changes the slot map, ASK does not.
 
-        If ``sender`` is ``None``, an empty host in the redirection stands for the first host in LOCATION.
+        Without a host, ``error`` means the host of ``sender``, or the first host in LOCATION if that is ``None``.
         """
-        pool = self._pool_for(redirection.host or _host_of(sender or self._seeds[0]), redirection.port)
-        if not redirection.asking:
-            self._slots[redirection.slot] = pool
+        host = error.host if error.host not in ("", "?") else _host_of(sender or self._seeds[0])
+        pool = self._pool_for(host, error.port)
+        if isinstance(error, MovedError):  # which is a subclass
+            self._slots[error.slot_id] = pool
         return pool
 
     def pools(self) -> Flow[list[ServerPool]]:

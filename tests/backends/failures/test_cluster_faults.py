@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 from redis.crc import key_slot
+from redis.exceptions import AskError, MovedError
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.client.nodes.cluster import Redirection
 from django_redlock.core.flow.requests import ListPools
 from django_redlock.core.renewal.registry import renewal
 from django_redlock.core.renewal.thread import BATCH, extend_all
@@ -216,7 +216,7 @@ def test_announced_host_names(cluster, start, unique):
 def test_a_redirection_teaches_one_slot_only(cluster, backend, unique):
     """A redirection, received without a slot map, changes the address of its own slot only."""
     (_, _, _), node = names_on(cluster, unique), backend.nodes[0]
-    node.redirected(Redirection(False, 1, "127.0.0.1", cluster.nodes[0].port), None)
+    node.redirected(MovedError(f"1 127.0.0.1:{cluster.nodes[0].port}"), None)
     for (name,) in names_on(cluster, unique):
         with backend.lock(name):
             pass
@@ -246,7 +246,7 @@ def test_addresses_that_serve_no_more_are_forgotten(cluster, backend, unique):
     """Connections to servers that have left the Cluster are closed."""
     with backend.lock(unique):
         pass
-    backend.nodes[0].redirected(Redirection(True, 1, "127.0.0.1", 1), None)
+    backend.nodes[0].redirected(AskError("1 127.0.0.1:1"), None)
     assert len(backend.nodes[0].open_pools()) == 4
     backend.nodes[0].forget()
     with backend.lock(unique):

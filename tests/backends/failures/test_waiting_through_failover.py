@@ -10,7 +10,6 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
-from django_redlock.client.nodes.cluster import Redirection
 from django_redlock.core.algorithms import retries
 from django_redlock.core.keys import hash_tag
 from django_redlock.core.primitives import base
@@ -268,20 +267,6 @@ def _key(name):
 def _times_tryagain(node):
     with node.client() as client:
         return client.info("errorstats").get("errorstat_TRYAGAIN", {}).get("count", 0)
-
-
-@pytest.mark.parametrize(
-    ("text", "move"),
-    [
-        ("MOVED 3999 127.0.0.1:6381", Redirection(False, 3999, "127.0.0.1", 6381)),
-        ("ASK 3999 ::1:6381", Redirection(True, 3999, "::1", 6381)),
-        ("3999 127.0.0.1:6381", None),
-        ("ERR 3999 127.0.0.1:6381", None),
-    ],
-)
-def test_redirections(text, move):
-    """A redirection is read from the error text of old versions of redis-py."""
-    assert Redirection.read(Exception(text)) == move
 
 
 class TestQuorum:
