@@ -10,8 +10,7 @@ from redis.connection import Connection, SSLConnection
 
 from .connect import portable_settings
 from .nodes.cluster import ClusterNode
-from .nodes.fixed import DirectNode
-from .nodes.protocol import Node
+from .nodes.node import Node
 from .nodes.remap import Remap
 from .nodes.sentinel import SentinelNode
 from .pool import ServerPool
@@ -50,7 +49,8 @@ def pool_node(pool: Any, timeout: float, credentials: Mapping[str, Any], remap: 
         sentinel_kind, login = portable_settings(manager.sentinels[0].connection_pool)
         sentinels = sentinel_kind, {name: login[name] for name in login if name not in ("host", "port")}
         return SentinelNode(hosts, pool.service_name, (kind, settings), sentinels, timeout, remap)
-    return DirectNode(ServerPool(kind, settings, timeout, pool.max_connections), label=label)
+    own = ServerPool(kind, settings, timeout, pool.max_connections)
+    return Node(own, label or own.where, own.uses_tls)
 
 
 def called(path: str) -> Any:

@@ -21,7 +21,7 @@ from ..core.events import report_fault
 from ..core.flow.replies import UnreadableReply
 from ..core.flow.requests import EvalScript, Fault
 from .connection import AllInUse, ConnectionSilent
-from .nodes.protocol import Node
+from .nodes.node import Node
 
 E = TypeVar("E", bound=BaseException)
 _BLOCKED = TimeoutError, RedisTimeoutError, BlockingIOError, ssl.SSLWantReadError
@@ -52,7 +52,7 @@ def fault_of(node: Node, error: Exception, connected: bool = False, where: str =
         error = caused_by(ResponseError(text), error)
     refused = isinstance(error, ResponseError)
     if not (refused or isinstance(error, AllInUse)) or isinstance(error, NOT_SERVING):
-        node.invalidate(error, where)
+        node.invalidate(where)
     report_fault(node.label, _reason(error, late))
     elsewhere = not refused or isinstance(error, WRONG_SERVER) or str(error).startswith("BUSY ")
     transient = "UNBLOCKED" in str(error) or (node.fails_over and elsewhere)

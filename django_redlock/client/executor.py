@@ -14,7 +14,7 @@ from ..core.waiting.waiters import AwaitTurn
 from .connect import AwaitFuture
 from .fanout.broadcast_drivers import FanOut
 from .multiplexer import Multiplexer
-from .nodes.protocol import Node
+from .nodes.node import Node
 from .plans import PLANS, eval_request, read_reply, read_set_reply, set_request
 from .request import Request, asend, send
 

@@ -19,7 +19,7 @@ from ..core.flow.replies import waited
 from ..core.flow.requests import AfterWait, Block, BlockThenEval, EvalScript, Fault
 from ..core.flow.scripts import script
 from .nodes.cluster import ClusterNode
-from .nodes.protocol import Node
+from .nodes.node import Node
 
 OWN_CONNECTIONS = 4  # waiters of one event loop and node that get their own connection; further waiters share one
 LISTEN_SECONDS = 0.1  # seconds of one BLPOP on the shared connection; the next BLPOP includes the lists of new waiters

@@ -35,7 +35,7 @@ from ..core.flow.requests import (
 from .connection import AllInUse, ConnectionSilent
 from .errors import check_reply, fault_of, without_context
 from .nodes.cluster import ClusterNode
-from .nodes.protocol import Node
+from .nodes.node import Node
 from .pool import ServerPool
 from .request import Request
 from .resp import encode_command, encode_eval, encode_evalsha, encode_set_if_absent

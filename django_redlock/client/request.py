@@ -17,7 +17,7 @@ from .connect import AwaitFuture
 from .connection import Connection, ConnectionSilent, ReplyIncomplete
 from .errors import fault_of, without_context
 from .loop_connection import LoopConnection, PendingRequest
-from .nodes.protocol import Node
+from .nodes.node import Node
 from .pool import ServerPool
 from .resp import POKE, encode_eval
 

@@ -14,8 +14,7 @@ from redis.exceptions import RedisError
 from ..core.flow.replies import unavailable_error
 from .clients import called, client_node, pool_node
 from .nodes.cluster import ClusterNode
-from .nodes.fixed import DirectNode
-from .nodes.protocol import Node
+from .nodes.node import Node
 from .nodes.remap import Address, Remap, as_reported
 from .nodes.sentinel import Connections, SentinelNode
 from .pool import ServerPool
@@ -151,7 +150,8 @@ def _direct(url: str, timeout: float, more: NodeOptions) -> Node:
     settings = {**parse_url(url), **more.credentials}
     _host(settings.get("host", ""))
     limit = settings.pop("max_connections", None)
-    return DirectNode(ServerPool(*_checked(settings.pop("connection_class", Connection), settings), timeout, limit))
+    pool = ServerPool(*_checked(settings.pop("connection_class", Connection), settings), timeout, limit)
+    return Node(pool, pool.where, pool.uses_tls)
 
 
 def cache_pool(alias: str) -> Any:

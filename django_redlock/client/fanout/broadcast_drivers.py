@@ -12,7 +12,7 @@ from typing import Any
 
 from ...core.flow.drivers import adrive, drive
 from ...core.flow.requests import Fault, SendToAll
-from ..nodes.protocol import Node
+from ..nodes.node import Node
 from .broadcast import Broadcast, Poll, Readable
 from .in_flight import script_calls_of
 from .node_connections import NodeConnections

@@ -13,7 +13,7 @@ from redis.exceptions import NoScriptError
 from ...core.flow.requests import Batch, EvalScript, Fault
 from ..connection import Connection
 from ..errors import check_reply, fault_of
-from ..nodes.protocol import Node
+from ..nodes.node import Node
 from ..pool import ServerPool
 from ..resp import encode_eval, encode_evalsha
 

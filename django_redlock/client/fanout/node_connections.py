@@ -19,7 +19,7 @@ from ...core.process.fork import on_fork
 from ...core.process.mutex import new_mutex
 from ..connection import ReplyIncomplete
 from ..errors import without_context
-from ..nodes.protocol import Node
+from ..nodes.node import Node
 from .in_flight import InFlightConnection
 from .node_keeper import NodeKeeper
 

@@ -17,7 +17,7 @@ from ...core.process.mutex import new_mutex
 from ..connect import AwaitFuture
 from ..connection import AllInUse
 from ..errors import fault_of
-from ..nodes.protocol import Node
+from ..nodes.node import Node
 from ..resp import POKE
 from .in_flight import InFlightConnection
 
@@ -136,7 +136,7 @@ class NodeKeeper:
         self._failed = time.monotonic() + DOWN_SECONDS, fault.error
 
     def _connect(self, due: list[tuple[float, EvalScript]]) -> None:
-        pool = drive(self._node.find_pool(b""), AwaitFuture.perform)
+        pool = self._node.known_pool(b"") or drive(self._node.find_pool(b""), AwaitFuture.perform)
         connection = pool.connect()
         try:
             connection.send(POKE + self._greeting)

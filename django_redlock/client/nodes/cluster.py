@@ -16,6 +16,7 @@ from ...core.flow.requests import Flow
 from ...core.process.fork import on_fork
 from ..pool import ServerPool
 from .first_answer import FirstAnswer, SecondBest, decoded_host, replies_of
+from .node import Node
 from .remap import Address, Remap, as_reported
 
 MAX_ASKED = 8  # servers of a Cluster that are asked for the slot map, besides the addresses in LOCATION
@@ -23,7 +24,7 @@ _SAME_HOST = None, b"", b"?"  # hosts in CLUSTER SLOTS that stand for the host o
 Slots = list["ServerPool | None"]  # slot -> the pool of its master
 
 
-class ClusterNode:
+class ClusterNode(Node):
     """A Redis Cluster as one node, with a slot map that has the master of each slot.
 
     The map comes from CLUSTER SLOTS, and MOVED replies correct it. ``hosts`` are the addresses in LOCATION. ``kind``
@@ -32,6 +33,7 @@ class ClusterNode:
     """
 
     fails_over = True
+    _slots: Slots
 
     def __init__(
         self,
@@ -41,15 +43,13 @@ class ClusterNode:
         timeout: float,
         remap: Remap = as_reported,
     ) -> None:
+        super().__init__(None, "cluster", issubclass(kind, SSLConnection))
         self._kind = kind
         self._settings = settings
         self._remap = remap
-        self.tls = issubclass(kind, SSLConnection)
         self._timeout = timeout
         self._by_address: dict[tuple[str, int], ServerPool] = {}
         self._seeds = [self._pool_at(host, port) for host, port in hosts]
-        self.label = "cluster"
-        self._slots: Slots = []
         self.forget()
         on_fork(self.forget)  # the parent's map may be out of date, and the child has no connection that would fail
 
@@ -106,13 +106,14 @@ class ClusterNode:
             pool = self._by_address.setdefault((host, port), new)
         return pool
 
-    def invalidate(self, error: Exception, where: str = "") -> None:
+    def invalidate(self, where: str) -> None:
         failed = {pool for pool in self.open_pools() if pool.where == where}
         self._slots = [None if pool in failed else pool for pool in self._slots]
         for pool in failed:
             pool.clear()
 
     def forget(self) -> None:
+        """Forget the slot map. The next request asks for it again."""
         self._slots = [None] * REDIS_CLUSTER_HASH_SLOTS
         self._map = FirstAnswer(self._ask_slots, self._use, self._timeout)
 

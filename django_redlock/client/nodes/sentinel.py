@@ -17,12 +17,13 @@ from ...core.flow.requests import Flow
 from ...core.process.fork import on_fork
 from ..pool import ServerPool
 from .first_answer import FirstAnswer, decoded_host, replies_of
+from .node import Node
 from .remap import Address, Remap, as_reported
 
 Connections = tuple[type[AbstractConnection], Mapping[str, Any]]  # the class and the settings of connections
 
 
-class SentinelNode:
+class SentinelNode(Node):
     """The master of one service. After each failure the Sentinels are asked for the master again.
 
     ``hosts`` are the addresses of the Sentinels, and ``service`` is the name of the master in the Sentinels.
@@ -42,40 +43,31 @@ class SentinelNode:
         timeout: float,
         remap: Remap = as_reported,
     ) -> None:
+        self._kind, self._settings = connections
+        super().__init__(None, service, issubclass(self._kind, SSLConnection))
         kind, settings = sentinels
         self._sentinels = [
             ServerPool(kind, {**settings, "host": host, "port": port, "protocol": 2}, timeout) for host, port in hosts
         ]
-        self._service = service
-        self._kind, self._settings = connections
         self._remap = remap
-        self.tls = issubclass(self._kind, SSLConnection)
         self._timeout = timeout
-        self.label = service
-        self._pool: ServerPool | None = None
         self.forget()
         on_fork(self.forget)  # the parent's master may be out of date, and the child has no connection that would fail
-
-    def known_pool(self, key: bytes | None) -> ServerPool | None:
-        return self._pool
 
     def find_pool(self, key: bytes | None) -> Flow[ServerPool]:
         return self._pool or (yield from self._master.get(self._sentinels))
 
     def _ask_master(self, sentinel: ServerPool) -> ServerPool:
-        """Ask one Sentinel for the master, and return a connection pool for the master. Raises redis-py's errors.
-
-        ``sentinel`` is the pool of the Sentinel.
-        """
+        """Ask the Sentinel of this pool for the master, and return a pool for the master. Raises redis-py's errors."""
         (reply,) = replies_of(sentinel, self._timeout, "SENTINEL MASTERS")
         try:
             masters = [dict(zip(flat[::2], flat[1::2], strict=True)) for flat in reply]
-            states = [each for each in masters if each[b"name"] == self._service.encode()]
+            states = [each for each in masters if each[b"name"] == self.label.encode()]
             found = [(decoded_host(each[b"ip"]), int(each[b"port"]), each[b"flags"].split(b",")) for each in states]
         except (TypeError, ValueError, LookupError, AttributeError) as error:
             raise InvalidResponse(str(UnreadableReply(reply))) from error
         if not found:
-            raise RedisError(f"knows no service {self._service!r}")
+            raise RedisError(f"knows no service {self.label!r}")
         host, port, flags = found[0]
         if b"s_down" in flags or b"o_down" in flags:
             raise RedisError(f"reports {host}:{port} as down")
@@ -85,18 +77,13 @@ class SentinelNode:
     def _use(self, master: ServerPool) -> None:
         self._pool = master
 
-    def invalidate(self, error: Exception, where: str = "") -> None:
+    def invalidate(self, where: str) -> None:
         pool = self._pool
         if pool is not None and where in ("", pool.where):  # otherwise a new master has been found meanwhile
             self._pool = None
             pool.clear()
 
     def forget(self) -> None:
+        """Forget the master. The next request looks for it again."""
         self._pool = None
         self._master = FirstAnswer(self._ask_master, self._use, self._timeout)
-
-    def pools(self) -> Flow[list[ServerPool]]:
-        return [(yield from self.find_pool(None))]
-
-    def open_pools(self) -> list[ServerPool]:
-        return [self._pool] if self._pool else []

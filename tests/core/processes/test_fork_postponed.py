@@ -146,8 +146,7 @@ class Unconnected:
 
     label = "unconnected"
 
-    def find_pool(self, _key):
-        yield from ()
+    def known_pool(self, _key):
         raise AllInUse
 
 
