@@ -39,7 +39,6 @@ OLDEST = {"Django": "==5.2.*", "celery": "==5.4.*", "kombu": "==5.4.*", "redis":
 # Ways to reach a server, and a part of the ids of their tests.
 WAYS = {
     "Unix socket": "TestUnixSocket",
-    "RESP3": "TestResp3",
     "TLS": "TestTls",
     "Sentinel": "TestSentinel",
     "Cluster": "TestCluster",

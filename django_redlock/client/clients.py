@@ -15,7 +15,7 @@ from .nodes.remap import Remap
 from .nodes.sentinel import SentinelNode
 from .pool import ServerPool
 
-_OF_CLUSTER = "username", "password", "credential_provider", "client_name", "protocol"
+_OF_CLUSTER = "username", "password", "credential_provider", "client_name"
 
 
 def client_node(client: Any, timeout: float, credentials: Mapping[str, Any], remap: Remap) -> Node:

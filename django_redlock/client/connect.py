@@ -37,7 +37,7 @@ _KINDS = SSLConnection, UnixDomainSocketConnection, TCPConnection  # subclasses 
 _PARAMETERS = {name for kind in (AbstractConnection, *_KINDS) for name in inspect.signature(kind.__init__).parameters}
 _PORTABLE = {
     *("host", "port", "path", "socket_type", "socket_keepalive", "socket_keepalive_options", "health_check_interval"),
-    *("db", "username", "password", "client_name", "credential_provider", "protocol", "redis_connect_func"),
+    *("db", "username", "password", "client_name", "credential_provider", "redis_connect_func"),
 }
 # By default redis-py sends its name and version on each new connection: two round trips, most of the connect time.
 _NO_CLIENT_INFO: dict[str, Any] = dict.fromkeys({"driver_info"} & _PARAMETERS or {"lib_name", "lib_version"})
@@ -100,12 +100,12 @@ def open_connection(kind: type[Any], settings: Mapping[str, Any], timeout: float
 
 
 def connection_settings(kind: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``settings`` with the defaults of our connections: RESP2, no client info, TCP keepalive."""
-    defaults: dict[str, Any] = {"protocol": 2, **_NO_CLIENT_INFO}
+    """Return ``settings`` with RESP2, and with the defaults of our connections: no client info, TCP keepalive."""
+    defaults = dict(_NO_CLIENT_INFO)
     if not issubclass(kind, UnixDomainSocketConnection):
         options = {getattr(socket, name): value for name, value in KEEPALIVE.items() if hasattr(socket, name)}
         defaults |= {"socket_keepalive": True, "socket_keepalive_options": options}
-    return {**defaults, **settings}
+    return {**defaults, **settings, "protocol": 2}
 
 
 def portable_settings(pool: Any) -> tuple[type[Any], dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from redis.exceptions import (
     AskError,
@@ -78,24 +78,11 @@ POKE = encode_command(b"PING")
 INCOMPLETE: Final = object()  # the bytes of the next reply have not all arrived
 
 
-class _Aggregate(NamedTuple):
-    """An array, set, map, push or attribute that is being read: its type, its length and its items so far."""
-
-    kind: int
-    length: int
-    items: list[Any]
-
-    def value(self) -> Any:
-        items = self.items
-        return dict(zip(items[::2], items[1::2], strict=True)) if self.kind == _MAP else items
-
-
 class Reader:
-    """Turns the bytes of a server into replies, for RESP2 and RESP3. Does no I/O: `feed` takes bytes, `reply` reads.
+    """Turns the bytes of a server into replies. Does no I/O: `feed` takes bytes, `reply` reads.
 
-    Strings are bytes, a map is a dict, and a set is a list. An error reply is an exception, also inside an array. Push
-    messages and attributes are skipped, because nothing here subscribes to any. ``unread`` is empty if all bytes that
-    were fed were read.
+    Strings are bytes. An error reply is an exception, also inside an array. ``unread`` is empty if all bytes that were
+    fed were read.
     """
 
     __slots__ = ("_open", "_position", "unread")
@@ -103,7 +90,7 @@ class Reader:
     def __init__(self) -> None:
         self.unread = b""
         self._position = 0  # of the first byte of `unread` that is not read
-        self._open: list[_Aggregate] = []  # outermost first
+        self._open: list[tuple[int, list[Any]]] = []  # arrays that are being read, outermost first: length and items
 
     def feed(self, data: bytes) -> None:
         """Add ``data``, bytes that the server has sent."""
@@ -120,24 +107,24 @@ class Reader:
             return usual
         try:
             while (value := self._value()) is not INCOMPLETE:
-                while self._open:  # ``value`` belongs to an aggregate, and may complete it
-                    inner = self._open[-1]
+                while self._open:  # ``value`` belongs to an array, and may complete it
+                    length, items = self._open[-1]
                     if value is not _NOTHING:
-                        inner.items.append(value)
-                    if len(inner.items) < inner.length:
+                        items.append(value)
+                    if len(items) < length:
                         value = _NOTHING
                         break
                     self._open.pop()
-                    value = _NOTHING if inner.kind in _SKIPPED else inner.value()
+                    value = items
                 if value is not _NOTHING:
                     return value
             return INCOMPLETE
-        except (ValueError, TypeError, LookupError) as error:
+        except ValueError as error:
             shown = self.unread[self._position : self._position + 80]
             raise InvalidResponse(f"unexpected data: {shown!r}") from error
 
     def _value(self) -> Any:
-        """Read one value. Of an aggregate, reads the length only, and returns `_NOTHING`."""
+        """Read one value. Of an array, reads the length only, and returns `_NOTHING`."""
         data, start = self.unread, self._position
         end = data.find(b"\r\n", start)
         if end < 0:
@@ -146,15 +133,17 @@ class Reader:
         end += 2
         if (read := _LINES.get(kind)) is not None:
             value = read(line)
-        elif (length := int(line)) < 0:  # a null of RESP2
+        elif kind not in b"$*":
+            raise ValueError(kind)
+        elif (length := int(line)) < 0:
             value = None
-        elif kind in _BULKS:
+        elif kind == ord("$"):
             start, end = end, end + length + 2
             if len(data) < end:
                 return INCOMPLETE
-            value = _BULKS[kind](data[start : end - 2])
+            value = data[start : end - 2]
         else:
-            self._open.append(_Aggregate(kind, length * _VALUES[kind], []))
+            self._open.append((length, []))
             value = _NOTHING
         if end == len(data):
             self.unread, self._position = b"", 0
@@ -178,23 +167,7 @@ def error_reply(line: bytes) -> RedisError:
 _NOTHING: Final = object()
 # What is read for most buffers. The table saves 5 % of an acquire and a release.
 _USUAL: Mapping[bytes, Any] = {b"": INCOMPLETE, b"+OK\r\n": b"OK", b":1\r\n": 1, b":0\r\n": 0}
-_MAP = ord("%")
-_SKIPPED = b">|"  # push, attribute
-_VALUES = {ord("*"): 1, ord("~"): 1, ord(">"): 1, _MAP: 2, ord("|"): 2}  # type -> values for each unit of the length
-_LINES: Mapping[int, Callable[[bytes], Any]] = {
-    ord(":"): int,
-    ord("+"): bytes,
-    ord("-"): error_reply,
-    ord("_"): lambda _: None,
-    ord("#"): {b"t": True, b"f": False}.__getitem__,
-    ord(","): float,
-    ord("("): int,
-}
-_BULKS: Mapping[int, Callable[[bytes], Any]] = {
-    ord("$"): bytes,
-    ord("!"): error_reply,
-    ord("="): lambda text: text[4:],  # without the format, such as "txt:"
-}
+_LINES: Mapping[int, Callable[[bytes], Any]] = {ord(":"): int, ord("+"): bytes, ord("-"): error_reply}
 _ERR: Mapping[str, type[RedisError]] = {
     "max number of clients reached": RedisConnectionError,
     "invalid password": AuthenticationError,

@@ -97,28 +97,6 @@ class TestUnixSocket(SameBytes, RedisTransport):
         return there.unix_url
 
 
-class TestResp3(RedisTransport):
-    """``?protocol=3``: connections speak RESP3."""
-
-    transport = RedisServer
-
-    @pytest.fixture
-    def location(self, there):
-        return f"{there.url.replace('redis:', 'valkey:')}?protocol=3"
-
-    def test_protocol(self, new_backend):
-        """The connections speak RESP3."""
-        [node] = new_backend().nodes
-        assert node.known_pool(None).checkout()._source.protocol == 3
-
-    def test_listing_and_health(self, new_backend, name):
-        """Replies that RESP3 sends as maps are read."""
-        backend = new_backend()
-        with backend.lock(name):
-            assert [each.name for each in backend.held(name)] == [name]
-            assert backend.health()[0]["ok"]
-
-
 class TestTls(SameBytes, OwnAuthority, RedisTransport):
     transport = TlsRedis
 

@@ -39,16 +39,13 @@ class InFlightConnection:
         self.first_fault: Fault | None = None  # the fault of the previous try; None: this is the first try
         self.compensation: Callable[[], EvalScript] | None = None
         self.kept_for_release = False
-        self._ignored = 0  # outstanding replies to earlier requests, which are read and ignored
-        self._due = 0  # outstanding replies to `script_calls`
-        self._replies: list[Any] = []  # replies to `script_calls` that have arrived
+        self._due = 0  # outstanding replies, also to earlier requests
 
     def send(self, calls: Sequence[EvalScript], now: float, kind: str = "") -> None:
         """Send ``calls`` at ``now`` (monotonic seconds), without waiting for the replies. Raises redis-py's errors."""
         self.script_calls, self.sent_at, self.kind = calls, now, kind
-        self._ignored, self._due = self._ignored + self._due, len(calls)
+        self._due += len(calls)
         self.compensation = calls[0].compensation
-        self._replies = []
         self.connection.send(b"".join(map(self._encode, calls)))
 
     def _encode(self, call: EvalScript) -> bytes:
@@ -68,21 +65,17 @@ class InFlightConnection:
         self.kept_for_release, self.compensation = self.compensation is not None, None
 
     def receive(self, until: float = 0.0) -> list[Any]:
-        """Read and return the replies to the last `send`, by ``until`` (monotonic seconds).
+        """Read all outstanding replies, and return those to the last `send`, by ``until`` (monotonic seconds).
 
         The default 0 reads without waiting. An error reply becomes a `Fault` in the list. Raises redis-py's errors, and
         `ReplyIncomplete` if replies are missing at ``until``. After `ReplyIncomplete` the call may be repeated.
         """
-        while self._ignored:
-            self.connection.receive(1, until)
-            self._ignored -= 1
-        while self._due:
-            self._replies += self.connection.receive(1, until)
-            self._due -= 1
-        if any(isinstance(reply, NoScriptError) for reply in self._replies):  # after SCRIPT FLUSH
+        replies = self.connection.receive(self._due, until)[-len(self.script_calls) :]
+        self._due = 0
+        if any(isinstance(reply, NoScriptError) for reply in replies):  # after SCRIPT FLUSH
             self.compensation = None  # it could arrive after the repeated request
             raise RedisConnectionError("the server has forgotten its scripts")  # a new connection sends their sources
-        return list(map(self._check, self.script_calls, self._replies))
+        return list(map(self._check, self.script_calls, replies))
 
     def _check(self, call: EvalScript, reply: Any) -> Any:
         if isinstance(reply, Exception):

@@ -46,9 +46,7 @@ class SentinelNode(Node):
         self._kind, self._settings = connections
         super().__init__(None, service, issubclass(self._kind, SSLConnection))
         kind, settings = sentinels
-        self._sentinels = [
-            ServerPool(kind, {**settings, "host": host, "port": port, "protocol": 2}, timeout) for host, port in hosts
-        ]
+        self._sentinels = [ServerPool(kind, {**settings, "host": host, "port": port}, timeout) for host, port in hosts]
         self._remap = remap
         self._timeout = timeout
         self.forget()
