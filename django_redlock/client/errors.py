@@ -77,33 +77,28 @@ def check_reply(node: Node, call: EvalScript, reply: Any, where: str = "") -> An
 def _plain_error(error: Exception, late: bool, connected: bool, tls: bool) -> Exception:
     """Return ``error``, or a clearer error with ``error`` as its cause if the reason is known.
 
-    Known are a timeout, a missing password, a server that closes a new connection at once, a client and a server of
-    which only one uses TLS, and a server that takes no writes: a replica, or a master with too few replicas
-    (``min-replicas-to-write``), because a failover may have moved its replicas to another master. ``late`` says whether
-    ``error`` is a timeout, ``connected`` whether the connection was open before the error, ``tls`` whether the
-    connection uses TLS.
+    ``late`` says whether ``error`` is a timeout, ``connected`` whether the connection was open before the error,
+    ``tls`` whether the connection uses TLS.
     """
+    clearer: Exception | None = None
     if late:
         no_tls = "; a server without TLS does not answer a TLS handshake" if tls and not connected else ""
-        error = caused_by(TimeoutError(f"no reply in time{no_tls}"), error)
-    if any(words in str(error) for words in _NO_PASSWORD):
-        error = caused_by(
-            AuthenticationError("it requires a password, and LOCATION has none (for Sentinels: sentinel_password)"),
-            error,
+        clearer = TimeoutError(f"no reply in time{no_tls}")
+    elif any(words in str(error) for words in _NO_PASSWORD):
+        clearer = AuthenticationError(
+            "it requires a password, and LOCATION has none (for Sentinels: sentinel_password)"
         )
-    if not connected and isinstance(error.__cause__, ConnectionResetError | BrokenPipeError):
+    elif not connected and isinstance(error.__cause__, ConnectionResetError | BrokenPipeError):
         # The server sends the reason, then closes. The reason is lost if the client has already written (asyncio does).
-        error = caused_by(
-            RedisConnectionError(
-                f"it closed the connection at once, as a server does at its maxclients limit{hint_of(error, tls)}"
-            ),
-            error,
+        hint = hint_of(error, tls)
+        clearer = RedisConnectionError(
+            f"it closed the connection at once, as a server does at its maxclients limit{hint}"
         )
-    elif not late and (hint := hint_of(error, tls)):
-        error = caused_by(type(error)(f"{error}{hint}"), error)
-    if _TAKES_NO_WRITES.search(str(error)):
-        error = caused_by(ReadOnlyError(str(error)), error)
-    return error
+    elif _TAKES_NO_WRITES.search(str(error)):  # a replica, or a master whose replicas may have moved to another
+        clearer = ReadOnlyError(f"{error}{hint_of(error, tls)}")
+    elif hint := hint_of(error, tls):
+        clearer = type(error)(f"{error}{hint}")
+    return caused_by(clearer, error) if clearer else error
 
 
 def _reason(error: Exception, late: bool) -> str:
