@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -120,9 +121,8 @@ class RedisBaseBackend(Backend):
         self._executor.fan_out.close()
 
     async def aclose(self) -> None:
-        for node in self.nodes:
-            for pool in node.open_pools():
-                await pool.aclear()
+        self.close()
+        await asyncio.sleep(0)  # each event loop closes its connection in its next round
 
 
 def _count(value: int, what: str) -> int:

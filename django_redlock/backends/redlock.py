@@ -59,10 +59,6 @@ class RedlockBackend(RedisBaseBackend):
         labels = tuple(node.label for node in self.nodes)
         self.algorithm = Redlock(len(self.nodes), self.clock, self._new_quarantine(), labels=labels)
 
-    async def aclose(self) -> None:
-        await super().aclose()
-        self.close()  # the connections for requests to several nodes belong to no event loop
-
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
         found: dict[str, list[LockInfo]] = {}
         parts = yield from self._ask_each(pattern, partial(listing, self.key_prefix, pattern, limit, max_keys))

@@ -304,7 +304,7 @@ class LoopEntries:
         yield from filter(None, [ref() for ref in self._by_loop.keyrefs()])
 
     def current(self) -> LoopEntry | None:
-        """Return the entry of the running loop; ``None`` before `open` and after `aclear`."""
+        """Return the entry of the running loop; ``None`` before `open`."""
         return self._by_loop.get(asyncio.get_running_loop())
 
     def clear(self) -> None:
@@ -313,11 +313,6 @@ class LoopEntries:
             if (entry := self._by_loop.get(loop)) and entry.shared is not None:
                 with contextlib.suppress(RuntimeError):  # the loop has ended and has closed it
                     loop.call_soon_threadsafe(entry.retire)
-
-    async def aclear(self) -> None:
-        """Close the connection of the running loop."""
-        if (entry := self._by_loop.pop(asyncio.get_running_loop(), None)) is not None:
-            await entry.closer.aclose()
 
 
 async def _close_with_loop(

@@ -14,7 +14,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -31,7 +30,7 @@ from .connect import (
     takes_unbounded_time,
 )
 from .connection import AllInUse, Connection
-from .loop_connection import LoopConnection, LoopEntries, LoopEntry
+from .loop_connection import LoopConnection, LoopEntries
 
 MAX_IDLE = 64  # idle connections that a pool keeps open
 MAX_IDLE_SECONDS = 60.0  # seconds after which an idle connection is replaced: a firewall may have dropped it
@@ -86,7 +85,7 @@ class ServerPool:
         # Credentials may end, and the server would then close the connection in the middle of a request.
         self._max_age = MAX_AGE_SECONDS if self._settings.get("credential_provider") is not None else math.inf
         self._connections = None if limit is None or limit >= NO_LIMIT else limit
-        self._era = 0  # calls of `close` and `aclear`; each connection stores the number at its start
+        self._era = 0  # calls of `close`; each connection stores the number at its start
         self.blocks_closed = 0  # blocking commands in a row for which the connection was closed at once
         self.poll_until = 0.0  # monotonic seconds until which no blocking command is sent
         self._unbounded = takes_unbounded_time(settings)
@@ -243,13 +242,13 @@ class ServerPool:
     async def ashared(self) -> LoopConnection:
         """Return the connection that the tasks of the running loop share. Opens one if none accepts requests."""
         entry = await self._event_loops.open()
-        return self.shared() or await entry.open_shared(partial(self._open_shared, entry))
+        return self.shared() or await entry.open_shared(self._open_shared)
 
-    async def _open_shared(self, entry: LoopEntry) -> LoopConnection:
+    async def _open_shared(self) -> LoopConnection:
         era = self._era
         connection = await self.acheckout(self.timeout)
         shared = LoopConnection(connection, self.timeout, self.discard)
-        if era != self._era or self._event_loops.current() is not entry:  # closed meanwhile
+        if era != self._era:  # closed meanwhile
             asyncio.get_running_loop().call_soon(shared.retire)
         return shared
 
@@ -261,19 +260,13 @@ class ServerPool:
         self._event_loops.clear()
 
     def close(self) -> None:
-        """Close all idle connections now, and the connections in use when they are checked in."""
+        """Close all idle connections now, those in use at their checkin, and those of loops in their next round."""
         self._era += 1
         self.clear()
 
     def closed_since(self, connection: Connection) -> bool:
         """Return whether the pool was closed after ``connection`` was opened."""
         return connection.era != self._era
-
-    async def aclear(self) -> None:
-        """Close the idle connections and the running loop's, and all connections in use when they are checked in."""
-        self._era += 1
-        close_all(self.idle_connections)
-        await self._event_loops.aclear()
 
 
 def _all_in_use(limit: _Limit) -> AllInUse:

@@ -26,11 +26,9 @@ Readable = Iterable[tuple[int, int]]  # file descriptors and events
 class Poll(Protocol):
     """The methods of `select.poll` that a broadcast uses. `LoopPoll` implements them for an event loop."""
 
-    def register(self, number: int, events: int, /) -> None:
-        """Poll the file descriptor ``number`` for ``events``, as `select.poll.register` does."""
+    def register(self, number: int, events: int, /) -> None: ...
 
-    def unregister(self, number: int, /) -> None:
-        """Stop polling the file descriptor ``number``."""
+    def unregister(self, number: int, /) -> None: ...
 
 
 class Broadcast:
