@@ -15,7 +15,7 @@ from ...core.flow.replies import UnreadableReply
 from ...core.flow.requests import Flow
 from ...core.process.fork import on_fork
 from ..pool import ServerPool
-from .first_answer import FirstAnswer, SecondBest, decoded_host, replies_of
+from .first_answer import FirstAnswer, decoded_host, replies_of
 from .node import Node
 from .remap import Address, Remap, as_reported
 
@@ -67,11 +67,7 @@ class ClusterNode(Node):
         return [*self._seeds, *random.sample(others, min(MAX_ASKED, len(others)))]
 
     def _ask_slots(self, pool: ServerPool) -> Slots:
-        """Ask the server of ``pool`` for the slot map, and return the map. Raises redis-py's errors.
-
-        Raises `SecondBest` with the map if the server reports that the Cluster is down. A server that is cut off from
-        the Cluster may have missed a failover.
-        """
+        """Ask the server of ``pool`` for the slot map, and return the map. Raises redis-py's errors."""
         ranges, state = replies_of(pool, self._timeout, "CLUSTER SLOTS", "CLUSTER INFO")
         slots: Slots = [None] * REDIS_CLUSTER_HASH_SLOTS
         try:
@@ -82,8 +78,9 @@ class ClusterNode(Node):
             raise InvalidResponse(str(UnreadableReply(ranges))) from error
         if not ranges:
             raise RedisError("belongs to no cluster, or to one without slots")
-        if isinstance(state, bytes) and b"cluster_state:fail" in state:  # not bytes: the user may not run CLUSTER INFO
-            raise SecondBest(slots, "reports that the cluster is down")
+        # A server that is cut off may have missed a failover. No bytes: the user may not run CLUSTER INFO.
+        if isinstance(state, bytes) and b"cluster_state:fail" in state:
+            raise RedisError("reports that the cluster is down")
         return slots
 
     def _use(self, slots: Slots) -> None:

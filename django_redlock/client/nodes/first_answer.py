@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
-from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -28,14 +28,6 @@ from ..resp import encode_command
 T = TypeVar("T")
 LONGEST_ANSWER = 4  # node timeouts in which a server has answered or failed: to look up its name, connect and reply
 _PERMANENT = AuthenticationError, ResponseError  # a retry does not help if all servers give such an error
-
-
-class SecondBest(RedisError, Generic[T]):
-    """Raised with an answer that is used only if no server has a better one. ``reason``: what makes it second best."""
-
-    def __init__(self, answer: T, reason: str) -> None:
-        super().__init__(reason)
-        self.answer = answer
 
 
 class _Question(Generic[T]):
@@ -66,19 +58,13 @@ class FirstAnswer(Generic[T]):
         self._question: _Question[T] | None = None
 
     def get(self, servers: Sequence[ServerPool]) -> Flow[T]:
-        """Flow that asks ``servers``, and returns the answer. Without one, returns the first `SecondBest` answer.
-
-        Raises redis-py's errors if there is neither.
-        """
+        """Flow that asks ``servers``, and returns the answer. Raises redis-py's errors if there is none in time."""
         question = self._open_question(servers)
         yield AwaitFuture(question.over, self._seconds)
         with self._mutex:
-            answers = question.answers or [e.answer for e in question.errors.values() if isinstance(e, SecondBest)][:1]
-            if answers and not question.answers:
-                self._use(answers[0])
+            if question.answers:
+                return question.answers[0]
             errors = {where: error or RedisTimeoutError("no reply in time") for where, error in question.errors.items()}
-        if answers:
-            return answers[0]
         message = "; ".join(f"{where}: {error}" for where, error in errors.items())
         if all(map(timed_out, errors.values())):
             raise RedisTimeoutError(message)
