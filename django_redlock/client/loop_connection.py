@@ -11,7 +11,7 @@ import contextlib
 import math
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -250,77 +250,75 @@ def _copied(error: Exception) -> Exception:
 # ── by event loop ────────────────────────────────────────────────────────────────────────────
 
 
-class LoopEntry:
-    """The connection that the tasks of one event loop share, and the task that opens it.
+Connect = Callable[[], Coroutine[Any, Any, LoopConnection]]
 
-    ``closer`` closes the connection when the loop ends.
-    """
 
-    closer: AsyncGenerator[None, None]
+@dataclass(eq=False)
+class _Shared:
+    """The connection that the tasks of one event loop share, the task that opens it, and what closes it at the end."""
+
+    connection: LoopConnection | None = None
+    opening: asyncio.Task[LoopConnection] | None = None
+    closer: AsyncGenerator[None, None] | None = None
+
+    def retire(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.retire()
+
+
+class SharedConnections:
+    """The connections to one server that tasks share, one for each event loop. It is closed when the loop ends."""
 
     def __init__(self) -> None:
-        self.shared: LoopConnection | None = None
-        self._opening: asyncio.Task[LoopConnection] | None = None
+        self._by_loop: weakref.WeakKeyDictionary[Any, _Shared] = weakref.WeakKeyDictionary()
 
-    async def open_shared(self, connect: Callable[[], Coroutine[Any, Any, LoopConnection]]) -> LoopConnection:
-        """Open the shared connection with ``connect``, and return the connection.
+    def current(self) -> LoopConnection | None:
+        """Return the connection of the running loop; ``None`` if none accepts requests."""
+        shared = self._by_loop.get(asyncio.get_running_loop())
+        connection = None if shared is None else shared.connection
+        return None if connection is None or connection.retired else connection
+
+    async def open(self, connect: Connect) -> LoopConnection:
+        """Open the connection of the running loop with ``connect``, and return the connection.
 
         Tasks that call this method at the same time get the same connection.
         """
-        if self._opening is None or self._opening.done():
-            self._opening = asyncio.create_task(self._open(connect))
-            self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())  # mark as retrieved
-        return await asyncio.shield(self._opening)  # a cancelled task must not cancel the others' connection
-
-    async def _open(self, connect: Callable[[], Coroutine[Any, Any, LoopConnection]]) -> LoopConnection:
-        self.shared = await connect()
-        return self.shared
+        loop = asyncio.get_running_loop()
+        if (shared := self._by_loop.get(loop)) is None:
+            for each in self._loops():  # were any closed without ``shutdown_asyncgens()``?
+                if each.is_closed() and (ended := self._by_loop.pop(each, None)):
+                    ended.retire()
+            shared = self._by_loop[loop] = _Shared()
+            shared.closer = _close_with_loop(shared, self._by_loop)
+            await anext(shared.closer)
+        if shared.opening is None or (shared.opening.done() and self.current() is None):
+            shared.opening = asyncio.create_task(_open(shared, connect))
+            shared.opening.add_done_callback(lambda task: task.cancelled() or task.exception())  # mark as retrieved
+        return await asyncio.shield(shared.opening)  # a cancelled task must not cancel the others' connection
 
     def retire(self) -> None:
-        shared, self.shared = self.shared, None
-        if shared is not None:
-            shared.retire()
-
-
-class LoopEntries:
-    """The shared connections to one server, by event loop."""
-
-    def __init__(self) -> None:
-        self._by_loop: weakref.WeakKeyDictionary[Any, LoopEntry] = weakref.WeakKeyDictionary()
-
-    async def open(self) -> LoopEntry:
-        """Return the entry of the running loop. Its connection will be closed when the loop ends."""
-        loop = asyncio.get_running_loop()
-        if (entry := self._by_loop.get(loop)) is None:
-            for each in self._loops():  # were any closed without ``shutdown_asyncgens()``?
-                if each.is_closed() and (found := self._by_loop.pop(each, None)):
-                    found.retire()
-            entry = self._by_loop[loop] = LoopEntry()
-            entry.closer = _close_with_loop(entry, self._by_loop)
-            await anext(entry.closer)
-        return entry
-
-    def _loops(self) -> Iterator[asyncio.AbstractEventLoop]:
-        yield from filter(None, [ref() for ref in self._by_loop.keyrefs()])
-
-    def current(self) -> LoopEntry | None:
-        """Return the entry of the running loop; ``None`` before `open`."""
-        return self._by_loop.get(asyncio.get_running_loop())
-
-    def clear(self) -> None:
         """Close the connections of all loops. Each loop closes its connection in its next round."""
         for loop in self._loops():
-            if (entry := self._by_loop.get(loop)) and entry.shared is not None:
+            if (shared := self._by_loop.get(loop)) and shared.connection is not None:
                 with contextlib.suppress(RuntimeError):  # the loop has ended and has closed it
-                    loop.call_soon_threadsafe(entry.retire)
+                    loop.call_soon_threadsafe(shared.retire)
+
+    def _loops(self) -> list[asyncio.AbstractEventLoop]:
+        return list(filter(None, [ref() for ref in self._by_loop.keyrefs()]))
+
+
+async def _open(shared: _Shared, connect: Connect) -> LoopConnection:
+    shared.connection = await connect()
+    return shared.connection
 
 
 async def _close_with_loop(
-    entry: LoopEntry, by_loop: weakref.WeakKeyDictionary[Any, LoopEntry]
+    shared: _Shared, by_loop: weakref.WeakKeyDictionary[Any, _Shared]
 ) -> AsyncGenerator[None, None]:
     # An event loop that ends closes the asynchronous generators that were started on it.
     try:
         yield
     finally:
         by_loop.pop(asyncio.get_running_loop(), None)  # the value refers to the loop, and would keep it alive
-        entry.retire()
+        shared.retire()

@@ -30,7 +30,7 @@ from .connect import (
     takes_unbounded_time,
 )
 from .connection import AllInUse, Connection
-from .loop_connection import LoopConnection, LoopEntries
+from .loop_connection import LoopConnection, SharedConnections
 
 MAX_IDLE = 64  # idle connections that a pool keeps open
 MAX_IDLE_SECONDS = 60.0  # seconds after which an idle connection is replaced: a firewall may have dropped it
@@ -96,7 +96,7 @@ class ServerPool:
         self._calls = BoundedCalls()
         self.idle_connections: deque[Connection] = deque()
         self._limit = None if self._connections is None else _Limit(self._connections)
-        self._event_loops = LoopEntries()
+        self._shared = SharedConnections()
 
     @property
     def is_full(self) -> bool:
@@ -230,19 +230,15 @@ class ServerPool:
 
     def shared(self) -> LoopConnection | None:
         """Return the connection that the tasks of the running loop share; ``None`` if none accepts requests."""
-        entry = self._event_loops.current()
-        shared = None if entry is None else entry.shared
-        if shared is None or shared.retired:
-            return None
-        if time.monotonic() - shared.connection.opened_at > self._max_age:
+        shared = self._shared.current()
+        if shared is not None and time.monotonic() - shared.connection.opened_at > self._max_age:
             shared.retire()
             return None
         return shared
 
     async def ashared(self) -> LoopConnection:
         """Return the connection that the tasks of the running loop share. Opens one if none accepts requests."""
-        entry = await self._event_loops.open()
-        return self.shared() or await entry.open_shared(self._open_shared)
+        return await self._shared.open(self._open_shared)
 
     async def _open_shared(self) -> LoopConnection:
         era = self._era
@@ -257,7 +253,7 @@ class ServerPool:
     def clear(self) -> None:
         """Close all idle connections. Each event loop closes its own connection."""
         close_all(self.idle_connections)
-        self._event_loops.clear()
+        self._shared.retire()
 
     def close(self) -> None:
         """Close all idle connections now, those in use at their checkin, and those of loops in their next round."""
