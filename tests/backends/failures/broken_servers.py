@@ -1,7 +1,6 @@
 """Redis servers that a test may stop or break."""
 
 import contextlib
-import functools
 
 import pytest
 
@@ -44,4 +43,4 @@ class OwnRedis(Fixtures):
 
     @pytest.fixture
     def new_backend(self, url):
-        return functools.partial(RedisBackend, url, node_timeout=self.node_timeout)
+        return lambda url=url, **options: RedisBackend(url, **{"node_timeout": self.node_timeout, **options})

@@ -8,20 +8,14 @@ import time
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.core.primitives import base
 from django_redlock.errors import LockError
 from django_redlock.testing.conformance.exclusion import WAKE
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT, AsyncClient, SyncClient
 from tests.client.test_multiplexing import all_blocked, opened
 from tests.support.service import poll
 
+pytestmark = pytest.mark.usefixtures("woken_only")
 FEW = 200  # commands: a waiter that spins sends some 10,000 in a second
-
-
-@pytest.fixture(autouse=True)
-def rare_polls(monkeypatch):
-    """Waiters are woken, or wait longer than the tests do."""
-    monkeypatch.setattr(base, "MAX_BLOCK", 1.5 * WAKE)
 
 
 @pytest.fixture
@@ -82,7 +76,6 @@ def test_the_first_wait_of_a_user_who_may_not_block(server, admin, unique, face)
 
 @pytest.mark.parametrize("face", [SyncClient, AsyncClient], ids=["sync", "async"])
 def test_a_wake_up_list_of_another_type(server, admin, unique, face):
-    """A wake-up list of another type makes acquire() raise LockError."""
     client = face(RedisBackend(server.url, node_timeout=5))
     with contextlib.closing(RedisBackend(server.url, node_timeout=5)) as holder, holder.lock(unique):
         admin.set(f"redlock:{{{unique}}}:wake", "x")
@@ -114,20 +107,16 @@ def test_unblocked_by_an_operator(server, admin, unique, face):
 
 
 @pytest.mark.parametrize("trouble", ["unblocked", "type"])
-def test_one_connection_for_many_waiters(server, admin, unique, trouble):
+async def test_one_connection_for_many_waiters(server, admin, unique, trouble):
     """Of several waiters on one connection, an error of one does not keep the others from being woken."""
-
-    async def scenario():
-        async with opened(server.url) as backend, all_blocked(backend, unique, 3) as (holders, handles, tasks):
-            if trouble == "unblocked":
-                for each in blocked(admin):
-                    admin.client_unblock(each, error=True)
-            else:
-                admin.set(f"redlock:{{{handles[-1].name}}}:wake", "x")
-                with pytest.raises(LockError, match="another kind of lock"):
-                    await tasks[-1]
-            await holders[-2].arelease()
-            async with asyncio.timeout(WAKE):
-                assert await tasks[-2]
-
-    asyncio.run(scenario())
+    async with opened(server.url) as backend, all_blocked(backend, unique, 3) as (holders, handles, tasks):
+        if trouble == "unblocked":
+            for each in blocked(admin):
+                admin.client_unblock(each, error=True)
+        else:
+            admin.set(f"redlock:{{{handles[-1].name}}}:wake", "x")
+            with pytest.raises(LockError, match="another kind of lock"):
+                await tasks[-1]
+        await holders[-2].arelease()
+        async with asyncio.timeout(WAKE):
+            assert await tasks[-2]

@@ -2,17 +2,14 @@
 
 import contextlib
 import logging
-import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
 from redis.crc import key_slot
-from redis.exceptions import AskError, MovedError
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.core.flow.requests import ListPools
 from django_redlock.core.renewal.registry import renewal
 from django_redlock.core.renewal.thread import BATCH, extend_all
 from django_redlock.errors import LockUnavailable
@@ -58,7 +55,6 @@ def names_on(cluster: Cluster, unique: str, count: int = 1, form: str = "faults:
 
 
 def test_a_hung_master_loses_its_own_locks_only(cluster, backend, unique):
-    """A hung master loses only its own locks, and those of other masters are renewed."""
     hung, *healthy = names_on(cluster, unique, 100)
     locks = {name: backend.lock(name, on_lost="warn") for names in (hung, *healthy) for name in names}
     assert all(lock.acquire(False) for lock in locks.values())
@@ -118,7 +114,6 @@ def test_renewals_by_a_client_that_knows_one_server_only(cluster, start, unique)
 
 
 def test_locks_of_healthy_masters_while_one_hangs(cluster, backend, unique):
-    """Striped locks and multilocks on healthy masters are granted while another master hangs."""
     (hung,), (one,), (other,) = names_on(cluster, unique)
     (_,), (stripes,), (_,) = names_on(cluster, unique, form="faults:{{{{{}}}#0}}")
     cluster.nodes[0].pause()
@@ -184,74 +179,6 @@ def test_redirections_without_a_host(cluster, backend, unique, endpoint):
         for node in cluster.nodes:
             ask(node, "CONFIG", "SET", "cluster-preferred-endpoint-type", "ip")
         cluster.move_slot(key, cluster.nodes[0])
-
-
-def test_announced_host_names(cluster, start, unique):
-    """Locks work if the Cluster announces host names instead of addresses."""
-    try:
-        for node in cluster.nodes:
-            ask(node, "CONFIG", "SET", "cluster-announce-hostname", "localhost")
-            ask(node, "CONFIG", "SET", "cluster-preferred-endpoint-type", "hostname")
-    except redis.ResponseError:
-        pytest.skip("this Redis announces no host names")
-    try:
-
-        def named():
-            # To every node, because the backend uses the first reply of any of them.
-            slots = [entry for node in cluster.nodes for entry in ask(node, "CLUSTER", "SLOTS")]
-            return all(entry[2][0] == "localhost" for entry in slots)
-
-        poll(named, timeout=TEST_TIMEOUT, what="the host names to be known")
-        backend = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=10, key_prefix="faults")))
-        for (name,) in names_on(cluster, unique):
-            with backend.lock(name):
-                pass
-        assert {each.where.partition(":")[0] for each in backend.perform(ListPools())} == {"localhost"}
-    finally:
-        for node in cluster.nodes:
-            ask(node, "CONFIG", "SET", "cluster-preferred-endpoint-type", "ip")
-            ask(node, "CONFIG", "SET", "cluster-announce-hostname", "")
-
-
-def test_a_redirection_teaches_one_slot_only(cluster, backend, unique):
-    """A redirection, received without a slot map, changes the address of its own slot only."""
-    (_, _, _), node = names_on(cluster, unique), backend.nodes[0]
-    node.redirected(MovedError(f"1 127.0.0.1:{cluster.nodes[0].port}"), None)
-    for (name,) in names_on(cluster, unique):
-        with backend.lock(name):
-            pass
-
-
-@pytest.fixture
-def silent(start):
-    """Addresses that accept connections and do not reply."""
-
-    def made(count):
-        listeners = [start(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return ",".join(f"127.0.0.1:{each.getsockname()[1]}" for each in listeners)
-
-    return made
-
-
-def test_silent_addresses(cluster, silent, start, unique):
-    """With many unresponsive addresses in LOCATION, one that replies is found within one node timeout."""
-    url = f"redis+cluster://{silent(6)},{cluster.url.removeprefix('redis+cluster://')}"
-    backend = start(contextlib.closing(RedisBackend(url, node_timeout=5)))
-    for number in range(5):
-        backend.nodes[0].forget()
-        assert backend.lock(f"{unique}:{number}").acquire(False)
-
-
-def test_addresses_that_serve_no_more_are_forgotten(cluster, backend, unique):
-    """Connections to servers that have left the Cluster are closed."""
-    with backend.lock(unique):
-        pass
-    backend.nodes[0].redirected(AskError("1 127.0.0.1:1"), None)
-    assert len(backend.nodes[0].open_pools()) == 4
-    backend.nodes[0].forget()
-    with backend.lock(unique):
-        pass
-    assert len(backend.nodes[0].open_pools()) == 3
 
 
 def test_many_threads_learn_at_once(cluster, start, unique):
@@ -328,7 +255,6 @@ def test_released_after_the_move(cluster, start, unique):
 @pytest.mark.parametrize("kind", ["mutex", "striped"])
 @pytest.mark.parametrize("moved", [False, True], ids=["there", "moved"])
 def test_handed_off_while_its_slot_moves(cluster, start, unique, kind, moved):
-    """While a slot migrates its locks are handed off and adopted."""
     backend = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=5, key_prefix="faults")))
     lock = KINDS[kind](backend, unique)
     lock.acquire()

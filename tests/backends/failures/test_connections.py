@@ -84,17 +84,6 @@ class TestStale(OwnRedis):
             admin.client_kill_filter(_type="normal", skipme=True)
             in_parallel(spawn, 4, busy_before)
 
-    @pytest.mark.parametrize("method", ["acquire", "extend", "release", "locked", "owned"])
-    def test_each_method(self, server, client, name, method):
-        """Each method works as the first request on a closed connection."""
-        lock = client.lock(name)
-        if method != "acquire":
-            lock.acquire()
-        with server.client() as admin:
-            admin.client_kill_filter(_type="normal", skipme=True)
-        getattr(lock, method)()
-        assert (method == "release") is (lock.token is None)
-
     def test_listing(self, server, client, name):
         """Listing works as the first request on a closed connection."""
         with client.lock(name):
@@ -131,18 +120,6 @@ class TestForgetsScripts(OwnRedis):
     """The server has lost its scripts through SCRIPT FLUSH."""
 
     node_timeout = 10
-
-    @pytest.mark.parametrize("method", ["acquire", "extend", "release", "locked", "owned"])
-    def test_each_method(self, server, client, name, method):
-        """Each method sends its script again if the server has lost it."""
-        lock = client.lock(name)
-        if method != "acquire":
-            lock.acquire()
-        with server.client() as admin:
-            admin.script_flush()
-            getattr(lock, method)()
-            assert (method == "release") is (lock.token is None)
-            assert admin.info("stats")["total_error_replies"] > 0  # NOSCRIPT
 
     def test_inspection(self, server, client, name):
         """Inspection sends its scripts again if the server has lost them."""

@@ -17,6 +17,7 @@ from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.process.threads import Kind
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.leases import is_renewed
+from tests.support.locks import acquired
 from tests.support.service import poll
 
 WAIT = 20
@@ -52,18 +53,8 @@ def refused_after(backend) -> float:
     return time.monotonic() - start
 
 
-def acquired(lock) -> bool:
-    """Return whether the server replied and granted the lock."""
-    try:
-        return lock.acquire(blocking=False)
-    except LockUnavailable:
-        return False
-
-
 def test_a_stopped_server_behind_a_bounded_pool(bounded):
-    """acquire() on a hung server ends after two node timeouts at most, and the pool is complete when the
-    server resumes.
-    """
+    """acquire() on a hung server ends after two node timeouts, and the pool is complete when the server resumes."""
     backend, server = bounded
     server.pause()
     try:
@@ -77,7 +68,6 @@ def test_a_stopped_server_behind_a_bounded_pool(bounded):
 
 
 def test_a_stopped_server_costs_no_other_store_its_locks(bounded, redis_url, unique):
-    """While one server hangs, locks of other stores are renewed."""
     backend, server = bounded
     with closing(RedisBackend(redis_url, node_timeout=5)) as other, other.lock(unique, ttl=6) as healthy:
         stuck = backend.lock("stock", ttl=1.5)
@@ -121,7 +111,6 @@ def test_a_name_that_is_not_looked_up_in_time(name_server, own_redis):
 
 
 def test_names_that_are_never_looked_up_cost_few_threads(name_server, own_redis):
-    """Attempts with names that are never resolved start only a few threads."""
     before = set(threading.enumerate())
     with closing(RedisBackend(own_redis().url.replace("127.0.0.1", "redis.example"), node_timeout=0.01)) as backend:
         under_way = backend.nodes[0].known_pool(None)._calls._limits

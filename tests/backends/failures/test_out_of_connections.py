@@ -35,9 +35,7 @@ class TestFullServer(OwnRedis):
         return functools.partial(request.param, where, node_timeout=10, quarantine=False)
 
     def test_says_that_it_is_full(self, server, client, new_client, name):
-        """The error says that the server has too many clients, whether that reply was read or only the closed
-        connection seen.
-        """
+        """The error says that the server has too many clients, even if only the closed connection was seen."""
         with server.client() as admin:
             admin.config_set("maxclients", 1)
             for user in (client, new_client(), new_client()):

@@ -65,7 +65,6 @@ def test_lost_and_down(backend):
 
 
 def test_a_grant_whose_reply_is_lost(backend):
-    """A grant whose reply was lost is released."""
     backend.down = {"attempt"}
     with pytest.raises(LockUnavailable):
         backend.lock("a").acquire(False)
@@ -87,7 +86,7 @@ def test_a_release_after_the_loop_of_a_waiter_has_ended(unique):
     waiting._log_destroy_pending = False
 
 
-def test_cancelled_while_a_thread_asks(backend):
+async def test_cancelled_while_a_thread_asks(backend):
     """A cancelled task ends at once, and a lock that its thread acquires afterwards is released."""
     begun, go_on, freed = threading.Event(), threading.Event(), []
     attempt_as, free = backend.acquire_kind_once, backend.release
@@ -99,16 +98,13 @@ def test_cancelled_while_a_thread_asks(backend):
 
     backend.acquire_kind_once, backend.release = slow, lambda *args: (freed.append(args), free(*args))[1]
 
-    async def scenario():
-        task = asyncio.create_task(backend.lock("a").aacquire(False))
-        await asyncio.to_thread(begun.wait, 20)
-        task.cancel()
-        await asyncio.wait([task], timeout=10)
-        assert task.done()
-        assert task.cancelled()
-        await asyncio.to_thread(poll, lambda: freed, timeout=20, what="the first release, which comes too early")
-
-    asyncio.run(scenario())
+    task = asyncio.create_task(backend.lock("a").aacquire(False))
+    await asyncio.to_thread(begun.wait, 20)
+    task.cancel()
+    await asyncio.wait([task], timeout=10)
+    assert task.done()
+    assert task.cancelled()
+    await asyncio.to_thread(poll, lambda: freed, timeout=20, what="the first release, which comes too early")
     go_on.set()
     poll(lambda: backend.describe("a") is None and len(freed) > 1, timeout=20, what="the end of what was taken")
 

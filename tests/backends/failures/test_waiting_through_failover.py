@@ -1,9 +1,10 @@
 """Waiters during failovers, moves of slots and restarts of nodes: they are woken or try again in time."""
 
 import contextlib
+import functools
 import itertools
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -12,12 +13,11 @@ from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.core.algorithms import retries
 from django_redlock.core.keys import hash_tag
-from django_redlock.core.primitives import base
 from django_redlock.errors import LockError, LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT, AsyncClient, SyncClient
 from django_redlock.testing.conformance.harness.fixtures import eventually, until_someone_waits
 
-WAKE = 10  # seconds: less than the time after which a waiter without a wake-up tries again, see `rare_polls`
+WAKE = 10  # seconds: less than the time after which a waiter without a wake-up tries again, see `woken_only`
 FAILOVER = 3 * TEST_TIMEOUT  # seconds: a Sentinel that was stopped for two does nothing for thirty
 
 
@@ -28,7 +28,7 @@ def new_client(request):
 
         def make(kind, location, **options):
             # A waiter also tries again when the lease that it knows has ended: with rare polls not before the poll.
-            ttl = 30 if "rare_polls" in request.fixturenames else 10
+            ttl = 30 if "woken_only" in request.fixturenames else 10
             client = request.param(kind(location, **{"node_timeout": 3, "ttl": ttl, **options}))
             ends.callback(client.close)
             return client
@@ -37,41 +37,11 @@ def new_client(request):
 
 
 @pytest.fixture
-def rare_polls(monkeypatch):
-    """Waiters are woken, or wait longer than the test does."""
-    monkeypatch.setattr(base, "MAX_BLOCK", 1.5 * WAKE)
-
-
-@pytest.fixture
 def spawn():
     """`spawn(function, *args)`: call it in a thread, and return a function that waits for its result."""
-    threads = []
-
-    def run(function, *args):
-        outcome = []
-
-        def work():
-            try:
-                outcome.append(function(*args))
-            except Exception as error:  # noqa: BLE001  (returned to the caller)
-                outcome.append(error)
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        threads.append(thread)
-
-        def result(timeout=FAILOVER):
-            thread.join(timeout)
-            assert outcome, "it still waits"
-            if isinstance(outcome[0], Exception):
-                raise outcome[0]
-            return outcome[0]
-
-        return result
-
-    yield run
-    for thread in threads:
-        thread.join(FAILOVER)
+    pool = ThreadPoolExecutor()
+    yield lambda function, *args: functools.partial(pool.submit(function, *args).result, timeout=FAILOVER)
+    pool.shutdown()
 
 
 class TestSentinel:
@@ -130,7 +100,6 @@ class TestSentinel:
         assert time.monotonic() - began >= 4.9
 
     def test_first_attempt_without_a_master(self, group, users, unique):
-        """Without a master, a first attempt raises LockUnavailable at once."""
         for server in group.servers:
             server.kill()
         with pytest.raises(LockUnavailable):
@@ -160,15 +129,15 @@ class TestCluster:
         owner = cluster.owner(key)
         return holder, waiting, key, next(node for node in cluster.nodes if node is not owner)
 
-    @pytest.mark.usefixtures("rare_polls")
+    @pytest.mark.usefixtures("woken_only")
     def test_slot_moves(self, cluster, held):
         """A waiter follows a moved slot and is woken by the release."""
         holder, waiting, key, to = held
         cluster.move_slot(key, to)
         holder.release()
-        assert waiting(WAKE)
+        assert waiting(timeout=WAKE)
 
-    @pytest.mark.usefixtures("rare_polls")
+    @pytest.mark.usefixtures("woken_only")
     def test_everything_follows(self, cluster, held, users, unique):
         """After a move of the slot all operations, of old and new clients, reach the new node."""
         holder, waiting, key, to = held
@@ -177,7 +146,7 @@ class TestCluster:
         assert holder.extend() > 0
         assert users[1].describe(unique).waiters
         holder.release()
-        assert waiting(WAKE)
+        assert waiting(timeout=WAKE)
         assert users[0].force_release(unique)
         assert users[1].lock(unique).acquire(timeout=WAKE)
 
@@ -216,7 +185,7 @@ class TestSeveralSlots(TestCluster):
         owner = cluster.owner(_key(names[0]))
         return holder, waiting, _key(names[0]), next(node for node in cluster.nodes if node is not owner)
 
-    @pytest.mark.usefixtures("rare_polls")
+    @pytest.mark.usefixtures("woken_only")
     def test_everything_follows(self, cluster, held, names):
         """After a move of a slot all operations on a multilock reach the new node."""
         holder, waiting, key, to = held
@@ -224,7 +193,7 @@ class TestSeveralSlots(TestCluster):
         assert holder.owned()
         assert holder.extend() > 0
         holder.release()
-        assert waiting(WAKE)
+        assert waiting(timeout=WAKE)
 
     @pytest.mark.parametrize("victim", range(3))
     def test_a_master_is_gone(self, cluster, held, names, victim):
@@ -273,10 +242,6 @@ class TestQuorum:
     """Nodes fail and come back while a client waits."""
 
     @pytest.fixture
-    def servers(self, own_redis):
-        return [own_redis() for _ in range(3)]
-
-    @pytest.fixture
     def users(self, servers, new_client):
         urls = [server.url for server in servers]
         return [new_client(RedlockBackend, urls, quarantine=False) for _ in range(2)]
@@ -291,12 +256,12 @@ class TestQuorum:
         until_someone_waits(one, unique)
         return holder, waiting
 
-    @pytest.mark.usefixtures("rare_polls")
+    @pytest.mark.usefixtures("woken_only")
     def test_woken(self, held):
         """A waiter is woken by the release."""
         holder, waiting = held
         holder.release()
-        assert waiting(WAKE)
+        assert waiting(timeout=WAKE)
 
     @pytest.mark.parametrize("victim", range(3))
     @pytest.mark.parametrize("way", ["kill", "pause"])

@@ -36,7 +36,6 @@ def test_waiters_are_served_in_order_of_arrival(backend, zookeeper, connected, u
 
 
 def test_a_waiter_watches_only_its_predecessor(backend, witness, unique, pool):
-    """Each waiter watches only the znode in front of its own."""
     locks = [backend.lock(unique) for _ in range(4)]
     locks[0].acquire()
     waiting = []
@@ -58,7 +57,6 @@ def test_a_waiter_watches_only_its_predecessor(backend, witness, unique, pool):
 
 
 def test_a_waiter_in_the_middle_gives_up(backend, other, unique, pool):
-    """When a waiter in the middle gives up, the one behind it is still served in its turn."""
     first, last = backend.lock(unique), other.lock(unique)
     first.acquire()
     assert not last.acquire(blocking=False)  # connects
@@ -86,17 +84,6 @@ def test_a_waiter_that_is_killed(zookeeper, backend, unique, start, pool):
     worker.kill()
     first.release()
     assert behind.result(PATIENCE) is True
-
-
-def test_a_waiter_that_gave_up_leaves_no_watch(backend, other, unique, monkeypatch):
-    """A waiter that gave up leaves no watch."""
-    monkeypatch.setattr("django_redlock.backends.zookeeper.backend.FINAL_REQUEST_SECONDS", PATIENCE)
-    with other.lock(unique):
-        assert not backend.lock(unique).acquire(blocking=False)  # connects
-        for _ in range(5):
-            assert not backend.lock(unique).acquire(timeout=0.05)
-        watches = backend._session.client._data_watchers
-        poll(lambda: not any(watches.values()), timeout=PATIENCE, what="the end of all watches")
 
 
 def test_a_try_that_does_not_wait_leaves_no_trace(backend, other, witness, unique):
@@ -137,14 +124,6 @@ def test_nothing_is_left_of_a_name(start, connected, unique):
     assert backend._recipe.ask("exists", backend._root, until=until)
 
 
-def test_the_token_stays_secret(backend, witness, unique):
-    """The token is in neither the name nor the data of the znode."""
-    with backend.lock(unique, fencing=True) as lock:
-        path = backend._recipe.path(unique)
-        (child,) = witness.get_children(path)
-        assert lock.token not in child + witness.get(f"{path}/{child}")[0].decode()
-
-
 @pytest.mark.parametrize("name", [".", "..", "a/b", "/", "zookeeper", "%2E"])
 def test_names_that_are_no_paths(backend, name):
     """Dots, slashes and ZooKeeper's own name are valid lock names."""
@@ -158,16 +137,6 @@ def test_chroot(zookeeper, connected, witness, unique):
     backend = connected(f"{zookeeper.hosts}/{unique}/deep", key_prefix="my.locks")
     with backend.lock("x"):
         assert witness.get_children(f"/{unique}/deep/my%2Elocks") == ["x"]
-
-
-def test_a_znode_of_another_program(backend, unique):
-    """A znode of another program under a lock's name is not a lock."""
-    until = time.monotonic() + PATIENCE
-    with backend.lock(unique):
-        pass
-    backend._recipe.ask("create", f"{backend._recipe.path(unique)}/note", b"", until=until)
-    assert backend.describe(unique) is None
-    assert backend.lock(unique).acquire(False)
 
 
 def test_a_request_that_begins_after_its_deadline(backend, other, unique, monkeypatch):
@@ -186,3 +155,11 @@ def test_a_request_that_begins_after_its_deadline(backend, other, unique, monkey
 
     monkeypatch.setattr(backend, "attempt_until", late)
     assert backend.lock(unique).acquire(timeout=4)
+
+
+def test_the_token_stays_secret(backend, witness, unique):
+    """The token is in neither the name nor the data of the znode."""
+    with backend.lock(unique, fencing=True) as lock:
+        path = backend._recipe.path(unique)
+        (child,) = witness.get_children(path)
+        assert lock.token not in child + witness.get(f"{path}/{child}")[0].decode()

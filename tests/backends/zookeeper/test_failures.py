@@ -9,6 +9,7 @@ import time
 import pytest
 
 from django_redlock.errors import LockUnavailable
+from tests.support.locks import acquired, granted
 from tests.support.proxy import Proxy
 from tests.support.service import poll
 
@@ -18,10 +19,10 @@ from .tools import PATIENCE, paused, until_in_line
 def test_a_server_that_is_killed(own, connected, unique):
     """After kill -9 of the server operations raise LockUnavailable, and the lease is lost at its end by our clock."""
     backend = connected(own.hosts, session_timeout=4, connect_timeout=2, node_timeout=2)
-    poll(lambda: _granted(backend, "first"), timeout=PATIENCE, what="the first connection")
+    poll(lambda: granted(backend, "first"), timeout=PATIENCE, what="the first connection")
     told = threading.Event()
     lock = backend.lock(unique, on_lost=lambda _: told.set())
-    poll(lambda: _taken(lock), timeout=PATIENCE, what="a reply in time")
+    poll(lambda: acquired(lock), timeout=PATIENCE, what="a reply in time")
     own.kill()
     with pytest.raises(LockUnavailable, match=own.hosts) as caught:
         backend.lock("another").acquire(timeout=5)
@@ -34,24 +35,11 @@ def test_a_server_that_is_killed(own, connected, unique):
     (row,) = backend.health()
     assert (row["ok"], row["node"]) == (False, own.hosts)
     own.start()
-    poll(lambda: _granted(backend, "another"), timeout=PATIENCE, what="a server that came back")
-
-
-def _granted(backend, name):
-    return _taken(backend.lock(name))
-
-
-def _taken(lock):
-    try:
-        return lock.acquire(False)
-    except LockUnavailable:
-        return False
+    poll(lambda: granted(backend, "another"), timeout=PATIENCE, what="a server that came back")
 
 
 def test_a_server_that_is_restarted(own, connected, unique, pool):
-    """A restart of the server within the session loses nothing: the holder keeps its lock, and the waiter
-    keeps waiting.
-    """
+    """A restart within the session loses nothing: the holder keeps its lock, and the waiter its place."""
     patient = functools.partial(connected, own.hosts, session_timeout=60, connect_timeout=30, node_timeout=5)
     backend, other = patient(), patient()
     lock = backend.lock(unique, ttl=30)
@@ -76,7 +64,7 @@ def test_a_server_that_accepts_and_says_nothing(proxy, connected, unique):
         backend.lock(unique).acquire(False)
     poll(lambda: proxy.accepted > 1, timeout=PATIENCE, what="another try")
     proxy.restore()
-    poll(lambda: _granted(backend, unique), timeout=PATIENCE, what="a connection")
+    poll(lambda: granted(backend, unique), timeout=PATIENCE, what="a connection")
 
 
 def test_a_server_that_hangs(own, connected, unique):
@@ -102,7 +90,7 @@ def test_never_connected(connected, unique, own):
         with pytest.raises(LockUnavailable, match="not connected"):
             backend.lock(unique).acquire()
     own.start()
-    poll(lambda: _granted(backend, unique), timeout=PATIENCE, what="the first connection")
+    poll(lambda: granted(backend, unique), timeout=PATIENCE, what="the first connection")
 
 
 @pytest.fixture

@@ -39,7 +39,6 @@ def test_unreadable_data(backend, witness, unique, data):
 
 @pytest.mark.parametrize("child", ["notes", "read-me", "-", "lock-1x"])
 def test_a_znode_without_a_sequence_number(backend, witness, unique, child):
-    """A znode without a sequence number does not block a lock."""
     witness.create(f"{backend._recipe.root}/{unique}/{child}", b"x", makepath=True)
     with backend.lock(unique, blocking_timeout=PATIENCE) as lock:
         assert lock.owned()

@@ -88,7 +88,6 @@ def on_next_reply(backend, act):
 
 
 def let_end(backend, clock, lock, following, *others):
-    """Let the lease of ``lock`` end, and acquire its lock with ``following`` after the removal of the znode."""
     clock.ahead = 20
     for each in (lock, *others):
         backend.end(each.hold.lease.claim)  # as the renewal thread does

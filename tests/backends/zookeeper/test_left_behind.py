@@ -19,26 +19,12 @@ def until_no_watch(backend):
     poll(lambda: not any(watches(backend).values()), timeout=PATIENCE, what="the end of all watches")
 
 
-def test_waiters_in_turn_leave_no_watch(backend, unique, pool):
-    """Waiters that are served in turn leave no watch on a removed znode."""
-
-    def take():
-        for _ in range(20):
-            with backend.lock(unique):
-                pass
-
-    for each in [pool.submit(take) for _ in range(6)]:
-        each.result(PATIENCE)
-    poll(lambda: not watches(backend), timeout=PATIENCE, what="the end of all watches")
-
-
 async def hold(backend, name):
     """Acquire a lock until the session ends. Its znode isn't written again, which would end the watches."""
     assert await backend.lock(name, ttl=4 * PATIENCE, auto_renew=False).aacquire(False)
 
 
 async def test_cancelled_waiters_leave_no_watch(backend, other, unique):
-    """Cancelled waiters leave no watch on the znode in front of them."""
     await hold(other, unique)
     tasks = [asyncio.create_task(backend.lock(unique).aacquire()) for _ in range(5)]
     await asyncio.to_thread(until_in_line, other, unique, 6)

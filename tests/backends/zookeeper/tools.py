@@ -9,7 +9,6 @@ from django_redlock.errors import LockUnavailable
 from tests.support.service import poll
 
 PATIENCE = 60
-CONTAINER_OWNER = -(2**63)  # what a container has in place of an ephemeral znode's session
 
 
 def paused(server):
