@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
@@ -14,18 +13,16 @@ from kombu.utils.uuid import uuid
 
 from ..core.flow.requests import Flow
 from ..core.values import Refusal
-from ..single_instance.body_flow import BodyRun, body_flow
-from ..single_instance.call_drivers import run
+from ..single_instance.call import new_delivery_id
 from ..single_instance.conflicts import AT_START, AT_SUBMIT, Conflict, conflict_of, duplicate_result, flag_result
-from ..single_instance.ended_deliveries import new_delivery_id
+from ..single_instance.flows import BodyRun, body_flow, run
 from .messages import HEADER, Message
 from .put_off import send
 
 _PARAMETERS = [*inspect.signature(Task.apply).parameters][3:]  # those after ``self``, ``args`` and ``kwargs``
-# Lock name and id of each eager task that encloses this call. Celery runs an eager retry inside the retried call.
+# Lock name and id of each eager task that encloses this call. Celery runs an eager retry, and a task that replaces
+# another, inside the first call and with its id.
 _running: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("redlock_eager", default=())
-# Lock names of the bodies that are in ``replace()`` now. The replacing task runs before ``replace()`` returns.
-_replaced: ContextVar[tuple[str, ...]] = ContextVar("redlock_replaced", default=())
 
 
 class EagerRun(BodyRun):
@@ -79,29 +76,13 @@ def apply(task: Any, call: Callable[..., Any], args: Any, kwargs: Any, *rest: An
     )
 
     def call_as_holder() -> Any:
-        with _value(_replaced, ()), _value(_running, (*_running.get(), (message.name, task_id))):
+        token = _running.set((*_running.get(), (message.name, task_id)))
+        try:
             return flag_result(call(args, kwargs, **options), False)
+        finally:
+            _running.reset(token)
 
-    if message.name in _replaced.get():
-        return call_as_holder()
     if (message.name, task_id) in _running.get():
         return call(args, kwargs, **options)
     this = EagerRun(task, message)
     return run(body_flow(this), task.redlock.performer.perform, call_as_holder)
-
-
-def replacing(task_id: str | None) -> AbstractContextManager[None]:
-    """Return a context manager for Celery's ``replace()`` in the eager body of the task ``task_id``.
-
-    Within the context, a replacing task that needs the same lock shares the lock of the body.
-    """
-    return _value(_replaced, tuple(name for name, running in _running.get() if running == task_id))
-
-
-@contextmanager
-def _value(variable: ContextVar[Any], value: Any) -> Iterator[None]:
-    token = variable.set(value)
-    try:
-        yield
-    finally:
-        variable.reset(token)

@@ -13,7 +13,7 @@ from celery.app.task import Context
 from celery.utils.time import maybe_make_aware
 
 HEADER = "redlock"  # name of the message header, which holds the fields of `Message` as a list
-ENTERED = "redlock_entered"  # attribute of a request whose body has begun: direct calls from the body acquire no lock
+ENTERED = "redlock_in_body"  # attribute of a request whose body has begun: direct calls from the body acquire no lock
 ENDS = "redlock_ends"  # attribute of a request: the call that counts as ended when all that follows it has been sent
 
 
@@ -60,7 +60,7 @@ class Message(NamedTuple):
 
 # Fields of a received message that are neither headers of its sender nor attributes of Celery's ``Context``.
 _CELERYS = {"lang", "task", "argsrepr", "kwargsrepr", "compression", "redelivered", "hostname", "properties"}
-_CELERYS |= {ENTERED, ENDS}
+_CELERYS |= {ENTERED, ENDS, "redlock_entered"}  # the last is in retries that an earlier version has sent
 _RABBITMQS = ("x-death", "x-first-death-", "x-last-death-")
 
 

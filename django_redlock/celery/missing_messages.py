@@ -18,7 +18,7 @@ from ..core.keys import keys_for
 from ..core.owner import Owner
 from ..errors import LockError
 from ..formatting import lost_calls_text
-from ..single_instance.body import cancel_request
+from ..single_instance.records import cancel_request
 
 MIN_AGE_SECONDS = 60.0  # younger records are ignored, because a record is written before its message is sent
 SECOND_LOOK_SECONDS = 2.0  # pause between two looks; one look may miss a message on its way from queue to worker

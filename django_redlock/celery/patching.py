@@ -17,11 +17,9 @@ from celery import Task
 
 from ..core.events import logger
 from ..single_instance.options import OPTIONS, checked_options
-from .check_tasks import CheckTasks
-from .cleanup import request_of
-from .old_options import OLD_OPTIONS, refuse_old_options
-from .task import SingleInstanceMixin, SubmitMixin
-from .task_lock import CeleryTaskLock
+from .calls import CeleryTaskLock
+from .main_process import CheckTasks
+from .task import OLD_OPTIONS, SingleInstanceMixin, SubmitMixin, refuse_old_options
 
 OPTIONS_ATTRIBUTE = "__redlock__"  # attribute of a decorated function that holds its `TaskOptions`
 
@@ -59,13 +57,10 @@ def patch(task: type[Any]) -> None:
 
 
 def protect(task: type[Any], lock: CeleryTaskLock) -> None:
-    """Set the lock of a task class with the mixins. Wrap what the class defines itself, and hides of the mixins."""
+    """Set the lock of a task class with the mixins. Wrap a ``__call__`` of the class, which hides the mixin's."""
     task.redlock = lock
     if any("__call__" in vars(each) for each in task.__mro__[: task.__mro__.index(SingleInstanceMixin)]):
         task.__call__ = _locked_call(task.__call__)
-    own: Any = task.Request
-    if not isinstance(own, property):  # the task's class defines Request, which hides the mixin's
-        task.Request = property(lambda self: request_of(self, own))
 
 
 def _locked_call(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ from ..core.events import logger
 from ..errors import LockError
 from ..single_instance.call import TaskCall
 from ..single_instance.conflicts import Conflict
-from ..single_instance.transitions import keep_message, remember_ended
+from ..single_instance.records import keep_message, remember_ended
 from .messages import Message
 
 MAX_RESEND_SECONDS = 60.0  # longest pause between two tries of a call

@@ -6,7 +6,7 @@ the lock while the body of the task runs. `SingleInstance` is a base class with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from types import MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -15,19 +15,29 @@ from celery import Task
 from celery.result import AsyncResult
 from kombu.utils.uuid import uuid
 
-from ..single_instance.call_drivers import run
+from ..single_instance.call import new_delivery_id
 from ..single_instance.conflicts import Conflict, flag_result
-from ..single_instance.ended_deliveries import new_delivery_id
-from ..single_instance.submit_flow import submit_flow
+from ..single_instance.flows import run, submit_flow
 from . import eager
-from .cleanup import request_of
+from .calls import CeleryTaskLock
 from .messages import ENTERED, HEADER, Message, delay_of, enter, expiry_of, sent_headers
-from .old_options import refuse_old_options
-from .task_lock import CeleryTaskLock
 from .worker_run import run_body
 
+# Options of celery-once and celery-singleton, and what to use.
+OLD_OPTIONS = {
+    "once": "mode, key or unique_on, queue_ttl and on_conflict on the task",
+    "raise_on_duplicate": 'on_conflict="raise" on the task',
+    "lock_expiry": "queue_ttl on the task",
+}
 # Options of apply_async that only a canvas sets. The next step of the canvas waits for exactly this message.
 _CANVAS_OPTIONS = {"chain", "chord", "group_id", "parent_id", "root_id"}
+
+
+def refuse_old_options(given: Iterable[str], where: str) -> None:
+    """Raise ``TypeError`` for an option of celery-once or celery-singleton. ``where``: the beginning of the text."""
+    for name in given:
+        if name in OLD_OPTIONS:
+            raise TypeError(f"{where} has no option {name!r}: use {OLD_OPTIONS[name]}")
 
 
 class Resent(NamedTuple):
@@ -174,11 +184,6 @@ else:
 class SingleInstanceMixin(_Submitting):
     """Mixin that holds the lock while the body of the task runs. It precedes the task's own base classes."""
 
-    @property
-    def Request(self) -> Any:  # type: ignore[override]  # noqa: N802  (Celery's name)
-        """The class of received messages in a worker's main process. Its objects release locks of dead processes."""
-        return request_of(self, super().Request)
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         inherited: Any = super().__call__
         if inherited != MethodType(Task.__call__, self):  # that of a base of the task
@@ -208,17 +213,8 @@ class SingleInstanceMixin(_Submitting):
             return body(*args, **kwargs)
         return run_body(self, request, body, args, kwargs)
 
-    def on_replace(self, sig: Any) -> Any:
-        """Let the replacing task of ``replace()`` share the lock of this body in eager mode. Called by Celery.
-
-        In eager mode, the replacing task runs before this method returns, while the body still holds its lock.
-        """
-        with eager.replacing(self.request.id):
-            return super().on_replace(sig)
-
     def apply(self, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
         """Acquire the lock, run the task in this process, and release the lock."""
         if not hasattr(self, "redlock"):
             return super().apply(args, kwargs, *rest, **options)
-        refuse_old_options(options, f"{self.name}.apply()")
         return eager.apply(self, super().apply, args, kwargs, *rest, **options)

@@ -19,10 +19,9 @@ from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.values import Refusal
 from ..errors import LockNotAcquired, LockUnavailable
-from ..single_instance.body_flow import BodyRun, body_flow
 from ..single_instance.call import Ending
-from ..single_instance.call_drivers import run
 from ..single_instance.conflicts import AT_START, Conflict, conflict_of, duplicate_result
+from ..single_instance.flows import BodyRun, body_flow, run
 from .messages import ENDS, ENTERED, enter
 from .put_off import MAX_RESEND_SECONDS, end_delivery, put_off, send
 
@@ -222,13 +221,11 @@ def _raise_or_retry(task: Any, error: Exception) -> NoReturn:
 
 
 def will_be_redelivered(task: Any, error: BaseException) -> bool:
-    """Return whether the broker will deliver the message again after ``error``.
+    """Return whether ``error`` asks the broker to deliver the message again, as Celery's ``Reject`` can.
 
-    True if the task has ``acks_late`` and the error ends the process or asks for a requeue, as Celery's ``Reject`` can.
-    If Celery acknowledges the message nevertheless, the worker's main process removes the record.
+    Celery requeues messages of tasks with ``acks_late`` only.
     """
-    requeued = isinstance(error, SystemExit | KeyboardInterrupt) or getattr(error, "requeue", False)
-    return bool(requeued and task.acks_late)
+    return bool(task.acks_late and getattr(error, "requeue", False))
 
 
 @task_success.connect

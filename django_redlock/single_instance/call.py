@@ -1,14 +1,15 @@
-"""One call of a task and the data in its record."""
+"""One call of a task, its mode, and the data in its record."""
 
 from __future__ import annotations
 
+import os
+import time
+from hashlib import sha1
 from json.encoder import encode_basestring_ascii as encode
 from typing import Literal, NamedTuple
 
 from ..core.keys import Keys
 from ..core.owner import clean, describe_owner
-from .ended_deliveries import EndedMark, ended_mark
-from .modes import Mode
 
 # The first character of a provisional task id. A record has one until a backend of ``django.tasks`` has given the call
 # its id. No id of a task backend begins with it.
@@ -18,11 +19,30 @@ UNNAMED = "?"
 # because the broker will deliver the message again. "removed": only remove the record.
 Ending = Literal["ended", "requeued", "removed"]
 
+ModeName = Literal["until_executed", "until_executing", "while_executing", "until_and_while_executing", "until_expired"]
 
-def task_keys(keys: Keys) -> tuple[bytes, ...]:
-    """Return the keys that the scripts for records get, see ``core/lua/task_record.lua``."""
-    lock = keys.lock
-    return (*keys.of_mutex, lock + b":put_off", lock + b":put_off:order", lock + b":replaced")
+
+class Mode(NamedTuple):
+    """A mode of ``single_instance_task``: the states in which one call refuses another.
+
+    ``at_submit``: the states of another call ("queued", "running") in which a call is refused at submit; ``""``: never.
+    ``at_start``: the same for the start of the body. ``until_expiry``: the call counts as queued until its ttl has
+    passed, even after its body has ended. A running body has a lease in every mode, so that a redelivered message does
+    not run at the same time.
+    """
+
+    at_submit: str
+    at_start: str
+    until_expiry: bool = False
+
+
+MODES: dict[str, Mode] = {
+    "until_executed": Mode("queued running", "queued running"),
+    "until_executing": Mode("queued", "queued"),
+    "while_executing": Mode("", "running"),
+    "until_and_while_executing": Mode("queued", "running"),
+    "until_expired": Mode("queued", "queued", until_expiry=True),
+}
 
 
 class TaskCall(NamedTuple):
@@ -64,3 +84,49 @@ class TaskCall(NamedTuple):
     def ended(self) -> EndedMark:
         """The key of the set that lists this delivery once it has ended, and the delivery's number in the set."""
         return ended_mark(self.keys.lock, self.delivery_id, self.cluster)
+
+
+# ── ended deliveries ─────────────────────────────────────────────────────────────────────────────
+
+# Each set is for the deliveries that were sent within about two minutes, spread over 512 sets. It lists each delivery
+# as a 64-bit number, and expires as a whole. Redis keeps a set of up to 512 numbers as an array of 8 bytes each
+# (``set-max-intset-entries``): up to 2,048 deliveries a second, a set stays an array. From 25 a second on, a delivery
+# needs less than 40 bytes with its share of key and set. On a Cluster, the set must be in the slot of the lock, and it
+# lists the deliveries of an hour. The probability that a new delivery is mistaken for an ended one is the size of its
+# set divided by 2**64.
+_SECONDS, _SETS = 128, 512
+_CLUSTER_SECONDS = 3600
+_DIGITS = 24  # length of an id that `new_delivery_id` makes
+_SIGN = 1 << 63
+
+
+class EndedMark(NamedTuple):
+    """Where an ended delivery is listed: the key of the set, and the delivery's number in the set."""
+
+    key: bytes
+    number: bytes
+
+
+def new_delivery_id() -> str:
+    """Return a delivery id in hex: 4 bytes with the time in seconds and 8 random bytes. `ended_mark` splits it."""
+    return f"{int(time.time()):08x}{os.urandom(8).hex()}"
+
+
+def ended_mark(lock_key: bytes, delivery_id: str, cluster: bool) -> EndedMark:
+    """Return the set that lists the delivery ``delivery_id`` once it has ended, and its number in the set.
+
+    ``cluster``: the store is a Redis Cluster, so the set must be in the slot of ``lock_key``. An id that
+    `new_delivery_id` did not make contains no time, so it has a set of its own.
+    """
+    try:
+        sent, number = divmod(int(delivery_id, 16), 1 << 64)
+    except ValueError:
+        sent = 0
+    if len(delivery_id) != _DIGITS or not sent:
+        digest = sha1(delivery_id.encode(), usedforsecurity=False).digest()
+        return EndedMark(lock_key + b":ended:" + delivery_id.encode(), b"%d" % (int.from_bytes(digest[:8]) - _SIGN))
+    if cluster:
+        key = b"%b:ended:%x" % (lock_key, sent // _CLUSTER_SECONDS)
+    else:
+        key = b"%b:ended:%x.%x" % (lock_key.partition(b":{")[0], sent // _SECONDS, number % _SETS)
+    return EndedMark(key, b"%d" % (number - _SIGN))

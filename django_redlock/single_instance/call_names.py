@@ -27,7 +27,8 @@ class _Texts(dict[str, Any]):
 class CallNamer:
     """Derives lock names for the calls of one task.
 
-    Raises ``ValueError`` when ``unique_on`` refers to an argument that the task doesn't have.
+    Raises ``TypeError`` when ``key`` and ``ValueError`` when ``unique_on`` refers to an argument that the task doesn't
+    have.
     """
 
     def __init__(
@@ -36,27 +37,21 @@ class CallNamer:
         self._signature = inspect.signature(function)
         self._function = getattr(function, "__qualname__", repr(function))
         self._key = key
-        self._sees_headers = callable(key) and "headers" in inspect.signature(key).parameters
-        parameters = self._signature.parameters.values()
-        simple = all(each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters)
-        self._positional = [each.name for each in parameters] if simple else None
         self._unique_on = unique_on
-        given = () if _HEADERS in self._signature.parameters else (_HEADERS,)
-        self._by_template = namer(key, function, *given) if isinstance(key, str) else None
-        self._given = bool(given)
-        self._template_sees_headers = bool(given) and isinstance(key, str) and "{headers" in key
-        unknown = [name for name in unique_on or () if name not in self._signature.parameters]
-        if unknown:
+        self._sees_headers = callable(key) and _HEADERS in inspect.signature(key).parameters
+        parameters = self._signature.parameters
+        if isinstance(key, str):
+            namer(key, function, *(() if _HEADERS in parameters else (_HEADERS,)))  # raises for a wrong template
+        simple = all(each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters.values())
+        self._positional = list(parameters) if simple else None
+        self._rest = next((name for name, each in parameters.items() if each.kind is each.VAR_KEYWORD), "")
+        if unknown := [name for name in unique_on or () if name not in parameters]:
             where = f"single_instance_task(unique_on={list(unique_on or ())!r}) of"
-            known = ", ".join(self._signature.parameters) or "it has none"
+            known = ", ".join(parameters) or "it has none"
             raise ValueError(f"{where} {self._function}(): there is no argument {unknown[0]!r} (arguments: {known})")
 
     def _bound(self, this: tuple[Any, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call by name, with defaults applied.
-
-        ``this``: ``(None,)`` if the task's function has a first argument that messages don't contain, such as ``self``;
-        else ``()``. The result leaves this argument out.
-        """
+        """Return the arguments of a call by name, with defaults applied, and without ``this``."""
         names = self._positional
         if names is not None and not kwargs and len(args) + len(this) == len(names):
             return dict(zip(names[len(this) :], args, strict=True))  # the common case, many times faster than bind()
@@ -87,16 +82,18 @@ class CallNamer:
             name = self._key(*args, **kwargs, **({_HEADERS: dict(headers)} if self._sees_headers else {}))
             if not isinstance(name, str):
                 raise TypeError(f"key of {task} returned {name!r}: a lock's name must be a text")
-        elif self._by_template is not None:
-            arguments = self._bound(this, args, kwargs)
-            if self._template_sees_headers or self._positional is None:
-                name = self._by_template(*this, *args, **kwargs, **({_HEADERS: _Texts(headers)} if self._given else {}))
-            else:
-                name = str(self._key).format_map(arguments)
         else:
             arguments = self._bound(this, args, kwargs)
-            chosen = {name: arguments[name] for name in (arguments if self._unique_on is None else self._unique_on)}
-            name = f"{task}({','.join(self._argument_text(*each, text_of) for each in chosen.items())})"
+            if self._key is not None:
+                fields = {_HEADERS: _Texts(headers), **arguments, **arguments.get(self._rest, {})}
+                try:
+                    name = self._key.format_map(fields)
+                except KeyError as error:
+                    where = f"the lock name {self._key!r} of {self._function}()"
+                    raise TypeError(f"{where} needs {error}, which this call does not have") from None
+            else:
+                chosen = {name: arguments[name] for name in (arguments if self._unique_on is None else self._unique_on)}
+                name = f"{task}({','.join(self._argument_text(*each, text_of) for each in chosen.items())})"
         name = shorten_name(name)
         check_name(name)
         return name

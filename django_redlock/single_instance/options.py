@@ -16,11 +16,12 @@ from django.conf import settings
 
 from ..core.options import unknown_options
 from ..core.values import Seconds, seconds
+from .call import MODES, Mode, ModeName
 from .conflicts import AT_START, AT_SUBMIT, OnConflict
-from .modes import DEFAULT_BODY_TTL, MODES, Mode, ModeName
 
 PROJECT_SETTING = "REDLOCK_TASKS"  # Django setting with the project's own defaults
 _PER_TASK = ("key", "unique_on")  # options without a default for the whole project
+DEFAULT_BODY_TTL = 30.0  # seconds
 _DROPPING = ("skip", "log")  # the actions after which a refused call does not run
 
 O = ParamSpec("O")  # noqa: E741

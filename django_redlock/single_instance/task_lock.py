@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from django.utils.module_loading import autodiscover_modules
 
 from ..backend_registry import locks
 from ..backends.base import Backend
@@ -18,22 +22,15 @@ from ..core.primitives.base import MUTEX, SEMAPHORE
 from ..core.renewal.registry import renewal
 from ..core.values import Claim
 from ..errors import LockError, LockNotSupported, LockUnavailable
-from .body import QUEUED, BodyLock
 from .call import TaskCall
 from .call_names import CallNamer
 from .options import TaskOptions
-from .transitions import cancel, cancel_token
+from .records import QUEUED, BodyLock, cancel, cancel_token
 
 CANCEL_RETRY_SECONDS = 3600.0  # time for which a cancellation is retried while the store is unavailable
 
-
-def unsupported(backend: Backend, options: TaskOptions) -> str:
-    """Return the reason why ``backend`` does not support a task with these options, or an empty text."""
-    has_limits = "semaphore" in backend.kinds
-    if backend.task_store() is not None or (options.mode == "while_executing" and (has_limits or options.limit == 1)):
-        return ""
-    kept = f"store {options.using!r}: {type(backend).__name__} keeps no records of queued tasks"
-    return f"{kept}: it supports while_executing{'' if has_limits else ', limit=1'}"
+# The functions with a `single_instance_task` in the modules that were imported, and its options.
+declared: WeakKeyDictionary[Callable[..., Any], TaskOptions] = WeakKeyDictionary()
 
 
 class RecordStore(NamedTuple):
@@ -83,8 +80,7 @@ class TaskLock:
         """
         backend, store, *_ = self.records
         if store is None:
-            kept = f"store {self.options.using!r}: {type(backend).__name__} keeps no records of queued tasks"
-            raise LockNotSupported("", unsupported(backend, self.options) or kept)
+            raise LockNotSupported("", unsupported(backend, self.options) or _keeps_no_records(backend, self.options))
         return store
 
     @property
@@ -109,39 +105,71 @@ class TaskLock:
         return BodyLock(store or self.store, call, options)
 
     def cancel(self, call: TaskCall, same_delivery: bool = True) -> None:
-        """Remove the queued record of a call that will not run. Errors are logged and not raised.
-
-        ``same_delivery``: remove the record only if it has the delivery id of ``call``. While the store is unavailable,
-        the removal is retried in the background.
-        """
+        """Remove the queued record of a call, as `cancel_flow` does."""
         self.drive(self.cancel_flow(call, same_delivery))
 
     def cancel_flow(self, call: TaskCall, same_delivery: bool = True) -> Flow[None]:
-        """Remove the queued record of a call, as `cancel` does. A mode without queued records has none."""
+        """Remove the queued record of a call that will not run. Errors are logged and not raised.
+
+        ``same_delivery``: remove the record only if it has the delivery id of ``call``. While the store is unavailable,
+        the removal is retried in the background for up to an hour. A mode without queued records has none.
+        """
         if not call.mode.at_submit:
             return
         try:
             yield from cancel(call, same_delivery)
+        except LockUnavailable as error:
+            logger.warning("task %s[%s]: its lock is released later: %s", call.task, call.task_id, error)
+            store, token = self.store, cancel_token(call.task_id)
+            payload = call if same_delivery else call._replace(delivery_id="")
+            claim = Claim(call.name, (call.keys,), token, b"", call.queued_ttl, payload=payload)
+            until = store.clock() + min(call.queued_ttl, CANCEL_RETRY_SECONDS)
+            renewal.schedule(claim.token, Orphan(store, QUEUED, claim, until), 0.5)
         except LockError as error:
-            self.cancel_later(call, error, same_delivery)
-
-    def cancel_later(self, call: TaskCall, error: LockError, same_delivery: bool = True) -> None:
-        """Log ``error``, with which the removal of a queued record has failed.
-
-        If the store was unavailable, the removal is retried in the background for up to an hour. ``same_delivery``: as
-        for `cancel`.
-        """
-        if not isinstance(error, LockUnavailable):
             logger.warning("task %s[%s]: %s", call.task, call.task_id, error)
-            return
-        logger.warning("task %s[%s]: its lock is released later: %s", call.task, call.task_id, error)
-        store = self.store
-        payload = call if same_delivery else call._replace(delivery_id="")
-        token = cancel_token(call.task_id)
-        claim = Claim(call.name, (call.keys,), token, b"", call.queued_ttl, payload=payload)
-        until = store.clock() + min(call.queued_ttl, CANCEL_RETRY_SECONDS)
-        renewal.schedule(claim.token, Orphan(store, QUEUED, claim, until), 0.5)
 
     def drive(self, flow: Flow[Any]) -> Any:
         """Run ``flow``, a generator of requests, on the store for the records. Returns its result."""
         return drive(flow, self.store.perform)
+
+
+# ── tasks that their backend does not support ────────────────────────────────────────────────────
+
+
+def _keeps_no_records(backend: Backend, options: TaskOptions) -> str:
+    return f"store {options.using!r}: {type(backend).__name__} keeps no records of queued tasks"
+
+
+def unsupported(backend: Backend, options: TaskOptions) -> str:
+    """Return the reason why ``backend`` does not support a task with these options, or an empty text."""
+    has_limits = "semaphore" in backend.kinds
+    if backend.task_store() is not None or (options.mode == "while_executing" and (has_limits or options.limit == 1)):
+        return ""
+    kept = _keeps_no_records(backend, options)
+    return f"{kept}: it supports while_executing{'' if has_limits else ', limit=1'}"
+
+
+def refusals(tasks: Iterable[tuple[str, TaskOptions]]) -> list[str]:
+    """Return a reason for each of ``tasks`` with a mode or limit that its lock backend does not support.
+
+    ``tasks``: pairs of a task's name and its options.
+    """
+    reasons = []
+    for name, options in tasks:
+        with suppress(Exception):  # other checks report an alias that can't be built
+            if reason := unsupported(locks[options.using], options):
+                reasons.append(f"task {name}: {reason}")
+    return reasons
+
+
+def refused_tasks() -> list[str]:
+    """Return the `refusals` of all declared tasks.
+
+    Imports the modules ``tasks`` of Django's apps first, so that all their tasks are declared.
+    """
+    # Not by Celery's loader: in a worker, that runs Django's checks and would call this function again.
+    try:
+        autodiscover_modules("tasks")
+    except Exception as error:  # noqa: BLE001  (a worker reports it)
+        logger.info("a module of tasks can't be imported, so not all tasks are checked: %r", error)
+    return refusals((f"{function.__module__}.{function.__qualname__}", each) for function, each in declared.items())

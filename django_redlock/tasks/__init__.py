@@ -11,15 +11,18 @@ from typing import Any
 
 from ..signals import task_duplicate
 from ..single_instance.conflicts import Conflict, is_duplicate
-from ..single_instance.options import TaskOptions, takes
+from ..single_instance.options import OPTIONS, TaskOptions, checked_options, takes
 from .framework import is_task
-from .options import CELERY_ONLY, checked
 from .task import protect
 
 __all__ = ["Conflict", "is_duplicate", "single_instance_task", "task_duplicate"]
 
 
-@takes(TaskOptions, *CELERY_ONLY)
+_CELERY_ONLY = ("conflict_retries",)
+_KNOWN = tuple(name for name in OPTIONS if name not in _CELERY_ONLY)
+
+
+@takes(TaskOptions, *_CELERY_ONLY)
 def single_instance_task(task: Any = None, /, **given: Any) -> Any:
     """Allow at most one call of a task of ``django.tasks`` at a time. Its place is above ``@task``.
 
@@ -30,7 +33,7 @@ def single_instance_task(task: Any = None, /, **given: Any) -> Any:
 
     Raises ``TypeError`` and ``ValueError`` for invalid options.
     """
-    chosen = checked(given)
+    chosen = _checked(given)
 
     def declare(task: Any) -> Any:
         if is_task(task):
@@ -46,3 +49,26 @@ def single_instance_task(task: Any = None, /, **given: Any) -> Any:
         raise TypeError(f"single_instance_task takes a task or keyword arguments, not {task!r}")
 
     return declare if task is None else declare(task)
+
+
+def _checked(given: dict[str, Any]) -> TaskOptions:
+    """Return the options ``given``, checked.
+
+    Raises ``TypeError`` and ``ValueError`` for invalid options, and ``ValueError`` for values that only Celery tasks
+    support.
+    """
+    chosen = checked_options(given, _KNOWN)
+    only_celery = "is for Celery tasks only; with django.tasks"
+    mode, on_conflict = chosen.mode, chosen.on_conflict
+    if mode not in ("until_executed", "while_executing"):
+        raise ValueError(f"mode={mode!r} {only_celery}, use 'until_executed' or 'while_executing'")
+    words = on_conflict if isinstance(on_conflict, tuple) else (on_conflict,)
+    if any(word in ("retry", "replace") for word in words):
+        raise ValueError(f"on_conflict={on_conflict!r} {only_celery}, use 'skip', 'log', 'raise' or a callable")
+    if chosen.states.at_submit and chosen.actions[0] == "wait":
+        raise ValueError("on_conflict='wait' would block enqueue(): use a pair, such as on_conflict=('skip', 'wait')")
+    if chosen.states.at_submit and chosen.limit != 1:
+        raise ValueError(
+            f"mode={mode!r} with limit={chosen.limit} {only_celery}, use limit=1 or mode='while_executing'"
+        )
+    return chosen

@@ -14,13 +14,11 @@ from asgiref.sync import sync_to_async
 from django.utils.module_loading import import_string
 
 from ..call_styles import run_to_end
-from ..single_instance.body_flow import body_flow
 from ..single_instance.call import TaskCall
-from ..single_instance.call_drivers import arun, run
-from ..single_instance.declared_tasks import declared
+from ..single_instance.flows import arun, body_flow, run
 from ..single_instance.options import TaskOptions
-from .call_lock import DjangoTaskLock
-from .flows import DjangoRun, cancel_after_rollback, enqueue_flow, enqueuing
+from ..single_instance.task_lock import declared
+from .calls import DjangoRun, DjangoTaskLock, cancel_after_rollback, enqueue_flow, enqueuing
 from .framework import signals_of
 
 _ATTRIBUTE = "__redlock_task__"  # attribute of the task's function that holds its `DjangoTaskLock`

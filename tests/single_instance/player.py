@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.keys import keys_for
 from django_redlock.core.owner import describe_owner
 from django_redlock.core.values import Claim, Refusal
-from django_redlock.single_instance.body import BODY
-from django_redlock.single_instance.call import TaskCall
-from django_redlock.single_instance.modes import MODES
-from django_redlock.single_instance.transitions import cancel, requeue_dead, submit
+from django_redlock.single_instance.call import MODES, TaskCall
+from django_redlock.single_instance.records import BODY, cancel, submit
 
 numbers = itertools.count()
 
@@ -47,9 +44,7 @@ class Player:
             return store.perform(BODY.extend_request(claim, 60.0))
         if move == "end":
             return store.perform(BODY.release_request(claim))
-        if move == "cancel":
-            return drive(cancel(call, sending != "any"), store.perform)
-        return drive(requeue_dead(call, 0 if again else os.getpid(), redelivered=move == "redeliver"), store.perform)
+        return drive(cancel(call, sending != "any"), store.perform)
 
     @staticmethod
     def outcome(outcome):

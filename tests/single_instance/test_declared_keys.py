@@ -6,11 +6,11 @@ import pytest
 
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.flow.requests import Fault
-from django_redlock.single_instance.transitions import keep_message, remember_ended, rename
+from django_redlock.single_instance.records import keep_message, remember_ended, rename
 from tests.scripts.strict import be_strict
 from tests.single_instance.player import Player
 
-MOVES = ("submit", "submit", "start", "start", "end", "cancel", "redeliver", "lose", "extend")
+MOVES = ("submit", "submit", "start", "start", "end", "cancel", "extend")
 
 
 @pytest.mark.parametrize("mode", ["until_executed", "until_and_while_executing", "while_executing"])

@@ -9,7 +9,7 @@ from django_redlock.backends.locmem.task_store import MemoryStore
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.flow.drivers import drive
 from django_redlock.errors import LockError
-from django_redlock.single_instance.transitions import submit
+from django_redlock.single_instance.records import submit
 from tests.single_instance.player import Player
 from tests.support.service import poll
 

@@ -10,9 +10,8 @@ from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.locmem.task_store import MemoryStore
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.values import Lease, Wait, new_token
-from django_redlock.single_instance.body import BODY
-from django_redlock.single_instance.modes import MODES
-from django_redlock.single_instance.transitions import cancel, keep_message, rename
+from django_redlock.single_instance.call import MODES
+from django_redlock.single_instance.records import BODY, cancel, keep_message, rename
 from tests.single_instance.player import Player
 from tests.support.service import poll
 
@@ -24,7 +23,7 @@ def plainly(answer):
 
 moves = st.lists(
     st.tuples(
-        st.sampled_from(["submit", "submit", "start", "start", "extend", "end", "end", "cancel", "redeliver", "lose"]),
+        st.sampled_from(["submit", "submit", "start", "start", "extend", "end", "end", "cancel"]),
         st.sampled_from("ab"),
         st.sampled_from(["1", "2", "any"]),
         st.fixed_dictionaries(
@@ -67,8 +66,7 @@ def test_a_record_with_a_provisional_id_is_renamed(store):
 
 @pytest.mark.parametrize(
     ("move", "options"),
-    [("end", {"again": True}), ("redeliver", {"again": True})]
-    + [(move, {}) for move in ("extend", "end", "cancel", "redeliver", "lose")],
+    [("end", {"again": True}), *((move, {}) for move in ("extend", "end", "cancel"))],
 )
 def test_a_full_server_lets_bodies_go_on_and_end(redis_store, redis_server, move, options):
     """On a server that is out of memory running bodies are renewed and end."""
@@ -180,15 +178,6 @@ def test_a_submit_with_the_id_of_a_body_that_runs_leaves_it_its_lease(store, mod
     assert player.play("start", "a", "2", run=1) == "granted"
 
 
-@pytest.mark.parametrize(("mode", "left"), [("while_executing", 0), ("until_executed", 1)])
-def test_a_dead_process_leaves_a_queued_record_only_where_tasks_are_queued(store, mode, left):
-    """Elsewhere nothing would remove it."""
-    player = Player(store, mode)
-    player.play("start", "a", "1")
-    assert player.play("redeliver", "a", "1") == 1
-    assert player.play("cancel", "a", "1") == left
-
-
 def test_a_replaced_task_is_known_as_replaced_when_it_comes(store):
     """A message of a replaced task is recognised for as long as its record would have lasted."""
     player = Player(store, "until_executed", remember=0.05)
@@ -199,6 +188,18 @@ def test_a_replaced_task_is_known_as_replaced_when_it_comes(store):
     poll(lambda: player.play("start", "b", "1", run=1) == "granted", timeout=20, what="b to be forgotten")
     player.play("end", "b", "1", run=1)
     assert player.play("start", "a", "1") == "replaced"
+
+
+@pytest.mark.parametrize("submits", [1, 2])
+def test_a_replaced_task_runs_if_the_other_is_not_sent(store, submits):
+    """A call whose sending failed gives way to the call that it has replaced, also if its submit was repeated."""
+    player = Player(store, "until_executed")
+    player.play("submit", "a", "1")
+    for _ in range(submits):
+        assert player.play("submit", "b", "1", replace=True) == "granted"
+    assert player.play("start", "a", "1") == "replaced"
+    assert player.play("cancel", "b", "1") == 1
+    assert player.play("start", "a", "1") == "granted"
 
 
 @pytest.mark.parametrize("submitted", [True, False])

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django_redlock import celery, locks
 from django_redlock.errors import LockNotAcquired, LockUnavailable
 from django_redlock.signals import lock_refused
-from django_redlock.single_instance.transitions import submit
+from django_redlock.single_instance.records import submit
 from django_redlock.tasks import is_duplicate, task_duplicate
 
 

@@ -105,9 +105,9 @@ def test_failing_task(start_worker, app, unique, held):
 
 def test_refused_before_enqueue_has_renamed_its_record(start_worker, app, unique, held, events, monkeypatch):
     """A call that another mode's task refuses, and whose record has no id yet, leaves no record."""
-    from django_redlock.tasks import flows
+    from django_redlock.tasks import calls
 
-    rename = flows.rename
+    rename = calls.rename
 
     def late(call, task_id):
         for _ in range(2):
@@ -115,7 +115,7 @@ def test_refused_before_enqueue_has_renamed_its_record(start_worker, app, unique
         poll(lambda: app.until.get_result(call.task_id).is_finished, timeout=60, what="the refused call")
         return (yield from rename(call, task_id))
 
-    monkeypatch.setattr(flows, "rename", late)
+    monkeypatch.setattr(calls, "rename", late)
     other = app.beside_until.using(priority=50).enqueue(unique, waits=True)  # a worker takes it first
     with ExitStack() as workers:
         queued = app.until.enqueue(unique)
@@ -129,15 +129,15 @@ def test_refused_before_enqueue_has_renamed_its_record(start_worker, app, unique
 
 def test_worker_is_faster_than_enqueue(start_worker, app, unique, held, events, monkeypatch):
     """A worker may start a call before its record has the id of the call: the record is taken over."""
-    from django_redlock.tasks import flows
+    from django_redlock.tasks import calls
 
-    rename = flows.rename
+    rename = calls.rename
 
     def late(call, task_id):
         events("end", 1)
         return (yield from rename(call, task_id))
 
-    monkeypatch.setattr(flows, "rename", late)
+    monkeypatch.setattr(calls, "rename", late)
     with start_worker():
         first = app.until.enqueue(unique)
         finished(first)

@@ -145,6 +145,7 @@ def _submit(table: TaskTable, entries: Entries, now: int, keys: Words, args: Wor
         for other, entry in entries.items()
         if entry is not mine and entry.counts(states, now)
     ]
+    replaced = mine.next_delivery_id if mine and mine.state == b"queued" and mine.delivery_id == delivery_id else b"-"
     twins = [rival for rival in rivals if rival[1] == task and rival[2].counts(b"queued", now)]
     if not mine and (twins or len(rivals) >= int(limit)):
         running, other, rival = min(rivals) if replace == b"1" else [*twins, *rivals][0]
@@ -153,7 +154,8 @@ def _submit(table: TaskTable, entries: Entries, now: int, keys: Words, args: Wor
         del entries[other]
         remember(table.replaced, _place(keys[0], rival.delivery_id), max(rival.due, now + int(done_ttl)), now)
         table.put_off.get(keys[0], {}).pop(rival.delivery_id, None)
-    record = queued(delivery_id, now + int(ttl), owner)
+        replaced = rival.delivery_id
+    record = queued(delivery_id, now + int(ttl), owner)._replace(next_delivery_id=replaced)
     if same and same.state == b"running":
         if same.delivery_id == delivery_id:
             return now * 1000
@@ -224,19 +226,17 @@ def _stop(table: TaskTable, entries: Entries, now: int, key: bytes, task: bytes,
 
 def _end(table: TaskTable, entries: Entries, now: int, keys: Words, args: Words) -> Any:
     token, task, done_ttl, keep, number = args
-    if (ttl := int(done_ttl)) != 0:
-        table.ended.pop(_place(keys[6], number), None)
-    if ttl > 0:
+    if (ttl := int(done_ttl)) > 0:
         remember(table.ended, _place(keys[6], number), now + ttl, now)
     entry = entries.get(task)
-    if not entry or entry.state != b"running" or not (entry.token.startswith(token) or token in entry.owner):
+    if not entry or entry.state != b"running" or not entry.token.startswith(token):
         return 0
     if ttl > 0 and entry.next_delivery_id == entry.delivery_id:
         entries[task] = entry._replace(next_delivery_id=b"-")
     return _stop(table, entries, now, keys[0], task, keep)
 
 
-def _cancel(_table: TaskTable, entries: Entries, _now: int, _keys: Words, args: Words) -> int:
+def _cancel(table: TaskTable, entries: Entries, _now: int, keys: Words, args: Words) -> int:
     task, delivery_id = args
     if (entry := entries.get(task)) is None:
         return 0
@@ -249,6 +249,8 @@ def _cancel(_table: TaskTable, entries: Entries, _now: int, _keys: Words, args: 
         entries[task] = entry._replace(next_delivery_id=b"-", next_due=0)
     else:
         del entries[task]
+        if delivery_id:
+            table.replaced.pop(_place(keys[0], entry.next_delivery_id), None)
     return 1
 
 

@@ -1,18 +1,17 @@
 """The last run of each entry of the schedule, kept in the lock store, so that the next leader continues the schedule.
 
 A run is recorded before its message is sent, and marked as sent afterwards. A leader that finds a run without the mark
-sends the message under the recorded task id. The store refuses the records of a leader whose fencing token is not the
-largest, so a process that was paused can't record a run after another has begun to lead.
+sends the message. The store refuses the records of a leader whose fencing token is not the largest, so a process that
+was paused can't record a run after another has begun to lead.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from datetime import datetime
 from typing import Any, NamedTuple, Self
-from uuid import UUID, uuid4, uuid5
 
 from ...backends.base import Backend
 from ...core.algorithms.retries import run_idempotent
@@ -31,7 +30,7 @@ class LeadEnded(Exception):
 
 
 class Run(NamedTuple):
-    """The last run of an entry of the schedule. ``at`` is its time in ISO format, ``task_id`` the id of its message.
+    """The last run of an entry of the schedule. ``at`` is its time in ISO format.
 
     ``number`` is 1 for the first run. Number 0 means that the entry has not run yet: ``at`` is then the time from which
     its schedule is computed. ``sent`` is false if the run was recorded, but its message was not sent yet.
@@ -39,24 +38,17 @@ class Run(NamedTuple):
 
     number: int
     at: str
-    task_id: str = ""
     sent: bool = True
-
-    def message_id(self, place: int) -> str:
-        """Return the task id of a message of the run, the same each time. ``place``: 0 for the first message.
-
-        A scheduler may send several messages for one run of an entry, for example one for each tenant.
-        """
-        return self.task_id if not place else str(uuid5(UUID(self.task_id), str(place)))
 
     @classmethod
     def parse(cls, text: bytes) -> Self:
         """Return the run that `encode` has written."""
-        return cls(*json.loads(text))
+        number, at, _, sent = json.loads(text)
+        return cls(number, at, sent)
 
     def encode(self) -> bytes:
-        """Return the run as JSON."""
-        return json.dumps(self).encode()
+        """Return the run as JSON. The third field is for leaders of earlier versions, which keep a task id there."""
+        return json.dumps((self.number, self.at, "", self.sent)).encode()
 
 
 class Runs:
@@ -75,8 +67,18 @@ class Runs:
         self._leader = leader
         self._key = backend.keys_of(leader.name).lock + b":runs"
         reply = self._request()
-        fields = dict(zip(reply[::2], reply[1::2], strict=True))
-        self._runs = {name.decode(): Run.parse(text) for name, text in fields.items() if name}
+        fields = zip(reply[::2], reply[1::2], strict=True)
+        self._texts = {name.decode(): text for name, text in fields if name}
+
+    def last(self, name: str) -> Run | None:
+        """Return the last run of the entry ``name``; ``None`` if none is recorded."""
+        text = self._texts.get(name)
+        return Run.parse(text) if text else None
+
+    @property
+    def unsent(self) -> list[str]:
+        """The names of the entries whose last run is not marked as sent."""
+        return [name for name, text in self._texts.items() if not Run.parse(text).sent]
 
     def check(self) -> None:
         """Raise ``LeadEnded`` unless this process leads in this term."""
@@ -89,31 +91,24 @@ class Runs:
         A schedule counts days in this time zone, and a record has only the offset from UTC. For an entry without a
         recorded run, record ``entry.last_run_at`` as the time of run number 0.
         """
-        if (run := self._runs.get(entry.name)) is None:
+        if (run := self.last(entry.name)) is None:
             self._record(entry.name, Run(0, entry.last_run_at.isoformat()))
         else:
             at, zone = datetime.fromisoformat(run.at), entry.last_run_at.tzinfo
             entry.last_run_at = at.astimezone(zone) if at.tzinfo and zone else at
 
-    def begin(self, name: str, at: datetime) -> Run:
-        """Record a run of the entry ``name`` at the time ``at``, marked as not sent. Returns the run.
+    def begin(self, name: str, at: datetime) -> None:
+        """Record a run of the entry ``name`` at the time ``at``, marked as not sent.
 
         If the entry's previous run is not sent yet, for example because the broker was down, no new run begins.
-        Instead, the previous run gets the new time, and keeps its number and its task id.
+        Instead, the previous run gets the new time, and keeps its number.
         """
-        before = self._runs.get(name, Run(0, ""))
-        new = Run(before.number + 1, "", str(uuid4()), sent=False) if before.sent else before
-        run = new._replace(at=at.isoformat())
-        self._record(name, run)
-        return run
+        before = self.last(name) or Run(0, "")
+        self._record(name, Run(before.number + before.sent, at.isoformat(), sent=False))
 
-    def mark_sent(self, name: str) -> None:
-        """Record that the message of the last run of ``name`` was sent."""
-        self._record(name, self._runs[name]._replace(sent=True))
-
-    def unsent(self) -> Iterator[tuple[str, Run]]:
-        """Return the name and the last run of each entry whose last run is not marked as sent."""
-        return iter([(name, run) for name, run in self._runs.items() if not run.sent])
+    def mark_sent(self, name: str, run: Run) -> None:
+        """Record that the message of ``run``, the last run of the entry ``name``, was sent."""
+        self._record(name, run._replace(sent=True))
 
     def forget_removed(self, schedule: Container[str]) -> None:
         """Remove the runs of entries that are not in ``schedule`` and whose last run was more than 400 days ago.
@@ -122,19 +117,17 @@ class Runs:
         at which the entry is not due.
         """
         oldest = time.time() - KEPT_MS / 1000
-        for name, run in list(self._runs.items()):
-            if name not in schedule and datetime.fromisoformat(run.at).timestamp() < oldest:
+        for name, text in list(self._texts.items()):
+            if name not in schedule and datetime.fromisoformat(Run.parse(text).at).timestamp() < oldest:
                 self._record(name, None)
 
     def _record(self, name: str, run: Run | None) -> None:
         self.check()
-        before = self._runs.get(name)
-        if self._request(name.encode(), before.encode() if before else b"", run.encode() if run else b"") != 1:
+        text = run.encode() if run else b""
+        if self._request(name.encode(), self._texts.pop(name, b""), text) != 1:
             raise LeadEnded
-        if run:
-            self._runs[name] = run
-        else:
-            del self._runs[name]
+        if text:
+            self._texts[name] = text
 
     def _request(self, name: bytes = b"", before: bytes = b"", run: bytes = b"") -> Any:
         reply = self._backend.drive(self._flow(name, before, run))

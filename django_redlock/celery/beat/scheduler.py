@@ -2,33 +2,88 @@
 
 from __future__ import annotations
 
-import threading
-from typing import Any, NamedTuple
+from typing import Any
 
 from celery.beat import Scheduler
 from celery.utils.imports import load_extension_class_names, symbol_by_name
 from django.core.exceptions import ImproperlyConfigured
+from kombu.exceptions import OperationalError
 
 from ...backend_registry import DEFAULT_ALIAS, locks
 from ...backends.redis import RedisBackend
 from ...core.election.leader import Leader
 from ...core.events import logger
 from ...core.process.clock import monotonic
-from ...errors import LockError
-from .recording_scheduler import recording_scheduler
+from ...errors import LockError, LockNotAcquired
 from .runs import LeadEnded, Runs
 
 LEAD_NAME = "celery-beat"
 WRAPPED = "celery.beat:PersistentScheduler"
+RUN_HEADER = "redlock_beat_run"  # message header with the number of the run
 WAKE_SECONDS = 1.0  # longest time until the scheduler notices the beginning or the end of a term
+RESEND_SECONDS = 1.0  # pause before a message is sent again after an error of the broker
 STORE_PAUSE_SECONDS = 0.5  # pause after an error of the store
 
 
-class BeatTerm(NamedTuple):
-    """The wrapped scheduler and the recorded runs of one term, the time for which this process leads."""
+class RecordingScheduler(Scheduler):
+    """Mixin for a scheduler: reads each entry's last run from ``runs``, and records a run before its message is sent.
 
-    scheduler: Any
+    After a ``LeadEnded`` or ``LockError``, the scheduler must not tick again.
+    """
+
     runs: Runs
+    _is_refused = False  # whether the broker has refused a message of the present run
+
+    def tick(self, *args: Any, **kwargs: Any) -> Any:
+        """Send the messages of recorded runs that were not sent, and the task that is due. Returns the pause."""
+        for name in self.runs.unsent:
+            if (entry := self.schedule.get(name)) is not None:
+                logger.warning("beat: sending %r, whose last run was recorded, but not sent", name)
+                self.apply_entry(entry, self.producer)
+        interval = super().tick(*args, **kwargs)
+        return min(interval or 0.0, RESEND_SECONDS) if self.runs.unsent else interval
+
+    def populate_heap(self, *args: Any, **kwargs: Any) -> None:
+        """Take over the times of the last runs, and build the heap of entries."""
+        for entry in self.schedule.values():
+            self.runs.restore(entry)
+        self.runs.forget_removed(self.schedule)
+        super().populate_heap(*args, **kwargs)
+
+    def is_due(self, entry: Any) -> Any:
+        """Return whether the entry is due by its recorded run. A scheduler may have read the entry anew."""
+        self.runs.restore(entry)
+        return super().is_due(entry)
+
+    def reserve(self, entry: Any) -> Any:
+        """Record the run of an entry that is due. Returns the entry with its next time."""
+        following: Any = super().reserve(entry)
+        self.runs.begin(entry.name, following.last_run_at)
+        return following
+
+    def apply_entry(self, entry: Any, producer: Any = None) -> None:
+        """Send the messages of the entry's last run, and mark the run as sent unless the broker refuses one."""
+        self.runs.check()
+        run: Any = self.runs.last(entry.name)
+        options = entry.options
+        entry.options = {**options, "headers": {**(options.get("headers") or {}), RUN_HEADER: run.number}}
+        self._is_refused = False
+        try:
+            super().apply_entry(entry, producer=producer)  # logs an error of the broker
+        finally:
+            entry.options = options
+        if not self._is_refused:
+            self.runs.mark_sent(entry.name, run)
+
+    def apply_async(self, entry: Any, producer: Any = None, advance: bool = True, **kwargs: Any) -> Any:
+        """Send a message, and note whether the broker has refused it. Other errors are not worth another attempt."""
+        try:
+            return super().apply_async(entry, producer=producer, advance=advance, **kwargs)
+        except Exception as error:
+            broker: Any = (OperationalError, *self.connection.connection_errors, *self.connection.channel_errors)
+            cause = error.__context__  # a duplicate's `LockNotAcquired` is an `OSError`, as errors of the broker are
+            self._is_refused |= isinstance(cause, broker) and not isinstance(cause, LockNotAcquired)
+            raise
 
 
 class LeaderScheduler:
@@ -64,18 +119,13 @@ class LeaderScheduler:
         self.max_interval = max_interval or app.conf.beat_max_loop_interval or self._wrapped.max_interval
         self._leader: Leader = backend.leader(
             get("redlock_beat_name") or LEAD_NAME,
-            on_lost=self._on_lost,
             ttl=get("redlock_beat_ttl"),
             stop_before=get("redlock_beat_stop_before"),
             owner={"command": "celery beat"},
         )
-        self._standing = False
-        self._closing = False
-        self._term: BeatTerm | None = None
+        self._standing = self._in_tick = self._closing = False
+        self._scheduler: Any = None  # the wrapped scheduler while this process leads
         self._next_tick = 0.0
-        self._published: dict[str, str] = {}
-        self._in_tick = False
-        self._sending = threading.Lock()
 
     @property
     def info(self) -> str:
@@ -85,7 +135,7 @@ class LeaderScheduler:
     @property
     def schedule(self) -> Any:
         """The schedule of the wrapped scheduler; ``{}`` while another process leads."""
-        return self._term.scheduler.schedule if self._term else {}
+        return self._scheduler.schedule if self._scheduler else {}
 
     def tick(self) -> float:
         """Let the wrapped scheduler send the tasks that are due, if this process leads. Returns the seconds to sleep.
@@ -112,36 +162,25 @@ class LeaderScheduler:
         if not self._standing:
             self._standing = True
             self._leader.__enter__()
-        if self._term is not None and self._term.runs.token != self._leader.fencing_token:
-            self._end_term()
-        if self._term is None and not self._leader.wait(WAKE_SECONDS):
-            return 0.0
-        with self._sending:
-            return min(self._tick_wrapped(), WAKE_SECONDS)
-
-    def _tick_wrapped(self) -> float:
-        if self._term is None:
-            runs = Runs(self._backend, self._leader)
-            scheduler = recording_scheduler(self._wrapped, runs, self._published)(**self._options)
-            self._term, self._next_tick = BeatTerm(scheduler, runs), 0.0
-        if (left := self._next_tick - monotonic()) > 0:
-            return left
-        interval: float = self._term.scheduler.tick() or 0.0
-        self._next_tick = monotonic() + interval
-        return interval
+        if self._scheduler is None:
+            if not self._leader.wait(WAKE_SECONDS):
+                return 0.0
+            members = {"runs": Runs(self._backend, self._leader)}
+            self._scheduler = type("LeadingScheduler", (RecordingScheduler, self._wrapped), members)(**self._options)
+            self._next_tick = 0.0
+        self._scheduler.runs.check()
+        if (left := self._next_tick - monotonic()) <= 0:
+            left = self._scheduler.tick() or 0.0
+            self._next_tick = monotonic() + left
+        return min(left, WAKE_SECONDS)
 
     def _end_term(self) -> None:
-        term, self._term = self._term, None
-        if term is not None:
+        scheduler, self._scheduler = self._scheduler, None
+        if scheduler is not None:
             try:
-                term.scheduler.close()
+                scheduler.close()
             except Exception:
                 logger.exception("beat: the scheduler can't be closed")
-
-    def _on_lost(self, leader: Leader) -> None:
-        """Wait until a tick that sends tasks has ended, or until the lease ends. Called when the lead ends."""
-        if self._sending.acquire(timeout=leader.remaining):
-            self._sending.release()
 
     def should_sync(self) -> bool:
         """Return ``False``: the wrapped scheduler writes its schedule itself, when it sends and when it is closed."""

@@ -1,7 +1,8 @@
 -- Remove the record of a queued task that will not run because it was not sent, was revoked or has expired. A running
--- task keeps its record; only its next delivery is removed. The period of a task that runs or has run stays.
+-- task keeps its record; only its next delivery is removed. The period of a task that runs or has run stays. A task that
+-- the delivery has replaced is no longer known as replaced.
 -- USES task_record
--- KEYS 1 lock  2 waiters  3 wake
+-- KEYS 1 to 6 as task_record's
 -- ARGV 1 task id  2 delivery id (empty: any)
 -- Returns 1 removed, 0 the task was not queued.
 local entry = read(ARGV[1])
@@ -17,5 +18,6 @@ if running then
   return 1
 end
 redis.call('HDEL', KEYS[1], ARGV[1])
+if ARGV[2] ~= '' and entry.next_delivery ~= '-' then redis.call('ZREM', KEYS[6], entry.next_delivery) end
 wake()
 return 1

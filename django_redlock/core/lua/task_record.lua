@@ -6,6 +6,7 @@
 -- Returns nothing of its own.
 -- The lock is a hash: task id -> state, run token, delivery id, end in ms, next delivery id, its end in ms, owner (JSON).
 -- A running task with a next delivery counts as queued too. It is queued with that delivery when its lease has ended.
+-- The next delivery of a queued task is the one that it has replaced, without an end.
 -- With a period, the next delivery is the delivery itself, and '-' in the queued record after the end of the body.
 -- USES waking
 local clock = redis.call('TIME')

@@ -5,7 +5,7 @@
 --   rivals: the states of others that count; own: "1" for a retry by the owner, which is always queued;
 --   replace: "1" to replace a queued task, whose delivery is known as replaced for the done ttl at least
 -- Returns the server's time in µs; refused {0, time left in ms, time, blocking owner with its state}.
-local last, rivals, mine, rival, body, twin = now + ARGV[4], 0, nil, nil, nil, nil
+local last, rivals, mine, rival, body, twin, replaced = now + ARGV[4], 0, nil, nil, nil, nil, '-'
 for _, entry in ipairs(read_all()) do
   local same = entry.task == ARGV[1]
   last = math.max(last, entry.due, entry.next_due)
@@ -29,12 +29,15 @@ if not mine and (twin or rivals >= tonumber(ARGV[5])) then
   redis.call('PEXPIRE', KEYS[6], math.max(redis.call('PTTL', KEYS[6]), ttl))
   redis.call('HDEL', KEYS[4], rival.delivery)
   redis.call('LREM', KEYS[5], 1, rival.delivery)
+  replaced = rival.delivery
+elseif mine and mine.state == 'queued' and mine.delivery == ARGV[2] then
+  replaced = mine.next_delivery
 end
 if body and body.delivery == ARGV[2] then return now_us end -- this request comes late: the task has started
 if body then -- queued when the body has ended
   write(ARGV[1], 'running', body.token, body.delivery, body.due, ARGV[2], now + ARGV[4], body.owner)
 else
-  write(ARGV[1], 'queued', '-', ARGV[2], now + ARGV[4], '-', 0, ARGV[3])
+  write(ARGV[1], 'queued', '-', ARGV[2], now + ARGV[4], replaced, 0, ARGV[3])
 end
 redis.call('PEXPIREAT', KEYS[1], last)
 return now_us

@@ -19,9 +19,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django_redlock import locks
 from django_redlock.celery import single_instance_task
 from django_redlock.celery.beat import LeaderScheduler
-from django_redlock.celery.beat.recording_scheduler import RUN_HEADER
 from django_redlock.celery.beat.runs import LeadEnded, Runs
-from django_redlock.errors import LockUnavailable
+from django_redlock.celery.beat.scheduler import RUN_HEADER
 from tests.celery.conftest import start_celery
 from tests.support.service import poll
 
@@ -104,9 +103,10 @@ def test_day_of_a_clock_change(beat, daily, last, now, due):
     """A recorded run has the time zone of its entry, so a daily entry is due after a day of 23 or 25 hours."""
     one = beat(daily(nowfun=lambda: now), timezone=BERLIN.key, redlock_beat_scheduler="celery.beat:Scheduler")
     tick_until(one, lambda: one.schedule)
-    one._term.runs.begin("tick", last)
-    one._term.runs.mark_sent("tick")
-    assert one._term.scheduler.is_due(one.schedule["tick"]).is_due is due
+    runs = one._scheduler.runs
+    runs.begin("tick", last)
+    runs.mark_sent("tick", runs.last("tick"))
+    assert one._scheduler.is_due(one.schedule["tick"]).is_due is due
     assert one.schedule["tick"].last_run_at == last
 
 
@@ -123,38 +123,21 @@ def test_first_run_is_not_forgotten(beat, messages):
 
 
 def test_run_that_was_not_sent(beat, messages):
-    """A leader dies between record and message: the next one sends the message under the recorded id."""
+    """A leader dies between record and message: the next one sends the message."""
     first = beat(3600)
     tick_until(first, lambda: first.schedule)
-    run = first._term.runs.begin("tick", first.schedule["tick"].last_run_at)
+    first._scheduler.runs.begin("tick", first.schedule["tick"].last_run_at)
     first.close()
-    tick_until(beat(3600), messages)
-    assert [(each["id"], each[RUN_HEADER]) for each in messages()] == [(run.task_id, 1)]
-
-
-def test_run_that_was_sent(beat, messages, monkeypatch, unique):
-    """A leader dies between message and record: the next one finds the message and sends none."""
-
-    def died(*_args):
-        raise LockUnavailable("beat")
-
-    first = beat()
-    with monkeypatch.context() as patch:
-        patch.setattr(Runs, "mark_sent", died)
-        tick_until(first, messages)
-        token = first._leader.fencing_token
-        first.close()
-    assert [run.number for _, run in runs_of(unique, token).unsent()] == [1]
     second = beat(3600)
-    tick_until(second, lambda: second.schedule and not list(second._term.runs.unsent()))
-    assert len(messages()) == 1
+    tick_until(second, lambda: second.schedule and not second._scheduler.runs.unsent)
+    assert [each[RUN_HEADER] for each in messages()] == [1]
 
 
 def test_store_refuses_an_earlier_leader(beat, unique):
     """A leader that was paused after its check of the lease can't record a run when another leader has begun."""
     first = beat(3600)
     tick_until(first, lambda: first.schedule)
-    paused = first._term.runs
+    paused = first._scheduler.runs
     paused.check = lambda: None  # it looked before the pause
     runs_of(unique, paused.token + 1)
     with pytest.raises(LeadEnded):
@@ -167,7 +150,7 @@ def test_broker_that_restarts(beat, own_redis, unique):
     one = beat(2.0, broker_url=server.url)
     tick_until(one, lambda: server.client().llen(unique) == 1)
     server.kill()
-    tick_until(one, lambda: one._term and any(one._term.runs.unsent()))
+    tick_until(one, lambda: one._scheduler and one._scheduler.runs.unsent)
     server.start()
     tick_until(one, lambda: server.client().llen(unique) >= 1)
     assert json.loads(server.client().lindex(unique, -1))["headers"][RUN_HEADER] == 2
@@ -178,7 +161,7 @@ def test_arguments_that_cannot_be_sent(beat, messages, unique, caplog):
     entry = {"task": "tests.tick", "schedule": 0.05, "options": {"queue": unique}}
     one = beat(beat_schedule={"good": entry, "bad": {**entry, "args": [object()]}})
     tick_until(one, lambda: len(messages()) >= 3 and "Couldn't apply scheduled task bad" in caplog.text)
-    assert list(one._term.runs.unsent()) == []
+    assert one._scheduler.runs.unsent == []
     assert [each[RUN_HEADER] for each in messages()] == [*range(1, len(messages()) + 1)]
 
 
@@ -193,7 +176,7 @@ def test_refused_run_is_not_sent_later(beat, messages, unique, caplog, on_confli
 
     first = tick.apply_async(queue=unique)
     tick_until(one, lambda: "Couldn't apply scheduled task tick" in caplog.text)
-    assert list(one._term.runs.unsent()) == []
+    assert one._scheduler.runs.unsent == []
     assert [each["id"] for each in messages()] == [first.id]
 
 
@@ -216,7 +199,7 @@ def test_signal_during_a_finalizer(beat, messages, caplog):
     before_task_publish.connect(interrupt)
     tick_until(first, lambda: closed)
     assert len(messages()) == 1
-    assert list(first._term.runs.unsent()) == []
+    assert first._scheduler.runs.unsent == []
     with pytest.raises(SystemExit):
         first.tick()
     first.close()
@@ -248,21 +231,12 @@ class ForTenants(Scheduler):
             self.apply_async(entry, producer=producer, advance=False)
 
 
-def test_one_entry_for_many_tenants(beat, broker, messages, monkeypatch, unique):
-    """Each message of a run has its own id. The next leader sends only those that the dead leader has not sent."""
-    conf = {"redlock_beat_scheduler": f"{__name__}:ForTenants"}
-    with monkeypatch.context() as patch:
-        patch.setattr(Runs, "mark_sent", lambda *_: None)
-        first = beat(**conf)
-        tick_until(first, messages)
-        first.close()
-    sent = [each["id"] for each in messages()]
-    with broker.client() as client:
-        client.lpop(unique)  # the last message was not sent
-    second = beat(3600, **conf)
-    tick_until(second, lambda: second.schedule and not list(second._term.runs.unsent()))
-    assert len({*sent}) == 2
-    assert [each["id"] for each in messages()] == sent
+def test_one_entry_for_many_tenants(beat, messages):
+    """Each message of a run has its own id, and all have the number of the run."""
+    tick_until(beat(redlock_beat_scheduler=f"{__name__}:ForTenants"), messages)
+    first, second = messages()[:2]
+    assert first["id"] != second["id"]
+    assert first[RUN_HEADER] == second[RUN_HEADER] == 1
 
 
 def test_settings(broker):
@@ -300,7 +274,7 @@ def start_beat(records, unique, tmp_path):
 
 
 def test_killed_and_paused(start_beat, held, unique, messages):
-    """After one leader is killed and the next one is paused, no tick is sent twice and none is missing."""
+    """After one leader is killed and the next one is paused, no tick is missing. The last may come twice."""
     beats = {child.pid: child for child in [start_beat() for _ in range(3)]}
 
     def leader(other_than=None):
@@ -331,7 +305,9 @@ def test_killed_and_paused(start_beat, held, unique, messages):
             beats[started.pid] = started
     for child in beats.values():
         child.stop(timeout=60)
-    assert [each[RUN_HEADER] for each in messages()] == [*range(1, len(messages()) + 1)]
+    numbers = [each[RUN_HEADER] for each in messages()]
+    assert sorted({*numbers}) == [*range(1, max(numbers) + 1)]
+    assert len(numbers) - len({*numbers}) <= 1  # killed between message and mark
     assert [child.process.returncode for child in beats.values()].count(-signal.SIGKILL) == 1
     logs = [child.log(100_000) for child in beats.values()]
     assert [log for log in logs if any(word in log for word in ("ERROR/", "CRITICAL/", "Exception in thread"))] == []

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kombu.exceptions import EncodeError
 
-from django_redlock.celery.argument_text import text_for
+from django_redlock.celery.calls import text_for
 from django_redlock.core.keys import MAX_NAME_BYTES
 from django_redlock.single_instance import call_names
 from django_redlock.single_instance.call_names import CallNamer

@@ -11,7 +11,7 @@ from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.flow.requests import Block, BlockThenEval
 from django_redlock.core.values import Lease, Wait, new_token
-from django_redlock.single_instance.body import BODY
+from django_redlock.single_instance.records import BODY
 from tests.single_instance.player import Player
 
 WAIT = 60.0  # seconds; a call that waits in vain does so until the test fails

@@ -10,7 +10,6 @@ from functools import partial
 
 import pytest
 import redis
-from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 
 from django_redlock.celery import is_duplicate
 from django_redlock.celery.messages import Message
@@ -121,28 +120,6 @@ def test_a_prompt_copy_that_is_killed_is_lost_as_any_message_that_was_acknowledg
         ignored(worker)
 
 
-@pytest.mark.parametrize("limit", [None, 10], ids=["killed", "time limit"])
-def test_a_call_that_failed_in_its_body_does_not_start_again(
-    tasks, start_worker, seen, put_off, free, ignored, go, limit
-):
-    """With acks_late, a call whose process is killed and that counts as failed is not run by another copy."""
-    queue, name = f"q-{seen.name}", f"next_late:{seen.name}"
-    with start_worker("prefork", queue) as worker, redis.Redis.from_url(os.environ["CELERY_LOCKS"]) as client:
-        first, second = put_off(tasks.next_late, queue, 60, time_limit=limit)
-        (copy,) = client.hvals(f"redlock:{{{name}}}:put_off")
-        go()
-        first.get(timeout=60)
-        if limit is None:
-            os.kill(seen.wait("start", 2)[1]["pid"], signal.SIGKILL)
-        error = second.get(timeout=60, propagate=False)
-        assert isinstance(error, TimeLimitExceeded if limit else WorkerLostError)
-        free(name)
-        starts = seen.count("start")  # the limit may have passed before the body began on a busy machine
-        send(tasks.app, copy)
-        ignored(worker, starts)
-    assert second.state == "FAILURE"
-
-
 def test_the_prompt_copy_has_the_serializer_of_its_call(tasks, start_worker, seen, put_off, go):
     queue, accept = f"q-{seen.name}", json.dumps({"accept_content": ["json", "pickle"]})
     with start_worker("prefork", queue, CELERY_CONF=accept, C_FORCE_ROOT="1"):
@@ -218,14 +195,6 @@ def test_a_call_on_another_broker_stays_there(tasks, start_worker, workers, seen
         assert f"[{second.id}] received" not in workers.running["solo"].log(10_000_000)
         assert f"[{second.id}] received" in elsewhere.log(10_000_000)
     assert seen.count("start") == 2
-
-
-def test_the_process_of_the_body_is_killed(tasks, workers, seen, put_off, go, long_eta):
-    """The main process releases its lock and sends the postponed call."""
-    _, second = put_off(tasks.next_one, workers("prefork"))
-    os.kill(seen.events("start")[0]["pid"], signal.SIGKILL)
-    go()
-    assert second.get(timeout=SOON + 5) == seen.name
 
 
 def test_the_worker_of_the_body_is_killed(tasks, start_worker, workers, seen, put_off, go, long_eta):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
-import signal
 import threading
 
 import pytest
@@ -92,14 +90,6 @@ def test_a_class_with_a_call_of_its_own(tasks, workers, seen, held, free, go, ki
     assert seen.count("call") == 1
 
 
-@pytest.mark.parametrize("kind", ["by_class", "by_heir"])
-def test_a_class_with_requests_of_its_own(tasks, workers, seen, free, kind):
-    """The lock of a killed child is free at once if the task has its own request class."""
-    getattr(tasks, kind).apply_async((seen.name, 30), queue=workers("prefork"))
-    os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
-    free(f"by_class:{seen.name}")
-
-
 def test_classes_that_inherit_from_each_other(tasks, seen, held):
     """Task classes that inherit from each other have the keys of their own run()."""
 
@@ -138,7 +128,6 @@ def test_the_lock_of_a_class_is_not_inherited_by_another_body(tasks, workers, se
     go()
     assert [result.get(timeout=60) for result in results] == [seen.name] * 3
     assert task.apply((seen.name, 0, "more")).get() == task(seen.name) == seen.name
-    assert isinstance(task.Request, str)  # the path of Celery's class or of the task's own
 
 
 def test_arguments_that_do_not_fit_a_class(tasks, seen):

@@ -11,7 +11,7 @@ from redis.crc import key_slot
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.celery import single_instance_task
 from django_redlock.celery.messages import Message
-from django_redlock.single_instance.ended_deliveries import ended_mark, new_delivery_id
+from django_redlock.single_instance.call import ended_mark, new_delivery_id
 from tests.single_instance.player import Player
 
 DELIVERIES = 300

@@ -11,9 +11,8 @@ from django_redlock.celery.messages import HEADER, Message
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.flow.requests import EvalScript, Fault
 from django_redlock.errors import LockUnavailable
-from django_redlock.single_instance.body import BODY
-from django_redlock.single_instance.ended_deliveries import new_delivery_id
-from django_redlock.single_instance.transitions import cancel, submit
+from django_redlock.single_instance.call import new_delivery_id
+from django_redlock.single_instance.records import BODY, cancel, submit
 from testproject.redis_server import RedisServer
 from tests.support.locks import redis_entry
 from tests.support.service import poll

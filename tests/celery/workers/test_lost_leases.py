@@ -13,11 +13,9 @@ from django_redlock.core.flow.requests import Fault
 from django_redlock.core.keys import keys_for
 from django_redlock.core.options import LockOptions
 from django_redlock.core.renewal.registry import renewal
-from django_redlock.single_instance.body import BodyLock
-from django_redlock.single_instance.body_flow import end_flow
-from django_redlock.single_instance.call import TaskCall
-from django_redlock.single_instance.modes import MODES
-from django_redlock.single_instance.transitions import submit
+from django_redlock.single_instance.call import MODES, TaskCall
+from django_redlock.single_instance.flows import end_flow
+from django_redlock.single_instance.records import BodyLock, submit
 from tests.support.service import poll
 
 

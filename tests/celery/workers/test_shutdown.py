@@ -1,4 +1,4 @@
-"""Workers that shut down in order: no lock stays, and redelivered tasks run."""
+"""Workers that shut down: locks end, and redelivered tasks run."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def test_warm_shutdown(tasks, start_worker, seen, free):
 
 @pytest.mark.parametrize("grace", [0, 1])
 def test_cold_shutdown(tasks, start_worker, seen, free, grace):
-    """On SIGQUIT a body that is cut off frees its lock, with and without a soft shutdown."""
+    """On SIGQUIT the lock of a body that is cut off ends with its lease, with and without a soft shutdown."""
     queue, conf = f"q-{seen.name}", json.dumps({"worker_soft_shutdown_timeout": grace})
     with start_worker("prefork", queue, CELERY_CONF=conf) as worker:
-        known_as_active(tasks.app, tasks.long.apply_async((seen.name, 30), queue=queue))
+        known_as_active(tasks.app, tasks.brief.apply_async((seen.name, 30), queue=queue))
         seen.wait("start")
         worker.signal(signal.SIGQUIT)
         worker.process.wait(60)
-        free(f"long:{seen.name}")
+        free(f"brief:{seen.name}")
     assert not seen.count("end")
 
 
@@ -57,7 +57,7 @@ def test_cold_shutdown_with_redelivery(tasks, start_worker, seen, free, go, grac
     """On SIGQUIT with acks_late the message comes back to its owner and runs in the next worker."""
     queue, conf = f"q-{seen.name}", json.dumps({"worker_soft_shutdown_timeout": grace})
     with start_worker("prefork", queue, CELERY_CONF=conf, CELERY_VISIBILITY="1") as worker:
-        result = tasks.long_late.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+        result = tasks.less_late.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
         seen.wait("start")
         known_as_active(tasks.app, result)
         worker.signal(signal.SIGQUIT)
@@ -66,7 +66,7 @@ def test_cold_shutdown_with_redelivery(tasks, start_worker, seen, free, go, grac
     deliver_again(tasks.app)
     with start_worker("prefork", queue, CELERY_VISIBILITY="1"):
         assert result.get(timeout=60) == seen.name
-        free(f"long_late:{seen.name}")
+        free(f"less_late:{seen.name}")
     assert seen.count("end") == 1
     assert seen.overlap() == []
 

@@ -1,31 +1,85 @@
-"""What a task of ``django.tasks`` adds to `submit_flow` and `body_flow`: its call gets its id from the task backend.
+"""The calls of a task of ``django.tasks``: the lock's names and records, and what it adds to the common flows.
 
-``enqueue()`` writes the queued record with a provisional id, and the final id only after it has sent the call.
+A call gets its id from the task backend. ``enqueue()`` writes the queued record with a provisional id, and the final id
+only after it has sent the call.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
+from django.utils import timezone
+
 from ..core.events import logger
 from ..core.flow.requests import Flow
+from ..core.keys import keys_for
 from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.values import Refusal
 from ..errors import LockError
-from ..single_instance.body_flow import BodyRun
-from ..single_instance.call import UNNAMED, TaskCall
+from ..single_instance.call import UNNAMED, TaskCall, new_delivery_id
+from ..single_instance.call_names import canonical
 from ..single_instance.conflicts import Conflict, conflict_of
-from ..single_instance.submit_flow import submit_flow
-from ..single_instance.transitions import rename
+from ..single_instance.flows import BodyRun, submit_flow
+from ..single_instance.options import TaskOptions
+from ..single_instance.records import rename
+from ..single_instance.task_lock import TaskLock
 from ..transactions import after_rollback
-from .call_lock import DjangoTaskLock
-from .framework import duplicate_of
+from .framework import base_module, duplicate_of
 
 # Name and provisional id of the call that this context is enqueuing. ImmediateBackend runs the body within.
 enqueuing: ContextVar[tuple[str, str]] = ContextVar("redlock_enqueuing", default=("", ""))
+
+
+class DjangoTaskLock(TaskLock):
+    """The lock of one task of ``django.tasks``. It names the lock of each call, and makes a `TaskCall` of each call."""
+
+    def __init__(self, options: TaskOptions, task: Any) -> None:
+        super().__init__(options, task.func)
+        self.path: str = task.module_path
+        self._context = (None,) if task.takes_context else ()  # the first argument, which a worker adds
+        self._normalize: Callable[[Any], Any] = base_module(task).normalize_json
+
+    def name(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Return the lock's name for these arguments of ``enqueue()``.
+
+        Raises ``TypeError`` when the arguments don't fit the task or can't be sent as JSON.
+        """
+        args, kwargs = self._as_json([args, kwargs])
+        return self.namer.name(self.path, tuple(args), kwargs, self._text_of, self._context)
+
+    def _as_json(self, value: Any) -> Any:
+        """Return ``value`` as a worker receives it, after a round trip through JSON."""
+        return json.loads(json.dumps(self._normalize(value)))
+
+    def _text_of(self, value: Any) -> str:
+        return canonical(self._as_json(value), repr)
+
+    def call(self, name: str, task_id: str = "", run_after: Any = None) -> TaskCall:
+        """Return a new `TaskCall` of the task, with a new delivery id. ``name``: the lock's name.
+
+        ``task_id``: the id of the call's ``TaskResult``. ``""`` if it is not known: the `TaskCall` then gets a
+        provisional id. ``run_after``: the datetime before which the call does not start, as in ``Task``.
+        """
+        options, records, delivery_id = self.options, self.records, new_delivery_id()
+        delay = 0.0 if run_after is None else max(0.0, (run_after - timezone.now()).total_seconds())
+        return TaskCall(
+            name,
+            keys_for(records.backend.encoded_prefix, name.encode()),
+            self.path,
+            task_id or UNNAMED + delivery_id,
+            delivery_id,
+            options.states,
+            options.limit,
+            options.queued_ttl + delay,
+            0.0,
+            ending="removed",  # the end is not remembered: a call that the task backend delivers again runs again
+            cluster=records.cluster,
+        )
 
 
 def enqueue_flow(lock: DjangoTaskLock, call: TaskCall, task: Any, args: Any, kwargs: Any) -> Flow[Any]:
@@ -43,19 +97,14 @@ def enqueue_flow(lock: DjangoTaskLock, call: TaskCall, task: Any, args: Any, kwa
 
 
 def cancel_after_rollback(lock: DjangoTaskLock, call: TaskCall, result: Any) -> None:
-    """Cancel the call ``result`` if its transaction is rolled back. For task backends whose queue is a table."""
-    if call.mode.at_submit and (row := getattr(result, "db_result", None)) is not None:
-        named = call._replace(task_id=result.id)
-        after_rollback(row._state.db, partial(_cancel_both, lock, call, named))
+    """Cancel the call ``result`` if its transaction is rolled back. For task backends whose queue is a table.
 
-
-def _cancel_both(lock: DjangoTaskLock, call: TaskCall, named: TaskCall) -> None:
-    """Cancel a call. Its record has the provisional id in ``call`` or, after the renaming, the final id in ``named``.
-
-    Both ids are tried, because the reply to the renaming may have been lost.
+    Its record has the provisional id or, after the renaming, the final id. Both are tried, because the reply to the
+    renaming may have been lost.
     """
-    lock.cancel(call)
-    lock.cancel(named)
+    if call.mode.at_submit and (row := getattr(result, "db_result", None)) is not None:
+        for each in (call, call._replace(task_id=result.id)):
+            after_rollback(row._state.db, partial(lock.cancel, each))
 
 
 def _rename_flow(call: TaskCall, task_id: str) -> Flow[None]:

@@ -1,22 +1,34 @@
-"""The lock of one Celery task. It names the lock of each call, and makes a `TaskCall` from each message."""
+"""The calls of one Celery task: the names of their locks, and a `TaskCall` from each message.
+
+A name shows the arguments as a worker gets them after serialization.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from hashlib import sha1
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import cache, partial
+from hashlib import sha1, sha256
 from math import inf
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from celery import Task
+from django.db.models import Model
+from kombu.serialization import dumps, loads
 
 from ..core.keys import keys_for
 from ..errors import LockUnavailable
 from ..single_instance.call import TaskCall
+from ..single_instance.call_names import SCALARS, TextOf, canonical, mapping_text
 from ..single_instance.options import TaskOptions
 from ..single_instance.task_lock import TaskLock
-from .argument_text import text_for
 from .messages import HEADER, Message, sent_headers
 
+# Types whose ``str()`` shows the whole value.
+_COMPLETE = (bytes, date, datetime, timedelta, Decimal, UUID, type(Path()))
 # Default visibility timeout of kombu's Redis transport, in seconds. A copy of a message may wait this long for its ETA
 # even if a shorter timeout is set.
 VISIBILITY_SECONDS = 3600
@@ -102,3 +114,35 @@ class CeleryTaskLock(TaskLock):
     def received_call(self, task: Task[Any, Any], request: Any) -> TaskCall:
         """Return the `TaskCall` of a message that a worker has received as ``request``."""
         return self.new_call(task, request.id, self.message(task, request))
+
+
+@cache
+def text_for(serializer: str) -> TextOf:
+    """Return a function that returns the text of a value after a round trip through the kombu serializer."""
+    return partial(_received_text, serializer)
+
+
+def _received_text(serializer: str, value: Any) -> str:
+    """Serialize and load ``value``, which is not of a JSON type, and return the text of the loaded value.
+
+    The text of a model instance has the model and the primary key, which Django compares too. The text of any other
+    object has a digest of the serialized object, because ``str()`` may return one text for two different objects.
+    Raises kombu's ``EncodeError`` for a value that can't be serialized.
+    """
+    text_of = text_for(serializer)
+    content_type, encoding, data = dumps([value], serializer)
+    received = loads(data, content_type, encoding, accept=[content_type])[0]
+    kind: Any = type(received)
+    if kind is dict:
+        return mapping_text(received, text_of)
+    if kind in (*SCALARS, list, tuple):
+        return canonical(received, text_of)
+    if kind in (set, frozenset):
+        text = f"{{{','.join(sorted(canonical(each, text_of) for each in received))}}}"
+    elif isinstance(received, Model) and received.pk is not None:
+        return f"{kind._meta.concrete_model._meta.label}({canonical(received.pk, text_of)})"
+    elif kind in _COMPLETE:
+        text = str(received)
+    else:
+        text = sha256(data if isinstance(data, bytes) else data.encode()).hexdigest()[:32]
+    return f"{kind.__name__}({text})"

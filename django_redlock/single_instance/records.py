@@ -1,0 +1,234 @@
+"""The requests that change the record of a task's call. Each is one atomic script, and can be sent again.
+
+Two kinds of locks (primitives): `BODY` for the lease of a running body, `QUEUED` for a queued record. With these
+primitives, the core renews and releases the lease of a body like the lease of any lock, and retries the removal of a
+queued record in the background. The flows are for code that doesn't hold the body's lease: submit, rename, cancel.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import cast
+
+from ..core.algorithms.retries import run_while_moving
+from ..core.algorithms.single_node import SingleNode
+from ..core.contract import Orphan, Store
+from ..core.flow.replies import fault_error, is_grant, read_outcome
+from ..core.flow.requests import EvalScript, Fault, Flow
+from ..core.flow.scripts import script
+from ..core.keys import Keys
+from ..core.locks.hold import Hold
+from ..core.locks.lock import Lock
+from ..core.options import LockOptions
+from ..core.owner import Owner
+from ..core.primitives.base import Primitive, sized_request
+from ..core.renewal.registry import renewal
+from ..core.values import Claim, Lease, Refusal, Wait, millis, new_token
+from .call import Ending, TaskCall
+
+_START, _EXTEND, _END, _CANCEL = map(script, ("task_start", "task_extend", "task_end", "task_cancel"))
+_SUBMIT, _PUT_OFF, _RENAME = map(script, ("task_submit", "task_put_off", "task_rename"))
+MESSAGE_SECONDS = 120.0  # the store drops a message after this time; each further refusal of the call stores it again
+MAX_MESSAGES = 1000  # most messages that the store keeps for one lock
+
+
+def task_keys(keys: Keys) -> tuple[bytes, ...]:
+    """Return the keys that the scripts for records get, see ``core/lua/task_record.lua``."""
+    lock = keys.lock
+    return (*keys.of_mutex, lock + b":put_off", lock + b":put_off:order", lock + b":replaced")
+
+
+# ── the lease of a running body ──────────────────────────────────────────────────────────────────
+
+
+class BodyPrimitive(Primitive):
+    """The kind of lock that a running body holds. The payload of its claims is the `TaskCall`."""
+
+    def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
+        """Return the request that starts the body. Its script writes the lease to the record, or refuses the call.
+
+        If the ``queue_order`` of this primitive is 0, the request restores the lease of a running body after a loss of
+        data. Calls with other task ids then don't refuse it.
+        """
+        call, keys = cast("TaskCall", claim.payload), claim.keys
+        ended = call.ended
+        args = (
+            claim.token,
+            claim.owner,
+            millis(claim.ttl),
+            call.task_id.encode(),
+            call.delivery_id.encode(),
+            b"%d" % call.limit,
+            call.mode.at_start.encode() if self.queue_order else b"",
+            millis(call.queued_ttl) if call.mode.until_expiry else b"0",
+            self.wait_arg(wait),
+            ended.number,
+        )
+        undo = partial(self.release_request, claim, node=node)
+        return EvalScript(_START, (*task_keys(keys), ended.key), args, node, undo)
+
+    def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
+        """Return the request that lets the lease end ``ttl`` seconds from now."""
+        return EvalScript(_EXTEND, (claim.keys.lock,), (claim.token, millis(ttl)), node)
+
+    def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
+        """Return the request that ends the body and releases the body's lease. ``keep`` has no effect.
+
+        The ``ending`` in the claim's payload decides whether the record is removed or queued again, see `Ending`.
+        """
+        call = cast("TaskCall", claim.payload)
+        ended = call.ended
+        args = (
+            claim.token,
+            call.task_id.encode(),
+            millis(call.done_ttl) if call.ending == "ended" else b"0",
+            millis(call.requeue_ttl) if call.ending == "requeued" and call.requeue_ttl else b"0",
+            ended.number,
+        )
+        return EvalScript(_END, (*task_keys(claim.keys), ended.key), args, node)
+
+
+class BodyLock(Lock):
+    """The lock handle of a running body. ``ending``: the effect of `release_flow` on the record, see `Ending`."""
+
+    def __init__(self, store: Store, call: TaskCall, options: LockOptions) -> None:
+        super().__init__(store, BODY, call.name, call.keys, options)
+        self.call = call
+        self.ending: Ending = "requeued"
+
+    def new_claim(self) -> Claim:
+        call, ttl = self.call, self.options.ttl
+        owner, asked = call.owner(ttl), self.store.clock()
+        return Claim(call.name, (call.keys,), new_token(), owner, ttl, payload=call, asked=asked)
+
+    def on_granted(self, lease: Lease) -> Hold:
+        # The release of a lost lease must not queue the call again: nothing would remove that record.
+        return super().on_granted(self._with_ending(lease, "removed"))
+
+    def _lease_to_release(self, lease: Lease) -> Lease:
+        return self._with_ending(lease, self.ending)
+
+    def _with_ending(self, lease: Lease, ending: Ending) -> Lease:
+        if ending == cast("TaskCall", lease.claim.payload).ending:
+            return lease
+        return lease._replace(claim=lease.claim._replace(payload=self.call._replace(ending=ending)))
+
+
+# ── queued records ───────────────────────────────────────────────────────────────────────────────
+
+
+class QueuedPrimitive(Primitive):
+    """The record of a queued call as a kind of lock. A release removes the record, which cancels the call."""
+
+    def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
+        """Return the request that removes the record of the queued call, if it has the call's delivery id.
+
+        ``keep`` and ``node`` have no effect.
+        """
+        call = cast("TaskCall", claim.payload)
+        return cancel_request(call.keys, call.task_id, call.delivery_id)
+
+
+BODY = BodyPrimitive("task", _START, _EXTEND, _END)
+QUEUED = QueuedPrimitive("task", _START, _EXTEND, _CANCEL)
+
+
+def cancel_request(keys: Keys, task_id: str, delivery_id: str = "") -> EvalScript:
+    """Return the request that removes the record of the queued task ``task_id``.
+
+    ``delivery_id``: remove the record only if it has this delivery id, and let the call run that it has replaced;
+    ``""``: any.
+    """
+    return EvalScript(_CANCEL, task_keys(keys), (task_id.encode(), delivery_id.encode()))
+
+
+def cancel_token(task_id: str) -> bytes:
+    """Return the token under which the removal of the record of a call is scheduled."""
+    return b"cancel:" + task_id.encode()
+
+
+def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> Flow[Refusal | None]:
+    """Write the record of a queued call. Returns ``None``, or a `Refusal` if another call is in the way.
+
+    ``own``: the call is a retry of a task. It is always granted if there is a record with its task id. ``replace``:
+    replace a queued call that is in the way. Raises ``LockUnavailable``.
+    """
+    args = (
+        call.task_id.encode(),
+        call.delivery_id.encode(),
+        call.owner(),
+        millis(call.queued_ttl),
+        b"%d" % call.limit,
+        call.mode.at_submit.encode(),
+        b"1" if own else b"0",
+        b"1" if replace else b"0",
+        millis(call.done_ttl),
+    )
+    undo = partial(cancel_request, call.keys, call.task_id, call.delivery_id)
+    keys = task_keys(call.keys) if replace else (call.keys.lock,)
+    request = sized_request(_SUBMIT, keys, args)._replace(compensation=undo)
+    claim = Claim(call.name, (call.keys,), b"", b"", call.queued_ttl)
+    while True:
+        start = algorithm.clock()
+        reply = yield from algorithm.run_granting(request, call.name)
+        if is_grant(reply):
+            return None
+        if isinstance(reply, Fault):
+            raise fault_error(call.name, reply)
+        refusal = cast("Refusal", read_outcome(claim, reply, start))
+        # The record in the way may belong to a call that this process has not sent, and that it cancels later.
+        token = cancel_token(str(Owner.parse(refusal.holder).extra.get("task_id", "")))
+        _, orphan = renewal.entries.get(token, (0.0, None))
+        if not isinstance(orphan, Orphan) or not (yield from orphan.release_flow()):
+            return refusal
+
+
+def cancel(call: TaskCall, same_delivery: bool = True) -> Flow[bool]:
+    """Remove the record of a call that will not run. Returns whether it was queued. Raises ``LockUnavailable``.
+
+    ``same_delivery``: remove the record only if it has the delivery id of ``call``.
+    """
+    return (yield from _run(call, cancel_request(call.keys, call.task_id, call.delivery_id if same_delivery else "")))
+
+
+def rename(call: TaskCall, task_id: str) -> Flow[bool]:
+    """Give the queued record with the task id ``task_id`` the task id and the owner of ``call``.
+
+    ``task_id``: ``"?"`` means a record whose id begins with it. Returns whether the record was changed. Raises
+    ``LockUnavailable``.
+    """
+    args = (task_id.encode(), call.task_id.encode(), call.owner())
+    return (yield from _run(call, EvalScript(_RENAME, (call.keys.lock,), args)))
+
+
+def keep_message(call: TaskCall, message: bytes) -> Flow[bool]:
+    """Store the message of a call that was refused at its start. The script that ends a body returns the message.
+
+    Returns ``False``, and stores nothing, if the call would no longer be refused. A call that was replaced stays
+    refused, and its message is not stored. Raises ``LockUnavailable``.
+    """
+    args = (
+        call.task_id.encode(),
+        call.delivery_id.encode(),
+        b"%d" % call.limit,
+        call.mode.at_start.encode(),
+        message,
+        millis(MESSAGE_SECONDS),
+        b"%d" % MAX_MESSAGES,
+    )
+    return (yield from _run(call, EvalScript(_PUT_OFF, task_keys(call.keys), args)))
+
+
+def remember_ended(call: TaskCall) -> Flow[bool]:
+    """Record that the delivery of ``call`` has ended, so that it is not run again. Raises ``LockUnavailable``."""
+    ended = call.ended
+    args = b"", b"", millis(call.done_ttl), b"0", ended.number
+    return (yield from _run(call, EvalScript(_END, (*task_keys(call.keys), ended.key), args)))
+
+
+def _run(call: TaskCall, request: EvalScript) -> Flow[bool]:
+    """Run ``request`` and return whether it changed the record."""
+    reply = yield from run_while_moving(request)
+    if isinstance(reply, Fault):
+        raise fault_error(call.name, reply)
+    return bool(reply == 1)
