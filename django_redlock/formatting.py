@@ -197,20 +197,6 @@ def facts(node: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name.replace("_", " "), _FACTS.get(name, str)(value)) for name, value in known.items()]
 
 
-def lost_calls_text(lost: Sequence[Mapping[str, Any]], deleted: int | None) -> str:
-    """Return a sentence about the queued calls ``lost`` in a row of ``redlock_check --tasks``.
-
-    ``deleted``: the number of their records that were deleted; ``None`` without ``--fix``. Names at most ten calls.
-    """
-    if not lost:
-        return "no queued task without a message in the broker"
-    number = "1 queued task" if len(lost) == 1 else f"{len(lost)} queued tasks"
-    names = ", ".join(f"{each['task']}[{each['task_id']}] ({each['name']})" for each in lost[:10])
-    names += ", …" if len(lost) > 10 else ""
-    ending = "see --fix" if deleted is None else f"records deleted: {deleted}"
-    return f"{number} without a message in the broker: {names}; {ending}"
-
-
 _EVENT_TEXTS = {
     "acquired": gettext_lazy("%(who)s after %(time)s"),
     "released": gettext_lazy("%(who)s after %(time)s"),

@@ -20,7 +20,6 @@ from django.db.models import Model
 from kombu.serialization import dumps, loads
 
 from ..core.keys import keys_for
-from ..errors import LockUnavailable
 from ..single_instance.call import TaskCall
 from ..single_instance.call_names import SCALARS, TextOf, canonical, mapping_text
 from ..single_instance.options import TaskOptions
@@ -49,8 +48,7 @@ class CeleryTaskLock(TaskLock):
     def __init__(self, options: TaskOptions, function: Callable[..., Any], bound: bool) -> None:
         super().__init__(options, function)
         self._this = (None,) if bound else ()
-        self._done_ttl = 0.0  # these two depend on the task and its app, which exist at the first call
-        self._is_retried = False
+        self._done_ttl = 0.0  # depends on the task's app, which exists at the first call
 
     def name(
         self,
@@ -94,7 +92,6 @@ class CeleryTaskLock(TaskLock):
         if not self._done_ttl:  # reading a setting costs as much as the rest of this method
             transport = task.app.conf.broker_transport_options or {}
             visible = max(VISIBILITY_SECONDS, float(transport.get("visibility_timeout") or 0))
-            self._is_retried = any(issubclass(LockUnavailable, each) for each in getattr(task, "autoretry_for", ()))
             self._done_ttl = visible + REDELIVERY_SECONDS
         return TaskCall(
             message.name,
@@ -106,8 +103,6 @@ class CeleryTaskLock(TaskLock):
             options.limit,
             options.queued_ttl + delay if options.states.until_expiry else min(options.queued_ttl + delay, expires),
             self._done_ttl,
-            # A start without an answer ends the call, unless another copy of its message, a retry or its body follows.
-            ending="requeued" if message.prompt or options.runs_unprotected or self._is_retried else "removed",
             cluster=records.cluster,
         )
 

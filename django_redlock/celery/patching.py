@@ -35,9 +35,7 @@ def patch(task: type[Any]) -> None:
     for base in task.__bases__:
         if issubclass(base, Task):
             patch(base)
-    run = inspect.getattr_static(task, "run", None)
-    bound = not isinstance(run, staticmethod)
-    function = run if bound else run.__func__
+    function, bound = _function_of(task)
     options = getattr(function, OPTIONS_ATTRIBUTE, None)
     if "redlock" in vars(task):
         return
@@ -54,6 +52,12 @@ def patch(task: type[Any]) -> None:
         bases.insert(last + (bases[last] is not Task), SubmitMixin)
         task.__bases__ = (SingleInstanceMixin, *bases)
     protect(task, CeleryTaskLock(options, function, bound))
+
+
+def _function_of(task: type[Any]) -> tuple[Any, bool]:
+    """Return the function of a task's body, and whether the task is its first argument."""
+    run: Any = inspect.getattr_static(task, "run", None)
+    return (run.__func__, False) if isinstance(run, staticmethod) else (run, True)
 
 
 def protect(task: type[Any], lock: CeleryTaskLock) -> None:
@@ -112,10 +116,8 @@ class SingleInstance(SingleInstanceMixin, SubmitMixin):
         Raises ``TypeError`` and ``ValueError`` for invalid options.
         """
         super().on_bound(app)
-        run = inspect.getattr_static(cls, "run", None)
-        bound = not isinstance(run, staticmethod)
-        function: Any = run if bound else run.__func__
-        if "redlock" not in vars(cls) and not hasattr(function, OPTIONS_ATTRIBUTE) and run is not vars(Task)["run"]:
+        function, bound = _function_of(cls)
+        if not ("redlock" in vars(cls) or hasattr(function, OPTIONS_ATTRIBUTE) or function is Task.run):
             refuse_old_options((name for name in OLD_OPTIONS if hasattr(cls, name)), f"task {cls.name}")
             given = {name: getattr(cls, name) for name in OPTIONS if hasattr(cls, name)}
             protect(cls, CeleryTaskLock(checked_options(given), function, bound))

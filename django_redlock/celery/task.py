@@ -7,7 +7,6 @@ the lock while the body of the task runs. `SingleInstance` is a base class with 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextvars import ContextVar
 from types import MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -29,6 +28,7 @@ OLD_OPTIONS = {
     "raise_on_duplicate": 'on_conflict="raise" on the task',
     "lock_expiry": "queue_ttl on the task",
 }
+_RESENT = "redlock_resent"  # option of apply_async with a `Resent`
 # Options of apply_async that only a canvas sets. The next step of the canvas waits for exactly this message.
 _CANVAS_OPTIONS = {"chain", "chord", "group_id", "parent_id", "root_id"}
 
@@ -43,14 +43,11 @@ def refuse_old_options(given: Iterable[str], where: str) -> None:
 class Resent(NamedTuple):
     """The message that `SubmitMixin.resend` sends again: what ``apply_async`` of a base class must not change."""
 
-    task_id: str
     args: Any
     kwargs: Any
     headers: dict[str, Any]
     producer: Any
 
-
-_resent: ContextVar[Resent | None] = ContextVar("redlock_resent", default=None)
 
 if TYPE_CHECKING:
     _Task = Task[Any, Any]
@@ -88,8 +85,8 @@ class SubmitMixin(_Task):
         if not hasattr(self, "redlock"):
             return super().apply_async(args, kwargs, task_id=task_id, **options)
         refuse_old_options(options, f"{self.name}.apply_async()")
-        headers = options.pop("headers", None) or {}
-        if (again := _resent.get()) is not None and again.task_id == task_id:
+        headers, again = options.pop("headers", None) or {}, options.pop(_RESENT, None)
+        if again is not None:
             options |= {"producer": again.producer or producer, "headers": {**headers, **again.headers}}
             return super().apply_async(again.args, again.kwargs, task_id=task_id, **options)
         lock, own = self.redlock, _is_own_retry(self, task_id, options)
@@ -140,12 +137,9 @@ class SubmitMixin(_Task):
         if message.serializer:
             options["serializer"] = message.serializer
         options["headers"] = headers = {**sent_headers(request), HEADER: message.header}
-        token = _resent.set(Resent(request.id, signature.args, signature.kwargs, headers, producer))
-        try:
-            result: AsyncResult[Any] = self.apply_async(signature.args, signature.kwargs, **options)
-            return result
-        finally:
-            _resent.reset(token)
+        options[_RESENT] = Resent(signature.args, signature.kwargs, headers, producer)
+        result: AsyncResult[Any] = self.apply_async(signature.args, signature.kwargs, **options)
+        return result
 
 
 def _is_own_retry(task: Any, task_id: str | None, options: Mapping[str, Any]) -> bool:

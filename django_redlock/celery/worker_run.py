@@ -138,27 +138,20 @@ class WorkerRun(BodyRun):
     def ending(self, error: BaseException | None) -> Ending:
         """Return the effect of the body's end on the record.
 
-        With ``acks_late``, a delivery ends when what follows from it has been sent. If the worker is killed before, the
-        redelivered message runs again, and the rest of the chain is not lost.
+        With ``acks_late``, an error such as Celery's ``Reject`` can ask the broker for a redelivery. A delivery then
+        ends when what follows from it has been sent. If the worker is killed before, the redelivered message runs
+        again, and the rest of the chain is not lost.
         """
-        if error is not None and will_be_redelivered(self.task, error):
+        request, acks_late = self.request, self.task.acks_late
+        if acks_late and getattr(error, "requeue", False):
             return "requeued"
         if error is not None and not isinstance(error, Exception):
             return "removed"
-        request: Any = self.request
         follows = request.chain or request.callbacks or request.errbacks or request.chord
-        if not (follows and self.task.acks_late) or isinstance(error, Ignore | Reject | Retry):
+        if not (follows and acks_late) or isinstance(error, Ignore | Reject | Retry):
             return "ended"
         vars(request)[ENDS] = self.call
         return "removed"
-
-    def unprotected_end_flow(self, ending: Ending) -> Flow[None]:
-        """Cancel the queued call, unless its message will be delivered again."""
-        if ending == "ended":
-            self._cancel_unanswered()
-        elif ending == "removed":
-            self.cancel()
-        yield from ()
 
     def send(self, message: bytes | None) -> None:
         """Send the message of a call that was put off until this body ended."""
@@ -168,16 +161,6 @@ class WorkerRun(BodyRun):
         """Cancel the queued call."""
         self.lock.cancel(self.call)
 
-    def _cancel_unanswered(self) -> None:
-        """Cancel the queued call, which is over, although its start may have got no answer.
-
-        If the network delays the start beyond the cancellation, the compensation of the start would queue the call
-        again. The store refuses the start of a delivery that has ended.
-        """
-        if self.call.requeue_ttl and self.call.ending == "requeued":
-            end_delivery(self.task, self.call)
-        self.cancel()
-
     def _fail(self, error: Exception) -> NoReturn:
         """Raise ``error``, or Celery's ``Retry`` if the task is retried. Unless it is, the call is cancelled."""
         try:
@@ -185,7 +168,7 @@ class WorkerRun(BodyRun):
         except Retry:
             raise
         except BaseException:
-            self._cancel_unanswered()
+            self.cancel()
             raise
 
     def _ignore_after(self, resend: Callable[[], Any]) -> NoReturn:
@@ -218,14 +201,6 @@ def _raise_or_retry(task: Any, error: Exception) -> NoReturn:
             full_jitter=getattr(task, "retry_jitter", True),
         )
     raise task.retry(exc=error, **options)
-
-
-def will_be_redelivered(task: Any, error: BaseException) -> bool:
-    """Return whether ``error`` asks the broker to deliver the message again, as Celery's ``Reject`` can.
-
-    Celery requeues messages of tasks with ``acks_late`` only.
-    """
-    return bool(task.acks_late and getattr(error, "requeue", False))
 
 
 @task_success.connect

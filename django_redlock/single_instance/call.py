@@ -51,8 +51,7 @@ class TaskCall(NamedTuple):
     ``name`` and ``keys``: the name and the Redis keys of the lock. ``delivery_id``: the identity of the message. A
     redelivered message keeps it, a retry gets a new one. ``queued_ttl``: time to live of a queued record from now.
     ``done_ttl``: time for which the store remembers that this delivery has ended. ``ending``: the effect on the record
-    when the body's lease is released. The value in a new `TaskCall` is for a start that got no reply: the lease may
-    have been granted, and is released. ``cluster``: the records are in a Redis Cluster.
+    when the body's lease is released. ``cluster``: the records are in a Redis Cluster.
     """
 
     name: str
@@ -64,21 +63,13 @@ class TaskCall(NamedTuple):
     limit: int
     queued_ttl: float
     done_ttl: float
-    ending: Ending = "requeued"
+    ending: Ending = "removed"  # also after a start without a reply, which may have been granted
     cluster: bool = False
 
     def owner(self, ttl: float = 0.0) -> bytes:
         """Describe the running thread or asyncio task as JSON, with the call's task and id. ``ttl``: seconds, or 0."""
         own = f',"label":{encode(clean(self.task))},"task_id":{encode(clean(self.task_id))}}}'
         return describe_owner(None, ttl)[:-1] + own.encode()
-
-    @property
-    def requeue_ttl(self) -> float:
-        """Seconds for which a call that is queued again keeps its record, until its message is delivered again.
-
-        0 in modes without queued records.
-        """
-        return self.queued_ttl if self.mode.at_submit else 0.0
 
     @property
     def ended(self) -> EndedMark:

@@ -172,10 +172,6 @@ class BodyRun:
         """Return the effect of the body's end on the record. ``error``: what the body has raised."""
         return "removed"
 
-    def unprotected_end_flow(self, ending: Ending) -> Flow[None]:
-        """End a body that ran without a lock."""
-        yield from self.lock.cancel_flow(self.call, self.same_delivery)
-
     def send(self, message: bytes | None) -> None:
         """Send the message of a call that was put off until this body ended."""
 
@@ -215,10 +211,10 @@ def body_flow(run: BodyRun) -> Flow[Any]:
         ending = run.ending(error)
         raise
     finally:
-        if handle is None:
-            yield from run.unprotected_end_flow(ending)
-        else:
+        if handle is not None:
             run.send((yield from end_flow(handle, ending)))
+        elif ending != "requeued":
+            yield from run.lock.cancel_flow(run.call, run.same_delivery)
 
 
 def _decided(run: BodyRun, conflict: Conflict) -> tuple[str, Exception]:

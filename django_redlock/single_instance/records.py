@@ -17,7 +17,6 @@ from ..core.flow.replies import fault_error, is_grant, read_outcome
 from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script
 from ..core.keys import Keys
-from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.owner import Owner
@@ -82,7 +81,7 @@ class BodyPrimitive(Primitive):
             claim.token,
             call.task_id.encode(),
             millis(call.done_ttl) if call.ending == "ended" else b"0",
-            millis(call.requeue_ttl) if call.ending == "requeued" and call.requeue_ttl else b"0",
+            millis(call.queued_ttl) if call.ending == "requeued" and call.mode.at_submit else b"0",
             ended.number,
         )
         return EvalScript(_END, (*task_keys(claim.keys), ended.key), args, node)
@@ -94,24 +93,17 @@ class BodyLock(Lock):
     def __init__(self, store: Store, call: TaskCall, options: LockOptions) -> None:
         super().__init__(store, BODY, call.name, call.keys, options)
         self.call = call
-        self.ending: Ending = "requeued"
+        self.ending: Ending = "removed"
 
     def new_claim(self) -> Claim:
         call, ttl = self.call, self.options.ttl
         owner, asked = call.owner(ttl), self.store.clock()
         return Claim(call.name, (call.keys,), new_token(), owner, ttl, payload=call, asked=asked)
 
-    def on_granted(self, lease: Lease) -> Hold:
-        # The release of a lost lease must not queue the call again: nothing would remove that record.
-        return super().on_granted(self._with_ending(lease, "removed"))
-
     def _lease_to_release(self, lease: Lease) -> Lease:
-        return self._with_ending(lease, self.ending)
-
-    def _with_ending(self, lease: Lease, ending: Ending) -> Lease:
-        if ending == cast("TaskCall", lease.claim.payload).ending:
+        if self.ending == self.call.ending:
             return lease
-        return lease._replace(claim=lease.claim._replace(payload=self.call._replace(ending=ending)))
+        return lease._replace(claim=lease.claim._replace(payload=self.call._replace(ending=self.ending)))
 
 
 # ── queued records ───────────────────────────────────────────────────────────────────────────────
@@ -121,25 +113,20 @@ class QueuedPrimitive(Primitive):
     """The record of a queued call as a kind of lock. A release removes the record, which cancels the call."""
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        """Return the request that removes the record of the queued call, if it has the call's delivery id.
-
-        ``keep`` and ``node`` have no effect.
-        """
-        call = cast("TaskCall", claim.payload)
-        return cancel_request(call.keys, call.task_id, call.delivery_id)
+        """Return the request that removes the record of the queued call. ``keep`` and ``node`` have no effect."""
+        return cancel_request(cast("TaskCall", claim.payload))
 
 
 BODY = BodyPrimitive("task", _START, _EXTEND, _END)
 QUEUED = QueuedPrimitive("task", _START, _EXTEND, _CANCEL)
 
 
-def cancel_request(keys: Keys, task_id: str, delivery_id: str = "") -> EvalScript:
-    """Return the request that removes the record of the queued task ``task_id``.
+def cancel_request(call: TaskCall) -> EvalScript:
+    """Return the request that removes the record of a queued call, if it has the call's delivery id.
 
-    ``delivery_id``: remove the record only if it has this delivery id, and let the call run that it has replaced;
-    ``""``: any.
+    The call that it has replaced can run then. Without a delivery id, the record is removed whatever its delivery.
     """
-    return EvalScript(_CANCEL, task_keys(keys), (task_id.encode(), delivery_id.encode()))
+    return EvalScript(_CANCEL, task_keys(call.keys), (call.task_id.encode(), call.delivery_id.encode()))
 
 
 def cancel_token(task_id: str) -> bytes:
@@ -164,7 +151,7 @@ def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> F
         b"1" if replace else b"0",
         millis(call.done_ttl),
     )
-    undo = partial(cancel_request, call.keys, call.task_id, call.delivery_id)
+    undo = partial(cancel_request, call)
     keys = task_keys(call.keys) if replace else (call.keys.lock,)
     request = sized_request(_SUBMIT, keys, args)._replace(compensation=undo)
     claim = Claim(call.name, (call.keys,), b"", b"", call.queued_ttl)
@@ -183,12 +170,12 @@ def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> F
             return refusal
 
 
-def cancel(call: TaskCall, same_delivery: bool = True) -> Flow[bool]:
-    """Remove the record of a call that will not run. Returns whether it was queued. Raises ``LockUnavailable``.
+def cancel(call: TaskCall) -> Flow[bool]:
+    """Remove the record of a call that will not run, as `cancel_request` does. Raises ``LockUnavailable``.
 
-    ``same_delivery``: remove the record only if it has the delivery id of ``call``.
+    Returns whether it was queued.
     """
-    return (yield from _run(call, cancel_request(call.keys, call.task_id, call.delivery_id if same_delivery else "")))
+    return (yield from _run(call, cancel_request(call)))
 
 
 def rename(call: TaskCall, task_id: str) -> Flow[bool]:

@@ -80,7 +80,7 @@ class TaskLock:
         """
         backend, store, *_ = self.records
         if store is None:
-            raise LockNotSupported("", unsupported(backend, self.options) or _keeps_no_records(backend, self.options))
+            raise LockNotSupported("", unsupported(backend, self.options))
         return store
 
     @property
@@ -116,28 +116,24 @@ class TaskLock:
         """
         if not call.mode.at_submit:
             return
+        call = call if same_delivery else call._replace(delivery_id="")
         try:
-            yield from cancel(call, same_delivery)
+            yield from cancel(call)
         except LockUnavailable as error:
             logger.warning("task %s[%s]: its lock is released later: %s", call.task, call.task_id, error)
             store, token = self.store, cancel_token(call.task_id)
-            payload = call if same_delivery else call._replace(delivery_id="")
-            claim = Claim(call.name, (call.keys,), token, b"", call.queued_ttl, payload=payload)
+            claim = Claim(call.name, (call.keys,), token, b"", call.queued_ttl, payload=call)
             until = store.clock() + min(call.queued_ttl, CANCEL_RETRY_SECONDS)
             renewal.schedule(claim.token, Orphan(store, QUEUED, claim, until), 0.5)
         except LockError as error:
             logger.warning("task %s[%s]: %s", call.task, call.task_id, error)
 
     def drive(self, flow: Flow[Any]) -> Any:
-        """Run ``flow``, a generator of requests, on the store for the records. Returns its result."""
-        return drive(flow, self.store.perform)
+        """Run ``flow``, a generator of requests, on the `performer`. Returns its result."""
+        return drive(flow, self.performer.perform)
 
 
 # ── tasks that their backend does not support ────────────────────────────────────────────────────
-
-
-def _keeps_no_records(backend: Backend, options: TaskOptions) -> str:
-    return f"store {options.using!r}: {type(backend).__name__} keeps no records of queued tasks"
 
 
 def unsupported(backend: Backend, options: TaskOptions) -> str:
@@ -145,7 +141,7 @@ def unsupported(backend: Backend, options: TaskOptions) -> str:
     has_limits = "semaphore" in backend.kinds
     if backend.task_store() is not None or (options.mode == "while_executing" and (has_limits or options.limit == 1)):
         return ""
-    kept = _keeps_no_records(backend, options)
+    kept = f"store {options.using!r}: {type(backend).__name__} keeps no records of queued tasks"
     return f"{kept}: it supports while_executing{'' if has_limits else ', limit=1'}"
 
 

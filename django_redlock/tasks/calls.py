@@ -76,8 +76,7 @@ class DjangoTaskLock(TaskLock):
             options.states,
             options.limit,
             options.queued_ttl + delay,
-            0.0,
-            ending="removed",  # the end is not remembered: a call that the task backend delivers again runs again
+            0.0,  # the end is not remembered: a call that the task backend delivers again runs again
             cluster=records.cluster,
         )
 

@@ -44,7 +44,7 @@ class Player:
             return store.perform(BODY.extend_request(claim, 60.0))
         if move == "end":
             return store.perform(BODY.release_request(claim))
-        return drive(cancel(call, sending != "any"), store.perform)
+        return drive(cancel(call if sending != "any" else call._replace(delivery_id="")), store.perform)
 
     @staticmethod
     def outcome(outcome):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -11,7 +10,7 @@ from django.core.management.base import CommandError, CommandParser
 from ...backend_registry import locks
 from ...checks.deploy import deployment
 from ...errors import LockError
-from ...formatting import facts, lost_calls_text, printable
+from ...formatting import facts, printable
 from ...store_queries import explain, health
 from ..base import StoreCommand, misused
 
@@ -33,14 +32,10 @@ class Command(StoreCommand):
         parser.add_argument("--deploy", action="store_true", help="warn of settings that are dangerous in production")
         parser.add_argument("--arm", action="store_true", help="take new servers into service at once (asks)")
         parser.add_argument("--yes", action="store_true", help="don't ask before arming")
-        parser.add_argument("--tasks", action="store_true", help="find queued tasks without a message in the broker")
-        parser.add_argument("--fix", action="store_true", help="with --tasks: delete the records of such tasks")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["arm"] and options["format"] == "json" and not options["yes"]:
             raise misused("--format json can't ask: --arm needs --yes")
-        if options["fix"] and not options["tasks"]:
-            raise misused("--fix deletes the records of tasks: it needs --tasks. For new servers there is --arm")
         aliases = self.aliases(options["using"])
         if options["arm"] and not self._armed(aliases, options):
             raise CommandError("nothing was armed")
@@ -48,9 +43,6 @@ class Command(StoreCommand):
         stores = {
             alias: [*rows, *deployment(alias, rows, in_production=options["deploy"])] for alias, rows in stores.items()
         }
-        if options["tasks"]:
-            tasks = import_module("django_redlock.celery.missing_messages")  # Celery may not be installed
-            stores = {alias: [*rows, tasks.check_tasks(alias, options["fix"])] for alias, rows in stores.items()}
         if options["format"] == "json":
             self.print_json(stores)
         else:
@@ -92,12 +84,5 @@ class Command(StoreCommand):
                 self.stdout.write(self.style.ERROR(f"    {printable(problem)}"))
             for warning in row.get("warnings", ()):
                 self.stdout.write(self.style.WARNING(f"    {printable(warning)}"))
-            if details := _details(row):
+            if details := ", ".join(f"{label} {value}" for label, value in facts(row)):
                 self.stdout.write(f"    {printable(details)}")
-
-
-def _details(row: dict[str, Any]) -> str:
-    """Return the details of a server, or what ``--tasks`` has found unless a warning says it; ``""`` for neither."""
-    if "lost" not in row:
-        return ", ".join(f"{label} {value}" for label, value in facts(row))
-    return "" if row["warnings"] else lost_calls_text(row["lost"], row["fixed"])

@@ -117,6 +117,8 @@ def test_while_executing_with_a_limit_where_nodes_vote(tasks, start, seen, setti
     bodies = [body(tasks.three, seen.name, f"id-{number}") for number in range(5)]
     outcomes = [begin(lock) for lock in bodies]
     assert [isinstance(outcome, Hold) for outcome in outcomes] == [True] * 3 + [False] * 2
+    message = Message(bodies[4].name, new_delivery_id(), "id-4")
+    tasks.three.redlock.cancel(tasks.three.redlock.new_call(tasks.three, "id-4", message))  # there is no record
     drive(end_flow(bodies[0], "ended"), bodies[0].store.perform)
     assert isinstance(begin(bodies[3]), Hold)
     for lock in bodies[1:4]:

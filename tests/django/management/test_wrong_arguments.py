@@ -57,7 +57,6 @@ def test_a_store_with_wrong_settings(settings, caplog, command):
     ("args", "sentence"),
     [
         (["redlock_list", "--using", "nowhere"], "no such store: nowhere"),
-        (["redlock_check", "--fix"], "it needs --tasks"),
         (["redlock_list", "--limit", "-5"], "--limit is at least 1"),
         (["redlock_list", "--limit", "many"], "invalid int value: 'many'"),
         (["redlock_list", "--watch", "nan"], "nan is not a duration"),
