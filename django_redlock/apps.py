@@ -1,10 +1,22 @@
-"""The Django app config. No lock store is asked when Django starts: a process connects at its first lock."""
+"""The Django app config. It prepares the lock stores when Django starts. Django also starts if a store is down."""
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import PurePath
 
 from django.apps import AppConfig
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+
+# Seconds: stores that don't reply delay the start of a server by up to this time. Timeouts of sockets are not enough,
+# because the resolution of a host's name may hang.
+MAX_PREPARE_SECONDS = 0.5
+SERVERS = {"daphne", "granian", "gunicorn", "hypercorn", "mod_wsgi", "mod_wsgi-express", "uvicorn", "uwsgi", "waitress"}
+SERVERS |= {"pyuwsgi", "waitress-serve"}
+COMMANDS = {"celery", "django", "django-admin", "manage"}
+SERVING = {"beat", "db_worker", "runserver", "worker"}  # the subcommands of COMMANDS that serve or work
 
 
 class RedlockConfig(AppConfig):
@@ -17,13 +29,17 @@ class RedlockConfig(AppConfig):
     def ready(self) -> None:
         """Register the system checks, read and hash every Lua script, and switch on the metrics.
 
-        Raises ``ImproperlyConfigured`` for a bad ``REDLOCK_METRICS``.
+        In a web server or a worker, the scripts are also loaded into the lock stores that answer. Any other process,
+        such as a test run, a type checker or ``migrate``, connects at its first lock. Raises ``ImproperlyConfigured``
+        for a bad ``REDLOCK_METRICS``.
         """
         from .checks import settings  # noqa: F401  (registers the system checks)
         from .core.flow.scripts import all_scripts
 
         all_scripts()
         watch()
+        if is_serving(sys.argv):
+            prepare()
 
 
 def watch() -> None:
@@ -34,3 +50,40 @@ def watch() -> None:
         install(getattr(settings, "REDLOCK_METRICS", ()) or ())
     except (TypeError, ValueError, ImportError) as error:
         raise ImproperlyConfigured(f"REDLOCK_METRICS: {error}") from error
+
+
+def is_serving(argv: Sequence[str]) -> bool:
+    """Return whether ``argv`` runs a web server or a worker that this package knows."""
+    program, *arguments = argv or [""]
+    path = PurePath(program)
+    name = path.parent.name if path.stem == "__main__" else path.stem
+    return name in SERVERS or (name in COMMANDS and not SERVING.isdisjoint(arguments))
+
+
+def prepare(patience: float = MAX_PREPARE_SECONDS) -> None:
+    """Load the Lua scripts into every configured lock store that answers within ``patience`` seconds. Never raises.
+
+    Afterwards no connection is open, and no thread runs unless a store hangs, so that a server can fork its workers. A
+    script that is not loaded here is loaded by the first lock that needs it.
+    """
+    from .backend_registry import locks
+    from .core.events import logger
+    from .core.process.threads import Kind, start
+
+    try:
+        backends = [locks[alias] for alias in locks]
+    except Exception as error:  # noqa: BLE001  (the system check and the first use report the error)
+        logger.warning("no lock store was prepared: %s", error)
+        return
+
+    def load() -> None:
+        for backend in backends:
+            try:
+                backend.prepare()
+                backend.close()
+            except Exception:
+                logger.exception("the scripts of store %r could not be loaded", backend.alias)
+
+    # The backends are imported before the thread starts: an import in the thread could wait for an import lock of ours.
+    if (thread := start(Kind.CALL, load)) is not None:
+        thread.join(patience)

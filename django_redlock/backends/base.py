@@ -273,6 +273,9 @@ class Backend(LockFactories):
         """`arm` for asyncio."""
         return await self.adrive(self._arm())
 
+    def prepare(self) -> None:
+        """Prepare for the first lock, for example by loading scripts. Raises nothing."""
+
     def server_of(self, keys: Keys) -> str:
         """Return the address of the Redis Cluster's server that has the lock with ``keys``; ``""`` for other stores.
 

@@ -16,8 +16,8 @@ from ..core.algorithms.quarantine import Quarantine, standalone_quarantine
 from ..core.algorithms.redlock import Redlock
 from ..core.algorithms.retries import run_idempotent
 from ..core.algorithms.single_node import SingleNode
-from ..core.flow.requests import EvalScript, Fault, Flow
-from ..core.flow.scripts import script
+from ..core.flow.requests import Command, EvalScript, Fault, Flow, ListPools
+from ..core.flow.scripts import all_scripts, script
 from ..core.primitives.base import KINDS, Primitive
 from ..core.primitives.multi import ADOPT
 from ..core.primitives.periodic import PERIODIC
@@ -116,6 +116,23 @@ class RedisBaseBackend(Backend):
 
     def _new_quarantine(self) -> Quarantine | None:
         return standalone_quarantine(self.fixed_prefix, self.max_ttl) if self.quarantine else None
+
+    def prepare(self) -> None:
+        """Load the Lua scripts into every server that replies in time, and start a quarantine that is due.
+
+        Raises nothing: a script that is missing is loaded by the first lock that needs it.
+        """
+        guard = self.algorithm.quarantine
+        scripts = [*all_scripts(), *(guard.scripts() if guard else ())]
+        for index in range(len(self.nodes)):
+            pools = self.perform(ListPools(index))
+            for pool in () if isinstance(pools, Fault) else pools:
+                for each in scripts:
+                    loaded = self.perform(Command((b"SCRIPT", b"LOAD", each.source), index, None, pool))
+                    if isinstance(loaded, Fault):
+                        break  # each further script would wait for a silent server
+            if guard:
+                self.perform(guard.noop_request(index))
 
     def close(self) -> None:
         self._executor.fan_out.close()

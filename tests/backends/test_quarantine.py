@@ -222,7 +222,7 @@ ONE_REDIS, PRIMARY = partial(store, **LASTING), partial(store, kind=ReplicaBacke
 
 
 @pytest.mark.parametrize("made", [ONE_REDIS, PRIMARY], ids=["one Redis", "a primary"])
-@pytest.mark.parametrize("touch", ["renewal", "extend", "aextend", "health"])
+@pytest.mark.parametrize("touch", ["renewal", "extend", "aextend", "health", "prepare"])
 def test_any_request_starts_the_quarantine(own_redis, start, made, touch):
     server = own_redis("--appendonly", "yes", "--appendfsync", "always")
     backend = start(contextlib.closing(made(server)))

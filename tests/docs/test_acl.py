@@ -81,6 +81,7 @@ def test_the_user_can_do_all(own_redis, quarantine):
     server = own_redis()
     backend = backend_of_user(server, rules(), quarantine=quarantine)
     backend.arm()
+    backend.prepare()
     held = backend.lock("x", fencing=True)
     held.acquire()
     held.extend()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ..flow.replies import NotServing, Quarantined, unreadable
 from ..flow.requests import EvalScript, Fault
-from ..flow.scripts import Script, script
+from ..flow.scripts import Script, all_scripts, script
 from ..values import millis
 
 ENDLESS_MS = 1e12  # milliseconds; a quarantine of this length lasts until enough replicas follow
@@ -32,6 +32,11 @@ class Quarantine(NamedTuple):
         args = self.args[:1] if prefix else self.args
         combined = _combined(prefix or self.prefix, run.script, len(args))
         return EvalScript(combined, (*run.keys, self.marker), (*run.args, *args), run.node, run.compensation)
+
+    def scripts(self) -> list[Script]:
+        """Return every acquire script with the quarantine script before it."""
+        bodies = [each for each in all_scripts() if each.name.endswith("_acquire")]
+        return [_combined(self.prefix, body, len(self.args)) for body in bodies]
 
     def noop_request(self, node: int = 0) -> EvalScript:
         """Return a request that acquires nothing, but starts the server's quarantine if one is due."""

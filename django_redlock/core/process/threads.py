@@ -29,7 +29,7 @@ class Kind(StrEnum):
     RENEWAL = "redlock-renewal"  # one for each server: extends leases and releases claims. Ends after 10 s without work
     REPORTS = "redlock-reports"  # calls listeners of losses and of recorded events. Ends when nothing is left
     NODE = "redlock-node"  # one for each node of a quorum: connects, probes, repeats releases. Ends without work
-    CALL = "redlock-call"  # one call that may hang: a name look-up, a connect. Ends with the call
+    CALL = "redlock-call"  # one call that may hang: a name look-up, a connect, a preparation. Ends with the call
     LEADER = "redlock-leader"  # one for each candidate of an election. Ends with its `with` block
 
 
