@@ -143,7 +143,7 @@ def ends_soon(held: LockInfo) -> bool:
 
 
 def as_dict(alias: str, held: LockInfo) -> dict[str, Any]:
-    """Return the lock ``held`` of the store ``alias`` as a dict for JSON and CSV.
+    """Return the lock ``held`` of the store ``alias`` as a dict for JSON.
 
     Times are seconds; ``since`` is the Unix time in `LockInfo.since`.
     """

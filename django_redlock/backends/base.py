@@ -274,7 +274,7 @@ class Backend(LockFactories):
         return await self.adrive(self._arm())
 
     def prepare(self) -> None:
-        """Prepare for the first lock, for example by loading scripts. Raises nothing."""
+        """Prepare the servers for the first lock, for example by loading scripts. Raises nothing."""
 
     def server_of(self, keys: Keys) -> str:
         """Return the address of the Redis Cluster's server that has the lock with ``keys``; ``""`` for other stores.
@@ -341,7 +341,7 @@ class Backend(LockFactories):
         """Close idle connections. The backend can be used again afterwards."""
 
     async def aclose(self) -> None:
-        """Close the idle connections of the running event loop. The backend can be used again afterwards."""
+        """`close` for asyncio."""
 
 
 def _wait(value: Seconds) -> float:
