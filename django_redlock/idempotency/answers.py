@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, Self
 from django.http import HttpResponse
 
 InDoubt = Literal["refuse", "run"]
-Found = Literal["answer", "mismatch", "in_doubt", "running"]
+Found = Literal["answer", "mismatch", "in_doubt", "running", "unavailable"]
 
 REPLAYED = "Idempotent-Replayed"  # as Stripe calls it
 # The headers that are stored by default: what describes the body, and how long it may be cached.
@@ -58,7 +58,7 @@ class Known(NamedTuple):
 
     ``found``: "answer", an earlier request has been answered with ``answer`` (from `Answer.encoded`); "mismatch", the
     key was used for a different request; "running", an earlier request still runs; "in_doubt", an earlier request was
-    interrupted, and its work may have been done.
+    interrupted, and its work may have been done; "unavailable", the store does not accept the request.
     """
 
     found: Found

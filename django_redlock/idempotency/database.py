@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
-from django.db import IntegrityError, OperationalError, connections, transaction
+from django.db import DatabaseError, connections, transaction
 from django.utils import timezone
 
 from ..core.events import logger
@@ -26,8 +26,8 @@ T = TypeVar("T")
 Work = Callable[[], tuple[T, Answer | None]]  # runs the view, and returns the response and the answer to store
 
 
-class _RowTaken(Exception):
-    """Another request has written the row, or the database has given up waiting for its transaction."""
+class _RowRefused(Exception):
+    """The database has refused the row: another request has written it, or the cause is a timeout, a full disk etc."""
 
 
 def run_in_transaction(database: str, lock: Lock, entry: Entry, work: Work[T]) -> T | Known:
@@ -35,11 +35,17 @@ def run_in_transaction(database: str, lock: Lock, entry: Entry, work: Work[T]) -
 
     Returns the response, or `Known` if an earlier request of the same user with the same key has run or still runs. If
     ``work`` returns no answer or raises, the transaction is rolled back, and a repeated request runs ``work`` again.
+    `Known` is "unavailable" if the database refuses the row for another reason. Raises ``ImproperlyConfigured`` for a
+    database without autocommit and for a missing table.
 
     ``lock`` refuses a repeat while the first request runs, so that the client does not wait. While the lock store is
     unavailable, a repeat waits in the database for the row of the first request, and then gets its answer.
     """
-    rows = _rows(database)
+    rows, connection = _rows(database), connections[database]
+    if not (connection.in_atomic_block or connection.get_autocommit()):
+        raise ImproperlyConfigured(
+            f"idempotent(database={database!r}) needs autocommit, without which nothing commits its transaction"
+        )
     if known := _find(rows, entry):
         return known
     with ExitStack() as stack:
@@ -50,19 +56,19 @@ def run_in_transaction(database: str, lock: Lock, entry: Entry, work: Work[T]) -
             logger.warning("%s: a repeated request waits in the database: %s", entry.label, error)
         try:
             return _run(rows, entry, work)
-        except _RowTaken as taken:
+        except _RowRefused as refused:
             if known := _find(rows, entry):
                 return known
-            logger.warning("%s: the row of the request can't be written: %s", entry.label, taken.__cause__)
-            return RUNNING
+            logger.exception("%s: the row of the request can't be written: %s", entry.label, refused.__cause__)
+            return Known("unavailable")
 
 
 def _run(rows: QuerySet[StoredAnswer], entry: Entry, work: Work[T]) -> T:
     with transaction.atomic(using=rows.db, durable=True):
         try:
             rows.create(name=entry.name, fingerprint=entry.fingerprint, expires_at=_end(entry))
-        except (IntegrityError, OperationalError) as error:  # also a timeout, or a deadlock, as seen on MariaDB
-            raise _RowTaken from error
+        except DatabaseError as error:
+            raise _RowRefused from error
         response, answer = work()
         if answer is None or connections[rows.db].needs_rollback:
             transaction.set_rollback(True, using=rows.db)

@@ -4,6 +4,7 @@ import contextlib
 import threading
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.db import IntegrityError, connections, transaction
 from django.db.transaction import TransactionManagementError
 from django.http import HttpResponse
@@ -128,7 +129,7 @@ def test_a_row_is_kept_from_its_end_on(database):
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_row_that_is_refused(database, caplog):
-    """If the database refuses the row of a request, the view does not run: 409 with Retry-After, and a warning."""
+    """If the database refuses the row of a request, the view does not run: 503 with Retry-After, and a logged error."""
 
     def view(_request):
         charge(database)
@@ -138,7 +139,8 @@ def test_a_row_that_is_refused(database, caplog):
     with connections[database].cursor() as cursor:
         table = StoredAnswer._meta.db_table
         cursor.execute(f"CREATE TRIGGER closed BEFORE INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'full'); END")
-        assert code(ask(view)) == (409, "idempotency-key-in-use")
+        refused = ask(view)
+        assert (*code(refused), refused["Retry-After"]) == (503, "idempotency-store-unavailable", "5")
         assert "POST /pay: the row of the request can't be written: full" in caplog.text
         assert charges(database) == 0
         cursor.execute("DROP TRIGGER closed")
@@ -146,10 +148,19 @@ def test_a_row_that_is_refused(database, caplog):
     assert charges(database) == 1
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_autocommit_is_off(database):
+    """A database with autocommit off is refused: nothing would commit the work that the answer reports as done."""
+    connections[database].set_autocommit(False)
+    with pytest.raises(ImproperlyConfigured, match="autocommit"):
+        ask(idempotent(database=database)(lambda _request: HttpResponse()))
+    connections[database].set_autocommit(True)
+
+
 @pytest.mark.parametrize("database", ["mariadb"], indirect=True)
 @pytest.mark.parametrize("end", ["rolls back", "lasts"])
 def test_a_row_in_use(database, mariadb, pool, end):
-    """MariaDB gives up waiting for a row (1205), or finds a deadlock of those who wait (1213): 409 with Retry-After."""
+    """MariaDB gives up waiting for a row (1205), or finds a deadlock of those who wait (1213): 503 with Retry-After."""
     paused, barrier = Paused(), threading.Barrier(4)
 
     def work(request):
@@ -176,8 +187,8 @@ def test_a_row_in_use(database, mariadb, pool, end):
     answers = [each.result(60) for each in others]
     paused.go.set()
     refused = [each for each in answers if each.status_code != 200]
-    assert {code(each) for each in refused} <= {(409, "idempotency-key-in-use")}
-    assert all(each["Retry-After"] == "1" for each in refused)
+    assert {code(each) for each in refused} <= {(503, "idempotency-store-unavailable")}
+    assert all(each["Retry-After"] == "5" for each in refused)
     if end == "lasts":
         assert len(refused) == 3
         assert first.result(60).content == b"done"
