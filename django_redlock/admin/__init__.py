@@ -37,8 +37,8 @@ from .queryset import LockRows
 class StoreHealth(NamedTuple):
     """The part of the health page about one store.
 
-    ``nodes``: results of health checks. ``chart`` and ``events``: of the last hour. Each event is a loss or a forced
-    release, with the primary key of the lock, quoted for URLs.
+    ``nodes``: results of health checks. ``chart`` and ``events``: of the last hour. Each event is a loss, a forced
+    release or an abandoned lock, with the primary key of the lock, quoted for URLs.
     """
 
     alias: str

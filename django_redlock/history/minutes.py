@@ -2,7 +2,7 @@
 
 The hash has a number for each kind of event and lock, such as ``acquired stock``, and the last events of each lock,
 such as ``events stock``, with a line of JSON for each event. The fields of the whole store have no name. Its events are
-losses and forced releases.
+losses, forced releases, and locks that were abandoned.
 
 With several nodes, the counts are written to the first node that replies, and the counts of all nodes are added up.
 """
@@ -56,8 +56,8 @@ class MinuteStats(NamedTuple):
     """What happened to one lock, or to all locks of a store, in one minute.
 
     ``start``: the Unix time at which the minute begins. ``acquired``, ``refused``, ``lost`` and ``forced`` (released by
-    force): numbers of events. ``events``: the last events, the earliest first; of a store, losses and forced releases
-    only.
+    force): numbers of events. ``events``: the last events, the earliest first; of a store, losses, forced releases
+    and abandoned locks only.
     """
 
     start: float
