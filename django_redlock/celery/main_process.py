@@ -1,23 +1,34 @@
-"""A worker's main process: checks the tasks at its start, and removes the records of calls that are not run.
+"""A worker's main process: checks the tasks at its start, and ends what no body ends.
 
-These are calls that are revoked or have expired.
+It removes the records of calls that are revoked or have expired, and releases the locks of dead processes.
 """
 
 from __future__ import annotations
 
+import os
+import select
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from celery import Celery
 from celery.app.task import Context
 from celery.bootsteps import Step
 from celery.signals import task_received, task_revoked
+from kombu.utils.imports import symbol_by_name
 
 from ..core.events import logger
+from ..core.process import fork
+from ..core.process.threads import Kind, start
 from ..errors import LockNotSupported
+from ..single_instance.call import TaskCall
+from ..single_instance.flows import message_flow
+from ..single_instance.records import end_dead
 from ..single_instance.task_lock import refusals
+from .put_off import send
+
+EXIT_SECONDS = 10.0  # how long a process that was killed may take to exit; later, its lock ends with the lease
 
 # The received messages of protected tasks: those that run, or wait for their ETA, rate limit or process.
 _received: WeakSet[Any] = WeakSet()
@@ -78,3 +89,109 @@ def _replace_command() -> None:
         return answer
 
     control.control_command(name="revoke", variadic="task_id", signature="[id1 [id2 [... [idN]]]]")(revoke)
+
+
+# ── dead processes ───────────────────────────────────────────────────────────────────────────────
+
+
+class LockReleasingRequest:
+    """Mixin for Celery's ``Request``, a received message: releases the task's lock when the body's process has died.
+
+    Celery calls its methods in the worker's main process.
+    """
+
+    if TYPE_CHECKING:
+        id: str
+        task: Any
+        worker_pid: int | None
+        time_start: float | None
+        acknowledged: bool
+        request_dict: dict[str, Any]
+
+    _requeued = False
+
+    def reject(self, requeue: bool = False) -> None:
+        """Reject the message. ``requeue``: the broker delivers it again."""
+        self._requeued = requeue
+        super().reject(requeue=requeue)  # type: ignore[misc]
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:
+        """Handle an exceeded time limit. After a hard limit (not ``soft``), Celery kills the process next."""
+        super().on_timeout(soft, timeout)  # type: ignore[misc]
+        if not soft:
+            self._process_dies()
+
+    def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
+        """Handle a failed task. Unless ``return_ok``, its process is dead or about to be killed."""
+        try:
+            return super().on_failure(exc_info, send_failed_event, return_ok)  # type: ignore[misc]
+        finally:
+            if not return_ok:
+                self._process_dies()
+
+    def terminate(self, pool: Any, signal: Any = None) -> None:
+        """Kill the process of a revoked call."""
+        super().terminate(pool, signal)  # type: ignore[misc]
+        if self.time_start:
+            self._process_dies()
+
+    def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
+        """Kill the process of a call whose message the broker delivers again."""
+        self._requeued = True
+        super().cancel(pool, signal, emit_retry)  # type: ignore[misc]
+
+    def _process_dies(self) -> None:
+        """Release the lock in a background thread, when the process has exited."""
+        pid = self.worker_pid
+        if pid is None or pid == os.getpid():  # threads or solo: the body releases its lock itself
+            return
+        try:
+            # Makes the call, and imports and builds the backend, in the thread that forks the next child. A child that
+            # is forked while another thread imports a module inherits that module's import lock.
+            call = self.task.redlock.received_call(self.task, Context(self.request_dict))
+        except Exception as error:  # noqa: BLE001  (the worker must go on)
+            self._log(error)
+        else:
+            start(Kind.CALL, self._end_dead, call, pid, postpones_forks=False)
+
+    def _end_dead(self, call: TaskCall, pid: int) -> None:
+        lock = self.task.redlock
+        try:
+            exited = _wait_for_exit(pid)
+            with fork.postponed:
+                redelivered = self._requeued or not self.acknowledged
+                if exited:
+                    send(self.task.app, lock.drive(message_flow(end_dead(call, pid, redelivered))))
+                if not redelivered:
+                    lock.cancel(call)
+        except Exception as error:  # noqa: BLE001  (the lock ends with its lease)
+            self._log(error)
+
+    def _log(self, error: Exception) -> None:
+        logger.warning("task %s[%s]: its lock is not released: %r", self.task.name, self.id, error)
+
+
+def request_of(task: Any, base: Any) -> Any:
+    """Return the class of the received messages of ``task``: `request_class` of ``base`` if the task has a lock."""
+    return request_class(base) if hasattr(task, "redlock") else base
+
+
+@cache
+def request_class(base: Any) -> type:
+    """Return a subclass of ``base`` (a class or its dotted path) whose first base class is `LockReleasingRequest`."""
+    return type("Request", (LockReleasingRequest, symbol_by_name(base)), {})
+
+
+def _wait_for_exit(pid: int) -> bool:
+    """Wait until the process ``pid`` has exited, and return whether it has. ``False`` if that can't be known."""
+    try:
+        poll, handle = select.poll(), os.pidfd_open(pid)  # select.select() takes no file descriptor above 1023
+    except ProcessLookupError:
+        return True
+    except (AttributeError, OSError, OverflowError):  # not Linux, eventlet, or a greenlet, whose "pid" is an address
+        return False
+    try:
+        poll.register(handle, select.POLLIN)
+        return bool(poll.poll(EXIT_SECONDS * 1000))
+    finally:
+        os.close(handle)

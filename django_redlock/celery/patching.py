@@ -18,7 +18,7 @@ from celery import Task
 from ..core.events import logger
 from ..single_instance.options import OPTIONS, checked_options
 from .calls import CeleryTaskLock
-from .main_process import CheckTasks
+from .main_process import CheckTasks, request_of
 from .task import OLD_OPTIONS, SingleInstanceMixin, SubmitMixin, refuse_old_options
 
 OPTIONS_ATTRIBUTE = "__redlock__"  # attribute of a decorated function that holds its `TaskOptions`
@@ -61,10 +61,13 @@ def _function_of(task: type[Any]) -> tuple[Any, bool]:
 
 
 def protect(task: type[Any], lock: CeleryTaskLock) -> None:
-    """Set the lock of a task class with the mixins. Wrap a ``__call__`` of the class, which hides the mixin's."""
+    """Set the lock of a task class with the mixins. Wrap what the class defines itself, and hides of the mixins."""
     task.redlock = lock
     if any("__call__" in vars(each) for each in task.__mro__[: task.__mro__.index(SingleInstanceMixin)]):
         task.__call__ = _locked_call(task.__call__)
+    own: Any = task.Request
+    if not isinstance(own, property):  # the task's class defines Request, which hides the mixin's
+        task.Request = property(lambda self: request_of(self, own))
 
 
 def _locked_call(call: Callable[..., Any]) -> Callable[..., Any]:

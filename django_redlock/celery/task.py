@@ -19,6 +19,7 @@ from ..single_instance.conflicts import Conflict, flag_result
 from ..single_instance.flows import run, submit_flow
 from . import eager
 from .calls import CeleryTaskLock
+from .main_process import request_of
 from .messages import ENTERED, HEADER, Message, delay_of, enter, expiry_of, sent_headers
 from .worker_run import run_body
 
@@ -177,6 +178,11 @@ else:
 
 class SingleInstanceMixin(_Submitting):
     """Mixin that holds the lock while the body of the task runs. It precedes the task's own base classes."""
+
+    @property
+    def Request(self) -> Any:  # type: ignore[override]  # noqa: N802  (Celery's name)
+        """The class of received messages in a worker's main process. Its objects release locks of dead processes."""
+        return request_of(self, super().Request)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         inherited: Any = super().__call__

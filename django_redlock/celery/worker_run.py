@@ -138,12 +138,13 @@ class WorkerRun(BodyRun):
     def ending(self, error: BaseException | None) -> Ending:
         """Return the effect of the body's end on the record.
 
-        With ``acks_late``, an error such as Celery's ``Reject`` can ask the broker for a redelivery. A delivery then
-        ends when what follows from it has been sent. If the worker is killed before, the redelivered message runs
-        again, and the rest of the chain is not lost.
+        With ``acks_late``, an error that ends the process, or such as Celery's ``Reject``, can ask the broker for a
+        redelivery. If Celery acknowledges the message nevertheless, the worker's main process removes the record. A
+        delivery then ends when what follows from it has been sent. If the worker is killed before, the redelivered
+        message runs again, and the rest of the chain is not lost.
         """
         request, acks_late = self.request, self.task.acks_late
-        if acks_late and getattr(error, "requeue", False):
+        if acks_late and (isinstance(error, SystemExit | KeyboardInterrupt) or getattr(error, "requeue", False)):
             return "requeued"
         if error is not None and not isinstance(error, Exception):
             return "removed"

@@ -228,16 +228,20 @@ def _decided(run: BodyRun, conflict: Conflict) -> tuple[str, Exception]:
 
 
 def end_flow(lock: Lock, ending: Ending) -> Flow[bytes | None]:
-    """Release the lock of a task's body. ``ending``: the effect on the record of the task.
-
-    Returns the message of another call that waited for the end of the body, which the caller must send now, or ``None``
-    if no call waited. The script that ends the body may reply ``[1, message]`` in place of 1. A ``LockError`` is logged
-    and not raised, because it must not change the outcome of the task, and the message must not be lost.
-    """
-    message: bytes | None = None
+    """Release the lock of a task's body, as `message_flow`. ``ending``: the effect on the record of the task."""
     if isinstance(lock, BodyLock):
         lock.ending = ending
-    flow = lock.release_flow()
+    return message_flow(lock.release_flow())
+
+
+def message_flow(flow: Flow[Any]) -> Flow[bytes | None]:
+    """Run ``flow``, which ends a task's body. Returns the message of another call that waited for the end of the body.
+
+    The caller must send the message now; ``None`` if no call waited. The script that ends the body may reply ``[1,
+    message]`` in place of 1. A ``LockError`` is logged and not raised, because it must not change the outcome of the
+    task, and the message must not be lost.
+    """
+    message: bytes | None = None
     try:
         request = next(flow)
         while True:

@@ -19,7 +19,7 @@ from ..core.flow.scripts import script
 from ..core.keys import Keys
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
-from ..core.owner import Owner
+from ..core.owner import Owner, describe_owner
 from ..core.primitives.base import Primitive, sized_request
 from ..core.renewal.registry import renewal
 from ..core.values import Claim, Lease, Refusal, Wait, millis, new_token
@@ -83,6 +83,7 @@ class BodyPrimitive(Primitive):
             millis(call.done_ttl) if call.ending == "ended" else b"0",
             millis(call.queued_ttl) if call.ending == "requeued" and call.mode.at_submit else b"0",
             ended.number,
+            b"",
         )
         return EvalScript(_END, (*task_keys(claim.keys), ended.key), args, node)
 
@@ -209,7 +210,25 @@ def keep_message(call: TaskCall, message: bytes) -> Flow[bool]:
 def remember_ended(call: TaskCall) -> Flow[bool]:
     """Record that the delivery of ``call`` has ended, so that it is not run again. Raises ``LockUnavailable``."""
     ended = call.ended
-    args = b"", b"", millis(call.done_ttl), b"0", ended.number
+    args = b"", b"", millis(call.done_ttl), b"0", ended.number, b""
+    return (yield from _run(call, EvalScript(_END, (*task_keys(call.keys), ended.key), args)))
+
+
+def end_dead(call: TaskCall, pid: int, redelivered: bool) -> Flow[bool]:
+    """End the body of ``call`` if it ran in the dead process ``pid`` of this host. Raises ``LockUnavailable``.
+
+    ``redelivered``: the broker will deliver the message again, so the call counts as queued again in the modes that
+    queue. Otherwise the record is removed, and no copy of the message runs. Returns whether the body ran there.
+    """
+    ended, host = call.ended, describe_owner()[1:].partition(b'"pid":')[0]
+    args = (
+        b"",
+        call.task_id.encode(),
+        b"0" if redelivered else millis(call.done_ttl),
+        millis(call.queued_ttl) if redelivered and call.mode.at_submit else b"0",
+        ended.number,
+        host + b'"pid":%d,' % pid,
+    )
     return (yield from _run(call, EvalScript(_END, (*task_keys(call.keys), ended.key), args)))
 
 

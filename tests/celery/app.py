@@ -74,10 +74,12 @@ both("brief_late", work, LATE, ttl=3)
 both("brief_late_running", work, LATE, mode="while_executing", ttl=3)
 both("renewed", work, mode="while_executing", ttl=5)
 both("unhurried", work, ttl=None)
-both("lost_retry", work, {"retry_on_worker_lost": True, "default_retry_delay": 1}, ttl=10)
+both("lost_retry", work, {"retry_on_worker_lost": True, "default_retry_delay": 1}, ttl=60)
 both("long", work, ttl=60)
 both("rated", work, {"rate_limit": "1/h"}, ttl=60)
+both("long_late", work, LATE, ttl=60)
 both("less_late", work, LATE, ttl=20)
+both("late_once", work, {"acks_late": True}, ttl=20)
 both("late_running", work, LATE, mode="while_executing")
 both("late_executing", work, LATE, mode="until_executing")
 both("late_expired", work, LATE, mode="until_expired", ttl=20)
@@ -143,7 +145,7 @@ def ending(self: Any, name: str, how: str, seconds: float = 0.0) -> str:
 both("ends", ending, ttl=60)
 both("ends_late", ending, {"acks_late": True}, ttl=60)
 both("ends_running", ending, mode="while_executing", ttl=60)
-both("limited", ending, {"time_limit": 3}, ttl=4)
+both("limited", ending, {"time_limit": 3}, ttl=60)
 
 
 def soft(self: Any, name: str) -> str:
@@ -157,6 +159,21 @@ def soft(self: Any, name: str) -> str:
 
 
 both("softly", soft, {"soft_time_limit": 5}, ttl=60)
+
+
+def stubborn(self: Any, name: str, seconds: float) -> str:
+    end = time.monotonic() + seconds
+    try:
+        note(name, "start", id=self.request.id)
+        time.sleep(seconds)
+    except SoftTimeLimitExceeded:
+        note(name, "soft")
+        time.sleep(max(end - time.monotonic(), 0))
+    note(name, "end", id=self.request.id)
+    return name
+
+
+both("stubborn", stubborn, ttl=60)
 
 
 def rejecting(self: Any, name: str) -> str:

@@ -12,9 +12,10 @@ from tests.celery.records import note
 
 
 class ByClass(Task):
-    """A task as a class with its own `__call__`."""
+    """A task as a class with its own `__call__` and its own requests."""
 
     name = f"{__name__}.by_class"
+    Request = "tests.celery.custom_request:OwnRequest"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         note(args[0], "call")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.keys import keys_for
 from django_redlock.core.owner import describe_owner
 from django_redlock.core.values import Claim, Refusal
 from django_redlock.single_instance.call import MODES, TaskCall
-from django_redlock.single_instance.records import BODY, cancel, submit
+from django_redlock.single_instance.records import BODY, cancel, end_dead, submit
 
 numbers = itertools.count()
 
@@ -44,7 +45,9 @@ class Player:
             return store.perform(BODY.extend_request(claim, 60.0))
         if move == "end":
             return store.perform(BODY.release_request(claim))
-        return drive(cancel(call if sending != "any" else call._replace(delivery_id="")), store.perform)
+        if move == "cancel":
+            return drive(cancel(call if sending != "any" else call._replace(delivery_id="")), store.perform)
+        return drive(end_dead(call, 0 if again else os.getpid(), redelivered=move == "redeliver"), store.perform)
 
     @staticmethod
     def outcome(outcome):

@@ -23,7 +23,7 @@ def plainly(answer):
 
 moves = st.lists(
     st.tuples(
-        st.sampled_from(["submit", "submit", "start", "start", "extend", "end", "end", "cancel"]),
+        st.sampled_from(["submit", "submit", "start", "start", "extend", "end", "end", "cancel", "redeliver", "lose"]),
         st.sampled_from("ab"),
         st.sampled_from(["1", "2", "any"]),
         st.fixed_dictionaries(
@@ -66,7 +66,8 @@ def test_a_record_with_a_provisional_id_is_renamed(store):
 
 @pytest.mark.parametrize(
     ("move", "options"),
-    [("end", {"again": True}), *((move, {}) for move in ("extend", "end", "cancel"))],
+    [("end", {"again": True}), ("redeliver", {"again": True})]
+    + [(move, {}) for move in ("extend", "end", "cancel", "redeliver", "lose")],
 )
 def test_a_full_server_lets_bodies_go_on_and_end(redis_store, redis_server, move, options):
     """On a server that is out of memory running bodies are renewed and end."""
@@ -176,6 +177,15 @@ def test_a_submit_with_the_id_of_a_body_that_runs_leaves_it_its_lease(store, mod
     assert player.play("start", "a", "2", run=1) == "running"
     assert player.play("end", "a", "1") == 1
     assert player.play("start", "a", "2", run=1) == "granted"
+
+
+@pytest.mark.parametrize(("mode", "left"), [("while_executing", 0), ("until_executed", 1)])
+def test_a_dead_process_leaves_a_queued_record_only_where_tasks_are_queued(store, mode, left):
+    """Elsewhere nothing would remove it."""
+    player = Player(store, mode)
+    player.play("start", "a", "1")
+    assert player.play("redeliver", "a", "1") == 1
+    assert player.play("cancel", "a", "1") == left
 
 
 def test_a_replaced_task_is_known_as_replaced_when_it_comes(store):

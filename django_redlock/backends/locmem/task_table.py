@@ -225,11 +225,11 @@ def _stop(table: TaskTable, entries: Entries, now: int, key: bytes, task: bytes,
 
 
 def _end(table: TaskTable, entries: Entries, now: int, keys: Words, args: Words) -> Any:
-    token, task, done_ttl, keep, number = args
+    token, task, done_ttl, keep, number, owner = args
     if (ttl := int(done_ttl)) > 0:
         remember(table.ended, _place(keys[6], number), now + ttl, now)
     entry = entries.get(task)
-    if not entry or entry.state != b"running" or not entry.token.startswith(token):
+    if not entry or entry.state != b"running" or not entry.token.startswith(token) or owner not in entry.owner:
         return 0
     if ttl > 0 and entry.next_delivery_id == entry.delivery_id:
         entries[task] = entry._replace(next_delivery_id=b"-")

@@ -9,28 +9,37 @@ import signal
 
 import celery
 import pytest
+from billiard.exceptions import WorkerLostError
 
 from testproject.redis_server import RedisServer
 from tests.support.service import poll
 
 
-def test_lock_of_a_killed_child(tasks, workers, seen, free):
-    """The lock of a killed child is free when the lease has ended."""
-    tasks.brief.apply_async((seen.name, 30), queue=workers("prefork"))
+def test_killed_child_frees_its_lock(tasks, workers, seen, free):
+    """The main process releases the lock of a killed child at once, long before the lease ends."""
+    tasks.long.apply_async((seen.name, 30), queue=workers("prefork"))
     os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
-    free(f"brief:{seen.name}")
+    free(f"long:{seen.name}")
 
 
 def test_redelivered_message_of_a_killed_child_runs(tasks, workers, seen, free, go):
-    """With acks_late and reject_on_worker_lost the message of a killed child runs when the lease has ended."""
-    result = tasks.brief_late.apply_async((seen.name, tasks.UNTIL_GO), queue=workers("prefork"))
+    """With acks_late and reject_on_worker_lost it runs again, and no other call gets in between."""
+    queue = workers("prefork")
+    call = (seen.name, tasks.UNTIL_GO)
+    result = tasks.long_late.apply_async(call, queue=queue)
     os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
-    seen.wait("start", 2)
+    others = []
+    poll(
+        lambda: others.append(tasks.long_late.apply_async(call, queue=queue)) or seen.count("start") == 2,
+        timeout=20,
+        what="a second run",
+    )
     go()
     assert result.get(timeout=60) == seen.name
+    assert all(other.duplicate for other in others)
     assert {event["id"] for event in seen.events("start")} == {result.id}
     assert seen.count("end") == 1
-    free(f"brief_late:{seen.name}")
+    free(f"long_late:{seen.name}")
 
 
 @pytest.mark.parametrize("kind", ["brief_late", "brief_late_running"])
@@ -179,11 +188,18 @@ def test_reject_with_requeue_keeps_the_lock_for_the_owner(tasks, workers, seen, 
 
 @pytest.mark.skipif(celery.VERSION < (5, 7), reason="older Celery does not deliver such a message again")
 def test_redelivered_message_of_a_body_that_exits(tasks, workers, seen, free, go):
-    """When the body raises SystemExit with acks_late and reject_on_worker_lost, the message comes back and runs."""
-    result = tasks.exits.apply_async((seen.name,), queue=workers("prefork"))
-    seen.wait("start", 2)
+    """After SystemExit with reject_on_worker_lost, the lock is kept for the message that comes back."""
+    queue = workers("prefork")
+    result = tasks.exits.apply_async((seen.name,), queue=queue)
+    others = []
+    poll(
+        lambda: others.append(tasks.exits.apply_async((seen.name,), queue=queue)) or seen.count("start") == 2,
+        timeout=20,
+        what="a second run",
+    )
     go()
     assert result.get(timeout=60) == seen.name
+    assert all(other.duplicate for other in others)
     free(f"exits:{seen.name}")
 
 
@@ -235,3 +251,22 @@ def test_backlog(tasks, start_worker, seen, held):
     with start_worker("solo", queue):
         assert results[-1].get(timeout=60) == seen.name
     assert seen.count("start") == 1
+
+
+def test_a_redelivered_copy_of_a_failed_body_does_not_run(tasks, start_worker, seen, free):
+    """A message that was redelivered while it ran, and whose body is killed and failed, does not run again."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue) as worker:
+        result = tasks.late_once.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+        process = seen.wait("start")[0]["pid"]
+        deliver_again(tasks.app)
+        poll(lambda: "still runs" in worker.log(100_000), timeout=60, what="a redelivery")
+        os.kill(process, signal.SIGKILL)
+        assert isinstance(result.get(timeout=60, propagate=False), WorkerLostError)
+        free(f"late_once:{seen.name}")
+        poll(
+            lambda: "was delivered again after it had ended" in worker.log(100_000) or seen.count("start") > 1,
+            timeout=90,  # a lease lasts up to 20 s
+            what="the copy",
+        )
+    assert (seen.count("start"), result.state) == (1, "FAILURE")

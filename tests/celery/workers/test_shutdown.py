@@ -41,14 +41,14 @@ def test_warm_shutdown(tasks, start_worker, seen, free):
 
 @pytest.mark.parametrize("grace", [0, 1])
 def test_cold_shutdown(tasks, start_worker, seen, free, grace):
-    """On SIGQUIT the lock of a body that is cut off ends with its lease, with and without a soft shutdown."""
+    """On SIGQUIT a body that is cut off frees its lock, with and without a soft shutdown."""
     queue, conf = f"q-{seen.name}", json.dumps({"worker_soft_shutdown_timeout": grace})
     with start_worker("prefork", queue, CELERY_CONF=conf) as worker:
-        known_as_active(tasks.app, tasks.brief.apply_async((seen.name, 30), queue=queue))
+        known_as_active(tasks.app, tasks.long.apply_async((seen.name, 30), queue=queue))
         seen.wait("start")
         worker.signal(signal.SIGQUIT)
         worker.process.wait(60)
-        free(f"brief:{seen.name}")
+        free(f"long:{seen.name}")
     assert not seen.count("end")
 
 

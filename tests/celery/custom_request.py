@@ -1,0 +1,9 @@
+"""A task with a custom request class, as Celery's documentation shows it."""
+
+from __future__ import annotations
+
+from celery.worker.request import Request
+
+
+class OwnRequest(Request):
+    """A custom request class without changes."""
