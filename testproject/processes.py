@@ -127,7 +127,7 @@ def _wait_until(ready: Callable[[], bool], child: Child, timeout: float, what: s
     deadline = time.monotonic() + timeout
     while not ready():
         if not child.alive or time.monotonic() > deadline:
-            code = child.process.returncode
+            code = child.process.poll()
             ended = f"is not up after {timeout:g} s" if code is None else f"ended with code {code}"
             raise RuntimeError(f"{what} {ended}:\n{child.log()}")
         time.sleep(0.01)

@@ -125,7 +125,8 @@ def write(records: Sequence[EventRecord]) -> None:
     for record in records:
         if record.backend is not None and record.backend.history:
             by_minute[record.backend, int(record.at // 60)].append(record)
-    for over in _counted.keys() - by_minute.keys():
+    latest = max((minute for _, minute in by_minute), default=0)
+    for over in [each for each in _counted if each[1] < latest - 1]:
         del _counted[over]
     for (backend, minute), part in by_minute.items():
         names = _counted.setdefault((backend, minute), set())

@@ -143,11 +143,12 @@ class Replicated(SingleNode):
         ``start``: when the extension was sent, in monotonic seconds.
         """
         name, again = lease.claim.name, quarantine_restore_request(primitive, lease.claim, ttl, guard)
-        replies, missed = yield from self._run_confirmed(name, guard.noop_request(), again)
+        yield from self._run_confirmed(name, guard.noop_request())  # alone: nobody waits for replicas in a quarantine
+        replies, missed = yield from self._run_confirmed(name, again)
         if isinstance(replies, Fault):
             raise fault_error(name, replies)
         late = self.clock() >= lease.valid_until
-        return None if late else _outcome(lease, ttl, replies[1], start, missed)
+        return None if late else _outcome(lease, ttl, replies[0], start, missed)
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         """Release the lock for all attempts of ``claim``."""
