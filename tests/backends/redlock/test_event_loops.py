@@ -128,7 +128,10 @@ def test_an_ended_loop(three):
 
 
 def test_many_tasks_far_from_the_quorum(servers, start):
-    """With more tasks than a distant quorum can serve in time, each ends within about a node timeout."""
+    """With more tasks than a distant quorum can serve in time, each ends after its own time limits.
+
+    These are a node timeout for its turn, one for its request, and one for the undo of a minority.
+    """
     proxies = [start(Proxy(server.url)) for server in servers]
     timeout = 1.0
 
@@ -149,4 +152,4 @@ def test_many_tasks_far_from_the_quorum(servers, start):
         await backend.aclose()
         return took
 
-    assert max(asyncio.run(main())) < 3 * timeout
+    assert max(asyncio.run(main())) < 4 * timeout
