@@ -280,7 +280,7 @@ class SharedConnections:
         return None if connection is None or connection.retired else connection
 
     async def open(self, connect: Connect) -> LoopConnection:
-        """Open the connection of the running loop with ``connect``, and return the connection.
+        """Return the connection that the tasks of the running loop share. ``connect`` opens it.
 
         Tasks that call this method at the same time get the same connection.
         """

@@ -46,7 +46,7 @@ class PrometheusListener:
         self._known: set[tuple[str, str]] = set()  # backend and kind of each lock that was acquired
 
     def observe(self, records: Sequence[EventRecord]) -> None:
-        """Count ``records``, a batch of events, and the locks that are held. A listener of the `EventQueue`."""
+        """Count a batch of events, and set the number of held locks. The `EventQueue` calls this method."""
         for record in records:
             for each in BY_KIND[record.kind]:
                 series = self.series[each.prometheus](*(getattr(record, field) for field in each.labels.values()))

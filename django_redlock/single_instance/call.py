@@ -1,4 +1,4 @@
-"""One call of a task, its mode, and the data in its record."""
+"""A call of a task: its mode, the names and times in its record, and the sets of ended deliveries."""
 
 from __future__ import annotations
 

@@ -302,7 +302,7 @@ class ZooKeeperBackend(StorageBackend):
             raise
 
     def _keep(self, claim: Claim, keep: float) -> bool:
-        """Have the lock stay taken for ``keep`` seconds. Returns whether ``claim`` holds it."""
+        """Keep the lock taken for ``keep`` seconds. Returns whether ``claim`` holds the lock."""
         contender = self._contenders.get(claim.token)
         if contender is None or contender.path is None:
             return False

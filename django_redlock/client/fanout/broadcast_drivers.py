@@ -61,7 +61,7 @@ class LoopSlots(asyncio.Semaphore):
         self._last_answer = 0.0  # by the loop's clock
 
     def answered(self) -> None:
-        """Record that a request that has a slot was answered."""
+        """Record that a node has answered a request in flight."""
         self._last_answer = asyncio.get_running_loop().time()
 
     async def take(self, seconds: float, deadline: float) -> Fault | None:
