@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ...core.locks import deadlock
 from ...errors import LockError, LockNotAcquired, LockNotHeld
 from .harness.clients import TEST_TIMEOUT, AsyncClient, Client
 from .harness.fixtures import Fixtures, NewBackend, NewClient, Spawn, eventually, needs, until_someone_waits
@@ -250,23 +251,30 @@ class ExclusionCases(Fixtures):
         assert client.lock(name + ":2").acquire()
 
     def test_second_acquire_of_a_held_handle_waits(
-        self, new_backend: NewBackend, name: str, spawn: Spawn, caplog: pytest.LogCaptureFixture
+        self,
+        new_backend: NewBackend,
+        name: str,
+        spawn: Spawn,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """A second acquire() of a held handle waits until another thread releases the lock.
 
         A warning about such a wait is logged, once for each handle.
         """
+        monkeypatch.setattr(deadlock, "WARN_AFTER", 0.2)
         backend = new_backend()
         lock = backend.lock(name)
 
-        def release_when_waited_for() -> None:
+        def release_when_waited_for(more: float) -> None:
             until_someone_waits(backend, name)
             eventually(lambda: "through the same handle" in caplog.text)  # the store may list the waiter earlier
+            time.sleep(more)  # a second warning would be logged meanwhile
             lock.release()
 
-        for _ in range(2):
+        for more in (0.0, 3 * deadlock.WARN_AFTER):
             lock.acquire()
-            spawn(release_when_waited_for)
+            spawn(release_when_waited_for, more)
             assert lock.acquire()
             lock.release()
         assert caplog.text.count("through the same handle") == 1
