@@ -170,7 +170,7 @@ def behind_nat(start):
     """A Cluster of one server, which announces an address that no client can reach."""
     server = start(RedisServer(*OPTIONS, "--cluster-announce-ip", "192.0.2.1"))
     with server.client() as client:
-        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
         poll(lambda: client.cluster("INFO")["cluster_state"] == "ok", timeout=60, what="a cluster that is complete")
     return server
 
@@ -229,7 +229,7 @@ def test_numbered_databases_of_a_cluster(start, new, unique):
             server = RedisServer(*OPTIONS, "--cluster-databases", "4", binary=binary)  # noqa: PLW2901
         server = start(server)  # noqa: PLW2901
         with server.client() as client:
-            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
             poll(lambda: client.cluster("INFO")["cluster_state"] == "ok", timeout=60, what="complete")
         backend = new(f"redis+cluster://127.0.0.1:{server.port}/1")
         if databases:
