@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,7 +43,7 @@ class TlsRedis(RedisServer):
         try:
             return super().start()
         except RuntimeError as error:
-            if "Bad directive" in str(error) and "tls-" in str(error):
+            if re.search("Bad directive|Failed finding TLS support", str(error)):  # Redis 6 and 7; Redis 8
                 raise FileNotFoundError("redis-server has no TLS (Debian's has: apt install redis-server)") from error
             raise
 
