@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import multiprocessing
 import os
 import sys
 import time
@@ -77,7 +78,8 @@ def main() -> int:
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.seeds)
     start, granted, done = time.monotonic(), 0, 0
-    with ProcessPoolExecutor(os.cpu_count(), initializer=prepare) as pool:
+    fork = multiprocessing.get_context("fork")  # Python 3.14's default can't find the functions of this module
+    with ProcessPoolExecutor(os.cpu_count(), fork, initializer=prepare) as pool:
         for grants, violation in pool.map(
             attempt, seeds, repeat(options.algorithm), repeat(options.kind), chunksize=20
         ):
