@@ -57,14 +57,20 @@ class Listing(NamedTuple):
 class Backend(LockFactories):
     """A store of locks.
 
-    ``location``: where the store is; each backend has its own format. ``key_prefix``: the beginning of all keys, or,
-    on Redis, a function that returns it and is called for each lock, for example for tenants; there is no history then.
-    ``ttl``: the length of a lease in seconds (default: 30, or ``max_ttl`` if that is less). ``max_ttl``: the longest
-    ttl that a lock may have, in seconds. ``auto_renew``: whether a held lock is renewed when a third of its ttl has
-    passed. ``blocking_timeout``: seconds that ``with`` waits (``None``: no limit). ``history``: how many lock names
-    have counts of their own in each minute of the last hour's history (0 or ``False``: no history; ``True``: 200).
-    Only stores on Redis keep one. ``clock`` returns monotonic seconds (default: the clock of this machine). Raises
-    ``TypeError`` for an unknown option, ``ValueError`` for a bad value.
+    Times are seconds or a ``timedelta``.
+
+    - ``location``: where the store is; each backend has its own format.
+    - ``key_prefix`` ("redlock"): the beginning of all keys. On Redis also a function that returns it and is called for
+      each lock, for example for tenants; there is no history then.
+    - ``ttl`` (30, or ``max_ttl`` if that is less): the lease of a lock that names no other.
+    - ``max_ttl`` (300): the longest ttl that a lock may have.
+    - ``auto_renew`` (``True``): whether a held lock is renewed when a third of its ttl has passed.
+    - ``blocking_timeout`` (``None``): how long ``with`` waits; ``None`` means no limit.
+    - ``history`` (200): how many lock names are counted separately in each minute of the last hour, on Redis only;
+      0 or ``False``: no history; ``True``: 200.
+    - ``clock`` (this machine's): a function that returns monotonic seconds.
+
+    Raises ``TypeError`` for an unknown option, ``ValueError`` for a bad value.
     """
 
     alias = ""
@@ -141,18 +147,28 @@ class Backend(LockFactories):
         on_lost: OnLost = "raise",
         **unknown: Never,
     ) -> Lock:
-        """Return a mutex, which is a lock with at most one holder at a time. All times are seconds.
+        """Return a mutex, which is a lock with at most one holder at a time. Times are seconds or a ``timedelta``.
 
-        ``ttl``: the length of the lease, which is renewed while the lock is held if ``auto_renew`` is true.
-        ``blocking``: whether ``with`` waits for a lock that is held. ``blocking_timeout``: how long it waits.
-        ``max_hold``: the longest time to hold the lock. ``min_hold``: the lock stays taken for at least this time, even
-        when released earlier. ``every``: the lock is granted at most once in this time, even if its holder dies;
-        ``with`` does not wait for the next grant unless ``blocking_timeout`` is given. ``fair``: waiters with
-        ``fair=True`` get the lock in order of arrival. ``fencing``: the lock has a fencing token, a number that grows
-        with every grant. ``owner``: a label or mapping to show beside host, pid and thread. ``on_lost``: what a lost
-        lease causes: ``"raise"`` (`LockLost` at the end of ``with``), ``"warn"`` (a warning in the log), a plain
-        function, which is called with the lock, or ``("raise", function)`` for both. Raises ``TypeError`` and
-        ``ValueError`` for bad values, and ``LockNotSupported`` for an option that this backend does not support.
+        ::
+
+            with backend.lock("order:17", blocking_timeout=5) as held: ...
+
+        - ``ttl`` (the backend's): the lease, which is renewed while the lock is held.
+        - ``blocking`` (``True``): whether ``with`` waits for a lock that is held.
+        - ``blocking_timeout`` (the backend's): how long ``with`` waits; ``None`` means no limit.
+        - ``auto_renew`` (the backend's): whether the lease is renewed.
+        - ``max_hold`` (``None``): the longest time to hold the lock; its lease is lost after that.
+        - ``min_hold`` (``None``): the lock stays taken for at least this time, even when released earlier.
+        - ``every`` (``None``): the lock is granted at most once in this time, even if its holder dies. ``with`` waits
+          for the next grant only if ``blocking_timeout`` is given.
+        - ``fair`` (``False``): waiters with this option get the lock in order of arrival.
+        - ``fencing`` (``False``): the lock has a fencing token, a number that grows with every grant.
+        - ``owner`` (``None``): a label, or a mapping of fields, shown beside host, pid and thread.
+        - ``on_lost`` ("raise"): what a lost lease causes at the end of ``with``: "raise" raises ``LockLost``, "warn"
+          logs. A plain function is called with the lock at the moment of the loss; ``("raise", function)``: both.
+
+        Raises ``TypeError`` and ``ValueError`` for bad values, and ``LockNotSupported`` for an option that this backend
+        does not support.
         """
         if unknown:
             check_options("lock", unknown)
@@ -239,9 +255,11 @@ class Backend(LockFactories):
     def force_release(self, name: str, digest: str = "", by: str = "") -> bool:
         """Release the lock ``name`` regardless of its holder, and wake a waiter. Returns whether the lock was released.
 
-        ``digest``: the ``digest`` of an earlier `LockInfo` of the lock. If not empty, release only if the lock still
-        has the same holders. With one of the ``digests`` of a shared lock's `LockInfo`, only the holder with this
-        digest is released. ``by``: the name of the operator, for the event. Raises ``LockUnavailable``.
+        - ``digest`` (""): the ``digest`` of an earlier `LockInfo` of the lock: release only if the lock still has the
+          same holders. One of the ``digests`` of a shared lock's `LockInfo`: release only this holder.
+        - ``by`` (""): the name of the operator, for the event.
+
+        Raises ``LockUnavailable``.
         """
         return self.drive(self._force_release_flow(name, digest, by))
 

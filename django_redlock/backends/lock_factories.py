@@ -86,11 +86,13 @@ class LockFactories:
         """Return a lock that acquires any free stripe of ``stripes`` in one request.
 
         Use it for work that is split into parts, for example an inventory in segments. ``.stripe`` of the lock is the
-        index of the stripe that is held, from 0. Each handle tries the stripes from a different start. ``without``:
-        indexes of stripes to exclude, for example segments that are sold out. The method ``switch()`` of the lock goes
-        on to another stripe. Callers may use different numbers of stripes for a name. Options and errors:
-        `Backend.lock`. Also raises ``TypeError`` or ``ValueError`` if ``stripes`` is not an ``int`` from 1 to 256, and
-        ``ValueError`` if ``without`` excludes all stripes.
+        index of the stripe that is held, from 0, and ``switch()`` goes on to another one. Each handle tries the stripes
+        from a different start. Callers may use different numbers of stripes for a name.
+
+        - ``stripes``: the number of stripes, from 1 to 256.
+        - ``without``: indexes of stripes to exclude, for example segments that are sold out; not all of them.
+
+        Options and errors: `Backend.lock`. Also raises ``TypeError`` or ``ValueError`` for other values.
         """
         check_stripes(stripes)
         if (left_out := frozenset(without)) and left_out.issuperset(range(stripes)):
@@ -133,12 +135,17 @@ class LockFactories:
     ) -> Leader:
         """Return a candidate in an election, as a context manager for threads and for asyncio.
 
-        The candidate that holds the lock ``name`` is the leader. ``on_elected``: called with the leader, in a separate
-        thread or task, when the candidate is elected. If ``on_elected`` raises, the term ends. ``on_lost``: called with
-        the leader when the term ends. It must stop the work before another candidate can lead. ``ttl``: the length of
-        the lease in seconds; another candidate can lead this long after the leader was killed. ``stop_before``: if the
-        lease can't be renewed, the term ends this number of seconds before the lease (default: a third of the lease; at
-        most half of the ttl). ``owner``: as for a lock. Raises ``TypeError`` and ``ValueError`` for bad values.
+        The candidate that holds the lock ``name`` is the leader.
+
+        - ``on_elected``: called with the leader, in a separate thread or task, when the candidate is elected. If it
+          raises, the term ends.
+        - ``on_lost``: called with the leader when the term ends. It must stop the work before another candidate leads.
+        - ``ttl`` (the backend's): the lease in seconds; another candidate leads this long after the leader was killed.
+        - ``stop_before`` (a third of the lease): if the lease can't be renewed, the term ends this number of seconds
+          before the lease; at most half of the ttl.
+        - ``owner``: as for a lock.
+
+        Raises ``TypeError`` and ``ValueError`` for bad values.
         """
         options = {"ttl": ttl, "auto_renew": True, "owner": owner}
         try:
@@ -150,12 +157,15 @@ class LockFactories:
     def adopt(self, text: str, **options: Any) -> Lock:
         """Take over a lock that another process has handed off, and return a handle that holds the lock.
 
-        ``text`` is the result of ``hand_off()`` in the other process. The handle renews the lease. ``with
-        backend.adopt(text) as held:`` releases the lock at the end. The fencing token is larger than the previous
-        holder's. ``options`` are those of `Backend.lock`; ``ttl`` and ``fencing`` are the previous holder's unless
-        given. Raises ``LockLost`` if the text was used before or its lease has ended, ``ValueError`` for any other text
-        and for a lock with another key prefix, ``LockUnavailable`` when the store is unavailable, and
-        ``LockNotSupported`` if this backend can't adopt locks or the options contain ``every``.
+        The handle renews the lease. ``with backend.adopt(text) as held:`` releases the lock at the end. The fencing
+        token is larger than the previous holder's.
+
+        - ``text``: the result of ``hand_off()`` in the other process.
+        - options: those of `Backend.lock`; ``ttl`` and ``fencing`` are the previous holder's unless given.
+
+        Raises ``LockLost`` if the text was used before or its lease has ended, ``ValueError`` for any other text and
+        for a lock with another key prefix, ``LockUnavailable`` when the store is unavailable, ``LockNotSupported`` if
+        this backend can't adopt locks or the options contain ``every``.
         """
         handle, handed = self._adoption(text, options)
         check_may_block(f"lock {handle.name!r}: adopt()", "aadopt()")

@@ -24,14 +24,16 @@ UNKNOWN_SERVER = "~"  # stands for an unknown server address, and sorts behind a
 class RedisBackend(RedisBaseBackend):
     """Locks in one Redis: a single server, a master behind Sentinels, or a Redis Cluster.
 
-    ``location``: ``redis://``, ``unix://``, ``redis+sentinel://h:p,h:p/SERVICE/DB``, ``redis+cluster://h:p,h:p`` or
-    ``cache:ALIAS``. With TLS: ``rediss://``, ``rediss+sentinel://``, ``rediss+cluster://``. Also a ``redis.Redis`` or
-    ``valkey.Valkey`` client, or the dotted path of a function that returns one: the client's server, settings and limit
-    are taken over, not its connections.
+    - ``location``: ``redis://``, ``unix://``, ``redis+sentinel://h:p,h:p/SERVICE/DB``, ``redis+cluster://h:p,h:p`` or
+      ``cache:ALIAS``. With TLS: ``rediss://``, ``rediss+sentinel://``, ``rediss+cluster://``. Also a ``redis.Redis`` or
+      ``valkey.Valkey`` client, or the dotted path of a function that returns one: the client's server, settings and
+      limit are taken over, not its connections.
+    - ``quarantine`` (``False``): a server that has restarted grants nothing for ``max_ttl`` seconds, so it can't grant
+      a lock that is still held.
+    - other options: those of `RedisBaseBackend`.
 
-    ``quarantine`` (off by default): a server that has restarted grants nothing for ``max_ttl`` seconds, so it can't
-    grant a lock that is still held. Other options as for `RedisBaseBackend`. Source of the algorithm: Redis
-    documentation, "Distributed Locks with Redis", "Correct Implementation with a Single Instance".
+    Source of the algorithm: Redis documentation, "Distributed Locks with Redis", "Correct Implementation with a Single
+    Instance".
     """
 
     fair: Primitive | None = FAIR

@@ -38,19 +38,20 @@ def default_node_timeout(ttl: float) -> float:
 class RedisBaseBackend(Backend):
     """Base class of the backends that keep locks in Redis servers.
 
-    ``node_timeout``: seconds after which a server that doesn't reply counts as unavailable (default: 5 % of the ttl,
-    between 0.05 and 0.25). ``quarantine``: whether a server that may have forgotten a lock grants none for ``max_ttl``
-    seconds. ``cohort``: how often in a row a lock on one Redis may be handed over within one process. Waiters of one
-    process or event loop queue locally, and only the first waits in Redis. With 0, there is no local queue, and each
-    waiter waits in Redis. Other options as for `Backend`.
-
-    ``sentinel_kwargs``: settings of connections to Sentinels that differ from those to the data nodes: ``username``,
-    ``password``, ``ssl`` (whether to use TLS), ``ssl_ca_certs`` and redis-py's other ``ssl_…`` settings.
-    ``address_remap``: for servers behind NAT, a dict, a function or its dotted path, which maps the addresses that the
-    Cluster or the Sentinels report to those that this process can reach, as ``"host:port"`` or pairs.
-    ``credential_provider``: an object with ``get_credentials()``, as redis-py's ``CredentialProvider``, or the dotted
-    path of its class or of a function that returns it. Connections are replaced after ten minutes at most, so that
-    credentials are renewed before they end.
+    - ``node_timeout`` (5 % of the ttl, between 0.05 and 0.25): seconds after which a server that doesn't reply counts
+      as unavailable.
+    - ``quarantine``: whether a server that may have forgotten a lock grants none for ``max_ttl`` seconds.
+    - ``cohort`` (64): how often in a row a lock on one Redis may be handed over within one process. Waiters of a
+      process or event loop queue locally, and only the first waits in Redis. 0: no local queue, each waits in Redis.
+    - ``sentinel_kwargs`` (``None``): settings of connections to Sentinels that differ from those to the data nodes:
+      ``username``, ``password``, ``ssl`` (whether to use TLS), ``ssl_ca_certs`` and redis-py's other ``ssl_…``.
+    - ``address_remap`` (``None``): for servers behind NAT, a dict, a function or its dotted path, which maps the
+      addresses that the Cluster or the Sentinels report to those that this process can reach, as ``"host:port"`` or
+      pairs.
+    - ``credential_provider`` (``None``): an object with ``get_credentials()``, as redis-py's ``CredentialProvider``, or
+      the dotted path of its class or of a function that returns it. Connections are replaced after ten minutes at most,
+      so that credentials are renewed before they end.
+    - other options: those of `Backend`.
     """
 
     for_tenants = True

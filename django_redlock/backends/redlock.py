@@ -30,10 +30,13 @@ T = TypeVar("T")
 class RedlockBackend(RedisBaseBackend):
     """Locks that a majority of N independent nodes grants, without replication between the nodes.
 
-    ``location``: the list of the nodes' URLs, each as for `RedisBackend`. ``quarantine`` (on by default): a node that
-    may have lost its data grants no lock until all earlier leases have ended. ``arm()`` takes new nodes into service
-    without that delay. Other options as for `RedisBaseBackend`. Warns if the number of nodes is even, because four
-    nodes tolerate no more failures than three. Source: Redis documentation, "The Redlock Algorithm".
+    - ``location``: the list of the nodes' URLs, each as for `RedisBackend`.
+    - ``quarantine`` (``True``): a node that may have lost its data grants no lock until all earlier leases have ended.
+      ``arm()`` takes new nodes into service without that delay.
+    - other options: those of `RedisBaseBackend`.
+
+    Warns if the number of nodes is even, because four nodes tolerate no more failures than three. Source: Redis
+    documentation, "The Redlock Algorithm".
     """
 
     default_quarantine = True

@@ -13,12 +13,15 @@ from .redis import RedisBackend
 class ReplicaBackend(RedisBackend):
     """Locks on a primary with replicas. A grant or renewal counts once WAIT reports that enough replicas have it.
 
-    ``min_replicas``: the replicas that must confirm: ``"majority"`` (so many that they and the primary are more than
-    half of all servers), ``"all"`` or a number; 0 is plain asynchronous replication. ``wait_timeout``: seconds for the
-    replicas to confirm (default: the node timeout). ``lag``: seconds after which a replica that has acknowledged
-    nothing counts as gone. ``quarantine`` (on by default): a promoted replica or a restarted primary grants nothing
-    until all earlier leases have ended. Other options as for `RedisBackend`. Source: the ReplicaLock proposal
-    (ncghost1/Redis-ReplicaLock); Redis documentation, WAIT.
+    - ``min_replicas`` ("majority"): the replicas that must confirm: "majority" (so many that they and the primary are
+      more than half of all servers), "all" or a number; 0 is plain asynchronous replication.
+    - ``wait_timeout`` (the node timeout): seconds for the replicas to confirm.
+    - ``lag`` (2): seconds after which a replica that has acknowledged nothing counts as gone.
+    - ``quarantine`` (``True``): a promoted replica or a restarted primary grants nothing until all earlier leases have
+      ended.
+    - other options: those of `RedisBaseBackend`.
+
+    Source: the ReplicaLock proposal (ncghost1/Redis-ReplicaLock); Redis documentation, WAIT.
     """
 
     default_quarantine = True

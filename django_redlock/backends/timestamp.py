@@ -86,9 +86,10 @@ class TimestampAlgorithm(SingleNode):
 class TimestampBackend(RedisBackend):
     """Locks shared with older code that uses ``SETNX key <end of the lease>``, GET and GETSET, and stays unchanged.
 
-    ``unit``: ``"s"`` or ``"ms"``, the unit of the values that the older code writes. ``key_format``: the older code's
-    name of the key, with ``{name}`` and optionally ``{prefix}``. ``clock_skew``: seconds by which the clocks of the
-    older code's machines may differ from the server's clock. Other options as for `RedisBackend`.
+    - ``unit`` ("s"): "s" or "ms", the unit of the values that the older code writes.
+    - ``key_format``: the older code's name of the key, with ``{name}`` and optionally ``{prefix}``.
+    - ``clock_skew``: seconds by which the clocks of the older code's machines may differ from the server's clock.
+    - other options: those of `RedisBaseBackend`.
 
     Older code has no fencing tokens and no quarantine: ``fencing=True`` raises ``LockNotSupported`` and
     ``quarantine=True`` raises ``ValueError``. Source: Redis documentation, SETNX, "Design pattern: Locking with SETNX".

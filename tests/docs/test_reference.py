@@ -59,6 +59,7 @@ def _written(default: object) -> str:
     [
         (SETTINGS, "options-lock", Backend.lock, {}),
         (SETTINGS, "options-all", Backend.__init__, {}),
+        (SETTINGS, "options-servers", RedisBaseBackend.__init__, {}),
         (DOCS / "howto" / "idempotency.rst", "options-idempotent", idempotent, {"headers": "HEADERS"}),
     ],
 )
@@ -76,6 +77,8 @@ def test_options_of_a_backend(name):
         if cls is not Backend and "__init__" in vars(cls):
             own = keyword_options(cls) | own
     common = keyword_options(Backend.__init__)
+    if issubclass(backend_class(page), RedisBaseBackend):
+        common |= keyword_options(RedisBaseBackend.__init__)
     added = {option: default for option, default in own.items() if common.get(option) != default}
     assert options_table(page, f"options-{name}") == added
 

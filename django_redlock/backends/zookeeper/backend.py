@@ -60,13 +60,14 @@ class ZooKeeperAlgorithm(StorageAlgorithm):
 
 
 class ZooKeeperBackend(StorageBackend):
-    """Locks in a ZooKeeper ensemble. ``location``: ``host:port,host:port``, optionally followed by ``/chroot``.
+    """Locks in a ZooKeeper ensemble. Raises ``ModuleNotFoundError`` if kazoo is not installed.
 
-    ``session_timeout``: seconds after which the ensemble frees the locks of a process that has stopped responding
-    (default: the ttl; the servers may grant a different timeout). A lease lasts for the ttl, but at most for half of
-    the session timeout. ``connect_timeout``: seconds for which a request waits for a connection. ``node_timeout``:
-    seconds for which a request waits for a reply. Other options as for `Backend`. Raises ``ModuleNotFoundError`` if
-    kazoo is not installed.
+    - ``location``: ``host:port,host:port``, optionally followed by ``/chroot``.
+    - ``session_timeout`` (the ttl): seconds after which the ensemble frees the locks of a process that has stopped
+      responding; the servers may grant a different timeout. A lease lasts for the ttl, but at most for half of it.
+    - ``connect_timeout`` (5): seconds for which a request waits for a connection.
+    - ``node_timeout`` (2): seconds for which a request waits for a reply.
+    - other options: those of `Backend`.
 
     Waiters get the lock in order of arrival. Source of the algorithm: ZooKeeper documentation, "Recipes and Solutions",
     "Locks" and "Recoverable Errors and the GUID".
