@@ -151,7 +151,8 @@ class Backend(LockFactories):
 
         ::
 
-            with backend.lock("order:17", blocking_timeout=5) as held: ...
+            with backend.lock("order:17", blocking_timeout=5) as held:
+                ...
 
         - ``ttl`` (the backend's): the lease, which is renewed while the lock is held.
         - ``blocking`` (``True``): whether ``with`` waits for a lock that is held.
