@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Collection
+from dataclasses import KW_ONLY, InitVar, dataclass
+from functools import partial
 from inspect import unwrap
-from typing import Any, NamedTuple, Never, TypeVar
+from typing import Any, TypeVar
 
 from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse
@@ -19,16 +21,14 @@ from ..errors import LockError, LockUnavailable
 from ..idempotency.answers import HEADERS, RUNNING, Answer, Entry, InDoubt, Known
 from ..idempotency.database import run_in_transaction
 from ..idempotency.identity import KEY_HEADER, fingerprint, read_key, record_name, user_or_session
+from ..idempotency.memory_lock import MemoryRequestLock
 from ..idempotency.problems import not_authenticated, refusal
-from ..idempotency.request_lock import request_lock
-from .protected_request import Decorated, ProtectedRequest, Respond, check_commit, protect
-from .view_kinds import is_async, right_place
+from ..idempotency.request_lock import RequestLock, request_lock
+from .protected_request import Decorated, ProtectedRequest, Respond, check_commit, is_async, protect, right_place
 
 V = TypeVar("V", bound=Callable[..., Any])
 Scope = Callable[[Any], str | None]
 
-ANSWER_SECONDS = 86400
-MAX_ANSWER = 1 << 20  # bytes
 LOOK_AGAIN = 0.1, 0.3  # seconds between two looks at a request that runs, with ``wait``
 
 
@@ -41,20 +41,8 @@ class IdempotentRequest(HttpRequest):
     idempotency_key: str
 
 
-def idempotent(
-    *misplaced: Never,
-    database: str | None = None,
-    using: str = DEFAULT_ALIAS,
-    required: bool = True,
-    scope: Scope | None = None,
-    keep: Seconds = ANSWER_SECONDS,
-    ttl: Seconds | None = None,
-    wait: Seconds = 0,
-    in_doubt: InDoubt | None = None,
-    headers: Collection[str] = HEADERS,
-    max_answer: int = MAX_ANSWER,
-    methods: Collection[str] = ("POST", "PATCH"),
-) -> Callable[[V], V]:
+@dataclass(frozen=True)
+class idempotent:  # noqa: N801  (a decorator)
     """Run a view once for each ``Idempotency-Key`` of a user. Decorates functions and class-based views.
 
     ::
@@ -89,69 +77,77 @@ def idempotent(
     ``TransactionManagementError``. The decorator raises ``TypeError`` and ``ValueError`` for bad options and for an
     object that is not a view.
     """
-    if misplaced:
-        raise TypeError("idempotent() has keyword options only: write @idempotent() above the view, with parentheses")
-    if in_doubt not in (None, "refuse", "run"):
-        raise ValueError(f'in_doubt must be "refuse" or "run", not {in_doubt!r}')
-    if database is not None and in_doubt is not None:
-        raise TypeError("in_doubt= is for answers in Redis: with database= the outcome is always known")
-    if scope is not None and not callable(scope):
-        raise TypeError(f"scope must be a function of the request, not {scope!r}")
-    if isinstance(max_answer, bool) or not isinstance(max_answer, int) or max_answer < 1:
-        raise ValueError(f"max_answer must be a positive number of bytes, not {max_answer!r}")
-    for what, names in (("headers", headers), ("methods", methods)):
-        if isinstance(names, str):
-            raise TypeError(f"{what} must be a list of names, not one text: [{names!r}]")
 
-    run = OneRun(
-        view=None,
-        database=database,
-        using=using,
-        required=required,
-        scope=scope,
-        keep=seconds(keep, "keep"),
-        ttl=None if ttl is None else check_lease(seconds(ttl, "ttl"), "ttl"),
-        wait=seconds(wait, "wait") if wait else 0.0,
-        in_doubt=in_doubt or "refuse",
-        headers=tuple(headers),
-        max_answer=max_answer,
-        methods=frozenset(each.upper() for each in methods),
-    )
+    misplaced: InitVar[None] = None
+    _: KW_ONLY
+    database: str | None = None
+    using: str = DEFAULT_ALIAS
+    required: bool = True
+    scope: Scope | None = None
+    keep: Seconds = 86400
+    ttl: Seconds | None = None
+    wait: Seconds = 0
+    in_doubt: InDoubt | None = None
+    headers: Collection[str] = HEADERS
+    max_answer: int = 1 << 20
+    methods: Collection[str] = ("POST", "PATCH")
 
-    def respond_for(view: Any) -> Respond:
-        _check_order(view, database)
-        return run._replace(view=view).respond
+    def __post_init__(self, misplaced: Any) -> None:
+        if misplaced is not None:
+            raise TypeError(
+                "idempotent() has keyword options only: write @idempotent() above the view, with parentheses"
+            )
+        if self.in_doubt not in (None, "refuse", "run"):
+            raise ValueError(f'in_doubt must be "refuse" or "run", not {self.in_doubt!r}')
+        if self.database is not None and self.in_doubt is not None:
+            raise TypeError("in_doubt= is for answers in Redis: with database= the outcome is always known")
+        if self.scope is not None and not callable(self.scope):
+            raise TypeError(f"scope must be a function of the request, not {self.scope!r}")
+        if isinstance(self.max_answer, bool) or not isinstance(self.max_answer, int) or self.max_answer < 1:
+            raise ValueError(f"max_answer must be a positive number of bytes, not {self.max_answer!r}")
+        for what, names in (("headers", self.headers), ("methods", self.methods)):
+            if isinstance(names, str):
+                raise TypeError(f"{what} must be a list of names, not one text: [{names!r}]")
+        seconds(self.keep, "keep")
+        if self.wait:
+            seconds(self.wait, "wait")
+        if self.ttl is not None:
+            check_lease(seconds(self.ttl, "ttl"), "ttl")
 
-    return lambda view: protect(view, "idempotent", respond_for)
+    def __call__(self, view: V) -> V:
+        decorated: V = protect(view, "idempotent", self._respond_for)
+        return decorated
 
+    def _respond_for(self, view: Any) -> Respond:
+        """Return the coroutine function that responds to the requests of ``view``.
 
-class OneRun(NamedTuple):
-    """The options of one `idempotent`, checked, and what it does with the requests of ``view``. Times are seconds."""
+        Raises ``TypeError`` if ``view`` already has a decorator that must not be inside this one.
+        """
+        name, inside = getattr(view, "__qualname__", view), Decorated.of(view).decorators
+        if "idempotent" in inside:
+            raise TypeError(f"{name} has two idempotent() decorators")
+        if self.database is not None and is_async(view):
+            raise TypeError(
+                f"{name} is async, and Django has no transactions in async code: write the view with `def`, or leave "
+                "out database= to keep the answers in Redis"
+            )
+        if self.database is not None and "locked_view" in inside:
+            raise TypeError(
+                f"put locked_view() above idempotent(database=…) on {name}: the lock has to outlive the transaction"
+            )
+        return partial(self._respond, view)
 
-    view: Any
-    database: str | None
-    using: str
-    required: bool
-    scope: Scope | None
-    keep: float
-    ttl: float | None
-    wait: float
-    in_doubt: InDoubt
-    headers: tuple[str, ...]
-    max_answer: int
-    methods: frozenset[str]
-
-    async def respond(
-        self, calls: Blocking, protected: ProtectedRequest, proceed: Any, request: Any, _args: Any, _kwargs: Any
+    async def _respond(
+        self, view: Any, calls: Blocking, protected: ProtectedRequest, proceed: Any, request: Any, *_arguments: Any
     ) -> Any:
         """Return the response of the view, the stored answer to an earlier request, or a refusal."""
-        entry = await calls.query(self.entry_of, request)
+        entry = await calls.query(self._entry_of, view, request)
         if isinstance(entry, HttpResponse):
             return entry
         if entry is None:
             return await proceed()
         protected.stored = True
-        deadline = time.monotonic() + self.wait
+        deadline = time.monotonic() + (seconds(self.wait, "wait") if self.wait else 0.0)
         while True:
             if self.database is None:
                 outcome = await self._run(calls, protected, entry, proceed)
@@ -181,37 +177,31 @@ class OneRun(NamedTuple):
         if known:
             return known
         protected.begun = True
-        interrupted, lock.answer = False, b""
         try:
             response = await proceed()
-            if answer := await calls.query(self.answer_of, protected, response):
-                lock.answer = answer.encoded()
-            return response
-        except BaseException as error:
-            interrupted, lock.answer = not isinstance(error, Exception), None if protected.returned else b""
+            answer = await calls.query(self._answer_of, protected, response)
+        except Exception:
+            await _end(calls, lock, None if protected.returned else b"")
             raise
-        finally:
-            if interrupted:
-                lock.required_hold().end()  # sends no request, because the process may be about to end
-            else:
-                try:
-                    await calls.method(backend, "drive", lock.release_flow())
-                except LockError as error:  # the work is done: the client gets its answer
-                    logger.warning("%s: the answer may not be stored: %s", entry.label, error)
+        except BaseException:  # the process may be about to end: send no request
+            lock.required_hold().end()
+            raise
+        await _end(calls, lock, answer.encoded() if answer else b"")
+        return response
 
     def _run_in_database(self, database: str, protected: ProtectedRequest, entry: Entry, proceed: Any) -> Any:
         """Run the view once, and store its answer in the transaction of its work. Not for asyncio."""
 
         def work() -> tuple[Any, Answer | None]:
             response = complete(proceed())
-            answer = self.answer_of(protected, response)
+            answer = self._answer_of(protected, response)
             protected.check_locks()
             return response, answer
 
         lock = locks[self.using].lock(entry.name, ttl=self.ttl, owner=entry.label, on_lost="warn")
         return run_in_transaction(database, lock, entry, work)
 
-    def entry_of(self, request: Any) -> Entry | HttpResponse | None:
+    def _entry_of(self, view: Any, request: Any) -> Entry | HttpResponse | None:
         """Return the `Entry` that identifies ``request``, or the response that refuses it.
 
         Returns ``None`` if the request needs no protection. Raises ``TypeError`` if the decorator is in a wrong place.
@@ -220,19 +210,19 @@ class OneRun(NamedTuple):
             kind = type(request).__name__
             raise TypeError(f"idempotent() got {kind} instead of an HttpRequest: {right_place('idempotent')}")
         match = request.resolver_match
-        if match and _is_of_ninja(match.func) and not _is_of_ninja(getattr(unwrap(self.view), "__self__", None)):
+        if match and _is_of_ninja(match.func) and not _is_of_ninja(getattr(unwrap(view), "__self__", None)):
             raise TypeError(
                 "idempotent() stores HTTP responses, but the operation of django-ninja returns an object: put it "
                 "around the operation's view, @api.post(...) above @decorate_view(idempotent(...))"
             )
-        if request.method not in self.methods:
+        if request.method not in {each.upper() for each in self.methods}:
             return None
         if (header := request.headers.get(KEY_HEADER)) is None:
             return refusal("missing") if self.required else None
         if (key := read_key(header)) is None:
             return refusal("invalid")
         try:
-            scope = self.scope(request) if self.scope else user_or_session(request, self.view)
+            scope = self.scope(request) if self.scope else user_or_session(request, view)
         except Exception as error:
             if (refused := not_authenticated(error)) is None:
                 raise
@@ -247,9 +237,9 @@ class OneRun(NamedTuple):
             return refusal("too_large")
         request.idempotency_key = key  # type: ignore[attr-defined]
         label = f"{request.method} {request.path}"
-        return Entry(record_name(scope, key), mark, label, self.keep, self.in_doubt)
+        return Entry(record_name(scope, key), mark, label, seconds(self.keep, "keep"), self.in_doubt or "refuse")
 
-    def answer_of(self, protected: ProtectedRequest, response: Any) -> Answer | None:
+    def _answer_of(self, protected: ProtectedRequest, response: Any) -> Answer | None:
         """Return the answer to store; ``None`` if ``response`` is not to be stored. Renders ``response`` if needed.
 
         A response without a run of the view, for example of a locked view that did not get its lock, is not stored: a
@@ -262,20 +252,13 @@ class OneRun(NamedTuple):
         return answer
 
 
-def _check_order(view: Any, database: str | None) -> None:
-    """Raise ``TypeError`` if ``view`` already has a decorator that must not be inside `idempotent`."""
-    name, inside = getattr(view, "__qualname__", view), Decorated.of(view).decorators
-    if "idempotent" in inside:
-        raise TypeError(f"{name} has two idempotent() decorators")
-    if database is not None and is_async(view):
-        raise TypeError(
-            f"{name} is async, and Django has no transactions in async code: write the view with `def`, or leave out "
-            "database= to keep the answers in Redis"
-        )
-    if database is not None and "locked_view" in inside:
-        raise TypeError(
-            f"put locked_view() above idempotent(database=…) on {name}: the lock has to outlive the transaction"
-        )
+async def _end(calls: Blocking, lock: RequestLock | MemoryRequestLock, answer: bytes | None) -> None:
+    """End the request of ``lock``. ``answer``: what happens to its record, see `Entry`."""
+    lock.answer = answer
+    try:
+        await calls.method(lock.store, "drive", lock.release_flow())
+    except LockError as error:  # the work is done: the client gets its answer
+        logger.warning("%s: the answer may not be stored: %s", lock.entry.label, error)
 
 
 def _is_of_ninja(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""`ProtectedRequest`: one request to a view with `locked_view`, `idempotent` or both. `protect` makes such a view.
+"""`protect` makes a view with `locked_view` or `idempotent`. `ProtectedRequest`: one request to it.
 
 The order, from the outside: locks, transactions of ``ATOMIC_REQUESTS``, view. The innermost decorator opens the
 transactions. Before their commit it checks the locks of all decorators.
@@ -7,26 +7,28 @@ transactions. Before their commit it checks the locks of all decorators.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
-from functools import wraps
-from inspect import isawaitable
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial, wraps
+from inspect import signature
 from typing import Any, NamedTuple
 
-from django.core.handlers.base import BaseHandler
-from django.db import connections
+from asgiref.sync import iscoroutinefunction
+from django.db import connections, transaction
 from django.db.transaction import TransactionManagementError
+from django.utils.decorators import classonlymethod
 
 from ..call_styles import Awaiting, Blocking, complete, run_to_end
 from ..core.locks.lock import Lock
 from ..errors import LockLost
 from ..transactions import in_atomic
-from .view_kinds import check_view, decorate_class, is_async, right_place
 
-_REQUEST = "_redlock_request"  # the attribute of a request that holds its `ProtectedRequest`
 Respond = Callable[..., Coroutine[Any, Any, Any]]
+_REQUEST = "_redlock_request"  # the attribute of a request that holds its `ProtectedRequest`
 _DECORATED = "_redlock_decorated"  # the attribute of a view that holds its `Decorated`
 
 
+@dataclass(slots=True)
 class ProtectedRequest:
     """The state of one request. The outermost decorator attaches it to the request; the others find it there.
 
@@ -35,9 +37,10 @@ class ProtectedRequest:
     ``stored``: the answer will be stored.
     """
 
-    def __init__(self) -> None:
-        self.locks: tuple[Lock, ...] = ()
-        self.begun = self.returned = self.stored = False
+    locks: tuple[Lock, ...] = ()
+    begun: bool = False
+    returned: bool = False
+    stored: bool = False
 
     def end_of_view(self, response: Any) -> None:
         """Check between the view and the commit whether the work may be committed."""
@@ -59,9 +62,11 @@ def check_commit(response: Any) -> None:
     An answer of 400 and above says that nothing was done: Django REST framework rolls back for each error that it
     handles.
     """
-    status = getattr(response, "status_code", 400)
+    status = getattr(response, "status_code", 0)
+    if status >= 400:
+        return
     for connection in connections.all(initialized_only=True):
-        if status < 400 and connection.in_atomic_block and connection.needs_rollback:
+        if connection.in_atomic_block and connection.needs_rollback:
             raise TransactionManagementError(
                 f"the view has returned status {status}, but its transaction on {connection.alias!r} can only be "
                 "rolled back: an error of the database was caught inside the atomic() block, or set_rollback(True) was "
@@ -90,6 +95,11 @@ class Decorated(NamedTuple):
         found: Decorated | None = getattr(view, _DECORATED, None)
         return found or cls((), frozenset(getattr(view, "_non_atomic_requests", ())))
 
+    def atomic_requests(self) -> list[str]:
+        """Return the aliases of the databases whose ``ATOMIC_REQUESTS`` apply to the view."""
+        entries = connections.settings.items()
+        return [alias for alias, entry in entries if entry["ATOMIC_REQUESTS"] and alias not in self.non_atomic]
+
 
 def protect(view: Any, decorator: str, respond_for: Callable[[Any], Respond]) -> Any:
     """Return ``view``, a function or a class, with one more decorator. An async view that has begun runs to its end.
@@ -100,47 +110,35 @@ def protect(view: Any, decorator: str, respond_for: Callable[[Any], Respond]) ->
     returns the response of the decorators inside and of the view. Raises ``TypeError`` for an object that is no view.
     """
     if isinstance(view, type):
-        return decorate_class(view, lambda function: protect(function, decorator, respond_for), decorator)
-    check_view(view, decorator)
+        return _decorate_class(view, lambda function: protect(function, decorator, respond_for), decorator)
+    _check_view(view, decorator)
     respond, inside = respond_for(view), Decorated.of(view)
-
-    def run_view(protected: ProtectedRequest, request: Any, args: Any, kwargs: Any) -> Any:
-        if inside.decorators:
-            return view(request, *args, **kwargs)
-
-        def work() -> Any:
-            response = view(request, *args, **kwargs)
-            protected.end_of_view(response)
-            return response
-
-        async def awork() -> Any:
-            response = await view(request, *args, **kwargs)
-            protected.end_of_view(response)
-            return response
-
-        run: Any = awork if is_async(view) else work
-        run._non_atomic_requests = inside.non_atomic
-        return BaseHandler().make_view_atomic(run)()
 
     async def work(calls: Blocking, protected: ProtectedRequest, request: Any, args: Any, kwargs: Any) -> Any:
         async def proceed() -> Any:
-            response = run_view(protected, request, args, kwargs)
-            return await response if isawaitable(response) else response
+            with ExitStack() as transactions:
+                if not inside.decorators:
+                    for alias in inside.atomic_requests():
+                        transactions.enter_context(transaction.atomic(using=alias))
+                response = await calls.call(partial(view, request, *args, **kwargs))
+                if not inside.decorators:
+                    protected.end_of_view(response)
+                return response
 
         return await respond(calls, protected, proceed, request, args, kwargs)
 
     @wraps(view)
     def call(request: Any, *args: Any, **kwargs: Any) -> Any:
-        _check_call(request, decorator, inside)
-        with _attached(request) as (protected, _):
+        with _attached(request, decorator, inside) as protected:
             return complete(work(Blocking(), protected, request, args, kwargs))
 
     @wraps(view)
     async def acall(request: Any, *args: Any, **kwargs: Any) -> Any:
-        _check_call(request, decorator, inside)
-        with _attached(request) as (protected, outermost):
+        if inside.atomic_requests():
+            raise RuntimeError("You cannot use ATOMIC_REQUESTS with async views.")  # as Django does
+        with _attached(request, decorator, inside) as protected:
             coroutine = work(Awaiting(), protected, request, args, kwargs)
-            return await (run_to_end(coroutine, lambda: not protected.begun) if outermost else coroutine)
+            return await run_to_end(coroutine, cancellable=lambda: not protected.begun)
 
     wrapper: Any = acall if is_async(view) else call
     wrapper._non_atomic_requests = EveryAlias()
@@ -149,29 +147,69 @@ def protect(view: Any, decorator: str, respond_for: Callable[[Any], Respond]) ->
 
 
 @contextmanager
-def _attached(request: Any) -> Iterator[tuple[ProtectedRequest, bool]]:
-    """Context manager with the `ProtectedRequest` of ``request``, and whether this decorator is the outermost."""
-    if (found := getattr(request, _REQUEST, None)) is not None:
-        yield found, False
-        return
-    made = ProtectedRequest()
-    setattr(request, _REQUEST, made)
-    try:
-        yield made, True
-    finally:
-        delattr(request, _REQUEST)
+def _attached(request: Any, decorator: str, inside: Decorated) -> Iterator[ProtectedRequest]:
+    """Context manager with the `ProtectedRequest` of ``request``.
 
-
-def _check_call(request: Any, decorator: str, inside: Decorated) -> None:
-    """Raise ``TypeError`` if the decorator got another object than a request, or runs inside ``ATOMIC_REQUESTS``.
-
-    That transaction would end too late: after the lock was released, or after the answer was stored.
+    Raises ``TypeError`` if the decorator got another object than a request, or runs inside ``ATOMIC_REQUESTS``. That
+    transaction would end too late: after the lock was released, or after the answer was stored.
     """
     if not hasattr(request, "META"):
         kind = type(request).__name__
         raise TypeError(f"{decorator}() got {kind} instead of a request: {right_place(decorator)}")
-    for alias, settings in connections.settings.items():
-        if settings["ATOMIC_REQUESTS"] and alias not in inside.non_atomic and in_atomic(connections[alias]):
+    for alias in inside.atomic_requests():
+        if in_atomic(connections[alias]):
             raise TypeError(
                 f"the transaction of ATOMIC_REQUESTS on {alias!r} is outside of {decorator}(): {right_place(decorator)}"
             )
+    if (found := getattr(request, _REQUEST, None)) is not None:
+        yield found
+        return
+    setattr(request, _REQUEST, made := ProtectedRequest())
+    try:
+        yield made
+    finally:
+        delattr(request, _REQUEST)
+
+
+# ── what can be decorated: functions, class-based views, and methods that method_decorator() passes ──────────────────
+
+
+def right_place(decorator: str) -> str:
+    return (
+        f"put {decorator}() on the view function, on the class (@{decorator}(...) above `class`), or on dispatch: "
+        f'@method_decorator({decorator}(...), name="dispatch")'
+    )
+
+
+def is_async(view: Any) -> bool:
+    # `dispatch` of an async class-based view is a plain method that returns the coroutine of the handler.
+    owner = getattr(getattr(view, "func", None), "__self__", None)
+    return iscoroutinefunction(view) or bool(getattr(owner, "view_is_async", False))
+
+
+def poses_as_method(view: Any) -> bool:
+    """Return whether ``view`` takes the request first, although the method in its ``__wrapped__`` takes ``self`` first.
+
+    Examples are the partial that ``method_decorator()`` passes, the function that ``as_view()`` returns when
+    ``dispatch`` is decorated, and a view of a ViewSet of Django REST framework.
+    """
+    return isinstance(view, partial) or hasattr(view, "view_class") or hasattr(view, "cls")
+
+
+def _check_view(view: Any, decorator: str) -> None:
+    if not callable(view) or isinstance(view, classmethod | staticmethod):
+        raise TypeError(f"{view!r} is not a view: {right_place(decorator)}")
+    if not poses_as_method(view) and next(iter(signature(view).parameters), "") in ("self", "cls"):
+        raise TypeError(f"{view.__qualname__} is a method: {right_place(decorator)}")
+
+
+def _decorate_class(view: Any, decorate: Callable[[Any], Any], decorator: str) -> Any:
+    if not callable(getattr(view, "as_view", None)):
+        raise TypeError(f"{view.__qualname__} has no as_view(): {right_place(decorator)}")
+    inherited = view.as_view.__func__
+
+    def as_view(cls: Any, /, *args: Any, **initkwargs: Any) -> Any:
+        return decorate(inherited(cls, *args, **initkwargs))
+
+    view.as_view = classonlymethod(wraps(inherited)(as_view))
+    return view

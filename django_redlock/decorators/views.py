@@ -18,8 +18,7 @@ from ..core.locks.striped import Striped, check_stripes
 from ..core.options import CommonOptions, LockKwargs, check_options
 from ..errors import LockNotAcquired, LockUnavailable
 from ..name_templates import namer
-from .protected_request import ProtectedRequest, Respond, protect
-from .view_kinds import poses_as_method
+from .protected_request import ProtectedRequest, Respond, poses_as_method, protect
 
 V = TypeVar("V", bound=Callable[..., Any])
 OnConflict = int | Callable[[HttpRequest, LockNotAcquired], Any]

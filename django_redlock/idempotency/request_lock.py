@@ -16,7 +16,7 @@ from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import MUTEX, Primitive
-from ..core.values import Claim, Lease, Wait, millis
+from ..core.values import Claim, Lease, Seconds, Wait, millis
 from ..errors import LockNotSupported
 from .answers import RUNNING, Entry, Found, Known
 from .memory_lock import MemoryRequestLock
@@ -25,8 +25,8 @@ _KNOWN = get_args(Found)  # in a refusal, in place of the holder
 _BEGIN, _EXTEND, _FINISH = script("idempotent_begin"), script("mutex_extend"), script("idempotent_finish")
 
 
-def request_lock(backend: Backend, entry: Entry, ttl: float | None) -> RequestLock | MemoryRequestLock:
-    """Return the lock handle for one request. ``ttl``: seconds of its lease; ``None`` for the backend's default.
+def request_lock(backend: Backend, entry: Entry, ttl: Seconds | None) -> RequestLock | MemoryRequestLock:
+    """Return the lock handle for one request. ``ttl``: its lease; ``None`` for the backend's default.
 
     Raises ``LockNotSupported`` unless ``backend`` is a ``RedisBackend``, a ``LocMemBackend`` or a ``DummyBackend``,
     because other backends can't change the lock and the record of the answer in one atomic step.
