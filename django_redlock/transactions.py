@@ -119,7 +119,7 @@ class CommitLock(Lock):
             self._holds = [each for each in self._holds if each is not hold]
             _locks_of(connection).holds[hold] = self
             return
-        if self.options.raises_loss:  # `_check` refuses the commit even if the caller handles the error
+        if self.options.raises_loss:  # the commit is refused even if the caller handles the error
             _locks_of(connection).holds[hold] = None
         yield from super().release_flow(hold)
 
@@ -144,8 +144,8 @@ class TransactionLocks:
         self.at_end: list[Callable[[bool], None]] = []
         self._connection = connection
         self._generation = fork.generation
-        self._watched = {name: self._watch(name) for name in _ENDS}
-        vars(connection).update(self._watched, **{_ATTRIBUTE: self})
+        self._attributes = {_ATTRIBUTE: self, **{name: self._watch(name) for name in _ENDS}}
+        vars(connection).update(self._attributes)
 
     def take_back(self, handle: CommitLock) -> Hold | None:
         """Return the kept hold of the lock of ``handle``, to be held again; ``None`` if there is none.
@@ -162,45 +162,37 @@ class TransactionLocks:
         return None
 
     def _watch(self, name: str) -> Any:
-        method = getattr(self._connection, name)
+        """Return the method ``name`` of the connection with a check before the commit, and `_end` after the end.
+
+        A transaction whose lease was lost is rolled back instead: another holder may have changed the protected data.
+        """
+        method, undo = getattr(self._connection, name), _UNDO.get(name)
+        # Within commit() and rollback(), autocommit is still off: Django switches it on again afterwards.
+        is_open = in_atomic if name in ("commit", "rollback") else in_transaction
 
         @wraps(method)
         def watched(*args: Any, **kwargs: Any) -> Any:
             done = False  # a commit that fails is followed by a rollback
             try:
-                if name in _UNDO and self._is_over(name):
-                    self._check(name, args)
+                if undo and not is_open(self._connection):
+                    for hold in self.holds:
+                        if hold.lost and hold.options.raises_loss:
+                            getattr(self._connection, undo)(*args)
+                            raise LockLost(hold.name, "the lease was lost before the transaction could be committed")
                 value = method(*args, **kwargs)
                 done = True
                 return value
             finally:
-                if self._is_over(name):
+                if not is_open(self._connection):
                     self._end(done)
 
         return watched
 
-    def _is_over(self, name: str) -> bool:
-        # Within commit() and rollback(), autocommit is still off: Django switches it on again afterwards.
-        busy = in_atomic if name in ("commit", "rollback") else in_transaction
-        return not busy(self._connection)
-
-    def _check(self, name: str, args: tuple[Any, ...]) -> None:
-        """Roll back and raise ``LockLost`` instead of calling the method ``name`` to commit, if a lease was lost.
-
-        Since the loss, another holder may have changed the protected data.
-        """
-        for hold in self.holds:
-            if hold.lost and hold.options.raises_loss:
-                getattr(self._connection, _UNDO[name])(*args)
-                raise LockLost(hold.name, "the lease was lost before the transaction could be committed")
-
     def _end(self, done: bool) -> None:
         attributes = vars(self._connection)
-        for name, watched in self._watched.items():
-            if attributes.get(name) is watched:
+        for name, value in self._attributes.items():
+            if attributes.get(name) is value:
                 del attributes[name]
-        if attributes.get(_ATTRIBUTE) is self:
-            del attributes[_ATTRIBUTE]
         if self._generation != fork.generation:  # in the child of a fork, nothing is kept
             return
         holds, self.holds = self.holds, {}
@@ -252,15 +244,12 @@ def warn_of_early_release(event: Event) -> None:
     warning, unless the transaction is on another database than the default and the lock names no database.
     """
     for connection in _opened.connections:
-        if connection.in_atomic_block:
+        if connection.in_atomic_block and in_atomic(connection):
             break
     else:
         return
     lock = event.lock
     if isinstance(lock, CommitLock) and lock.names_database:
-        return
-    found = next(filter(in_atomic, connections.all(initialized_only=True)), None)
-    if found is None:
         return
     place = _call_site()
     if place not in _places:
@@ -270,7 +259,7 @@ def warn_of_early_release(event: Event) -> None:
             "committed yet. Acquire the lock outside atomic(), or use lock(..., release_on_commit=%r)%s",
             event.name,
             *place,
-            True if found.alias == DEFAULT_DB_ALIAS else found.alias,
+            True if connection.alias == DEFAULT_DB_ALIAS else connection.alias,
             f": True refers to {DEFAULT_DB_ALIAS!r}" if isinstance(lock, CommitLock) else "",
         )
 
