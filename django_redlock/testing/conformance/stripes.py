@@ -12,7 +12,7 @@ import pytest
 from ...core.keys import glob_escape, stripe_name
 from ...errors import LockLost, LockNotAcquired, LockNotHeld
 from .exclusion import WAKE, Counter
-from .harness.clients import TEST_TIMEOUT, Client, SyncClient
+from .harness.clients import TEST_TIMEOUT, Client
 from .harness.fixtures import Fixtures, Spawn, eventually, until_someone_waits
 from .leases import holds_renewed, is_renewed
 
@@ -182,21 +182,6 @@ class StripedCases(Fixtures):
         assert eventually(lambda: lasting.extend(20) > 10)  # with a renewal in flight, the earlier end counts
         with pytest.raises(LockLost):
             dying.release()
-
-    def test_stripes_of_a_shared_handle(self, client: Client, name: str, spawn: Spawn) -> None:
-        """Threads that share a handle hold different stripes. Afterwards no stripe is held."""
-        shared, counters = client.striped(name, 3, blocking_timeout=TEST_TIMEOUT), [Counter() for _ in range(3)]
-        mine = shared if isinstance(client, SyncClient) else None  # a task's stripe is only visible in that task
-
-        def work() -> None:
-            for _ in range(5):
-                with shared:
-                    (counters[mine.stripe] if mine else Counter()).visit()
-
-        for each in [spawn(work) for _ in range(6)]:
-            each.result(2 * TEST_TIMEOUT)
-        assert [counter.most for counter in counters] == ([1, 1, 1] if mine else [0, 0, 0])
-        assert eventually(lambda: client.held(f"{{{glob_escape(name)}}}#*") == [])
 
     @pytest.mark.parametrize(
         ("arguments", "error"),

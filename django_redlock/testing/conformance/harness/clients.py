@@ -13,9 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from ....backends.base import Backend
-from ....core.lock_info import LockInfo
 from ....core.locks.lock import Lock
-from ....core.locks.striped import Striped
 
 T = TypeVar("T")
 
@@ -23,7 +21,7 @@ TEST_TIMEOUT = 20  # seconds after which a case gives up on an expected event
 
 
 class SyncClient:
-    """A client of a lock store that calls the backend's blocking methods."""
+    """A client of a lock store that calls the blocking methods of a backend, whose attributes it has."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -36,40 +34,23 @@ class SyncClient:
         """Return ``handle``, which another client of this class made, as a handle for this client."""
         return handle
 
-    def lock(self, name: str, **options: Any) -> Any:
-        return self.backend.lock(name, **options)
-
-    def semaphore(self, name: str, **options: Any) -> Any:
-        return self.backend.semaphore(name, **options)
-
-    def striped(self, name: str, stripes: int, **options: Any) -> Any:
-        return self.backend.striped(name, stripes, **options)
-
-    def multilock(self, names: Any, **options: Any) -> Any:
-        return self.backend.multilock(names, **options)
-
     def adopt_text(self, text: str, **options: Any) -> Any:
         """Return a handle for the lock that was handed off with ``text``, the return value of ``hand_off()``."""
         return self.backend.adopt(text, **options)
 
-    def held(self, pattern: str = "*", limit: int | None = None) -> list[LockInfo]:
-        return self.backend.held(pattern, limit)
-
-    def describe(self, name: str) -> LockInfo | None:
-        return self.backend.describe(name)
-
-    def force_release(self, name: str, digest: str = "") -> bool:
-        return self.backend.force_release(name, digest)
-
-    def health(self) -> list[dict[str, Any]]:
-        return self.backend.health()
-
     def close(self) -> None:
         self.backend.close()
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.backend, name)
+
 
 class AsyncClient:
-    """A client of a lock store that calls the backend's asyncio methods, on an event loop in a thread of its own."""
+    """A client of a lock store that calls a backend's asyncio methods, on an event loop in a thread of its own.
+
+    It has the blocking methods of the backend. A method with an asyncio variant runs that, and any other method returns
+    a handle.
+    """
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -81,37 +62,19 @@ class AsyncClient:
     def adopt(self, handle: Any) -> Any:
         return AsyncHandle(handle._lock, self.loop)
 
-    def lock(self, name: str, **options: Any) -> Any:
-        return AsyncHandle(self.backend.lock(name, **options), self.loop)
-
-    def semaphore(self, name: str, **options: Any) -> Any:
-        return AsyncHandle(self.backend.semaphore(name, **options), self.loop)
-
-    def striped(self, name: str, stripes: int, **options: Any) -> Any:
-        return AsyncHandle(self.backend.striped(name, stripes, **options), self.loop)
-
-    def multilock(self, names: Any, **options: Any) -> Any:
-        return AsyncHandle(self.backend.multilock(names, **options), self.loop)
-
     def adopt_text(self, text: str, **options: Any) -> Any:
         return AsyncHandle(self.loop.run(self.backend.aadopt(text, **options)), self.loop)
-
-    def held(self, pattern: str = "*", limit: int | None = None) -> list[LockInfo]:
-        return self.loop.run(self.backend.aheld(pattern, limit))
-
-    def describe(self, name: str) -> LockInfo | None:
-        return self.loop.run(self.backend.adescribe(name))
-
-    def force_release(self, name: str, digest: str = "") -> bool:
-        return self.loop.run(self.backend.aforce_release(name, digest))
-
-    def health(self) -> list[dict[str, Any]]:
-        return self.loop.run(self.backend.ahealth())
 
     def close(self) -> None:
         self.loop.run(self.backend.aclose())
         self.loop.close()
         self.backend.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if (method := getattr(self.backend, f"a{name}", None)) is not None:
+            return lambda *args, **options: self.loop.run(method(*args, **options))
+        make = getattr(self.backend, name)
+        return lambda *args, **options: AsyncHandle(make(*args, **options), self.loop)
 
 
 Client = SyncClient | AsyncClient
@@ -161,28 +124,6 @@ class AsyncHandle:
         self._loop = loop
         self._blocks: dict[int, _Block] = {}  # by thread id
 
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        return self._loop.run(self._lock.aacquire(blocking, timeout))
-
-    def release(self) -> None:
-        self._loop.run(self._lock.arelease())
-
-    def extend(self, ttl: Any = None) -> float:
-        return self._loop.run(self._lock.aextend(ttl))
-
-    def hand_off(self, ttl: Any = None) -> str:
-        return self._loop.run(self._lock.ahand_off(ttl))
-
-    def switch(self, without: Any = ()) -> bool:
-        assert isinstance(self._lock, Striped)
-        return self._loop.run(self._lock.aswitch(without))
-
-    def locked(self) -> bool:
-        return self._loop.run(self._lock.alocked())
-
-    def owned(self) -> bool:
-        return self._loop.run(self._lock.aowned())
-
     def __enter__(self) -> Self:
         block = _Block(self._lock, self._loop)
         self._blocks[threading.get_ident()] = block
@@ -192,6 +133,8 @@ class AsyncHandle:
         self._blocks.pop(threading.get_ident()).leave(error)
 
     def __getattr__(self, name: str) -> Any:
+        if (method := getattr(self._lock, f"a{name}", None)) is not None:
+            return lambda *args, **options: self._loop.run(method(*args, **options))
         return getattr(self._lock, name)
 
     def __repr__(self) -> str:
