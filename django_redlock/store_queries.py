@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from . import history
 from .backend_registry import locks
-from .backends.inspection import describe_on_each_node
+from .backends.inspection import NodeView, describe_on_each_node
 from .core.events import logger
 from .core.keys import glob_escape
 from .core.lock_info import LockInfo
@@ -75,19 +75,6 @@ def last_hour(alias: str, name: str = "") -> list[MinuteStats]:
         return []
 
 
-class NodeView(NamedTuple):
-    """The reply of one node about one lock.
-
-    ``held``: the lock as this node knows it; ``None`` if the node has no key for the lock, or did not reply.
-    ``round_trip``: seconds from the request to the reply. ``error``: why the node did not reply; ``""`` if it replied.
-    """
-
-    node: str
-    held: LockInfo | None
-    round_trip: float
-    error: str = ""
-
-
 def node_views(pk: str) -> list[NodeView]:
     """Ask each node of a store about the lock with the primary key ``pk``.
 
@@ -101,12 +88,7 @@ def node_views(pk: str) -> list[NodeView]:
         seen = backend.drive(describe_on_each_node(name, backend))
     except (ValueError, LockError, ImproperlyConfigured):  # `find_lock` reports it
         return []
-    return [NodeView(node, held and printable_lock(held), trip, _node_text(error)) for node, held, trip, error in seen]
-
-
-def _node_text(error: Exception | None) -> str:
-    """Return the text of a node's error, without a log entry: the page of a lock is read again every five seconds."""
-    return error.reason if isinstance(error, LockError) else str(error or "")
+    return [view._replace(held=view.held and printable_lock(view.held)) for view in seen]
 
 
 def explain(error: Exception) -> str:

@@ -6,52 +6,30 @@ For a store of your own, subclass `django_redlock.backends.storage.StorageBacken
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from datetime import timedelta
-from typing import Any, NamedTuple, Never, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from ..core.contract import Algorithm, FlowRequest, Store
-from ..core.events import Event, Hook, logger, report
+from ..core.events import Event, Hook, report
 from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import Flow
 from ..core.keys import Keys, check_name, check_prefix, keys_for
-from ..core.lock_info import LockInfo
+from ..core.lock_info import Listing, LockInfo
 from ..core.locks.lock import Lock
-from ..core.options import LockOptions, OnLost, check_on_lost, check_options
+from ..core.options import LockOptions
 from ..core.owner import describe_owner
-from ..core.primitives.base import MUTEX, Primitive
+from ..core.primitives.base import Primitive
 from ..core.process.clock import monotonic
-from ..core.values import Seconds, check_lease, seconds
+from ..core.values import Seconds, seconds
 from ..core.waiting.local_queue import LocalQueue
-from ..errors import LockError, LockNotSupported
-from .lock_factories import LockFactories
+from ..errors import LockError
+from .lock_factories import LockFactories, wait_limit
 
 T = TypeVar("T")
 
 DEFAULT_TTL = 30.0  # seconds
+_CALLED_PREFIX = re.compile(r"[!-z|~]{1,128}")
 HISTORY_NAMES = 200  # lock names that the history counts separately in a minute, by default
-MAX_PREFIX = 128  # characters of a prefix that a function returns
-_PREFIX = re.compile(r"[!-z|~]+")
-
-
-class Listing(NamedTuple):
-    """The live locks that a backend has found.
-
-    ``scanned``: the approximate number of keys read. ``complete``: whether the list has all live locks that match.
-    ``unanswered``: the servers of a Redis Cluster that were unavailable, each with its error.
-    """
-
-    locks: list[LockInfo]
-    scanned: int
-    complete: bool
-    unanswered: Mapping[str, Exception] = {}
-
-    def logged(self) -> list[LockInfo]:
-        """Return the locks only, and log a warning that names the servers that were unavailable."""
-        if self.unanswered:
-            missing = "; ".join(f"{where}: {error}" for where, error in self.unanswered.items())
-            logger.warning("the locks of some servers can't be listed: %s", missing)
-        return self.locks
 
 
 class Backend(LockFactories):
@@ -78,10 +56,6 @@ class Backend(LockFactories):
     hook: Hook | None = None
     keeps_history = False  # whether the last hour is kept
     algorithm: Algorithm
-    fair: Primitive | None = None  # the primitive for fair=True
-    unfair = "it has no queue in order of arrival"
-    periodic: Primitive | None = None  # the primitive for every=
-    not_periodic = "the store forgets a lock when its holder dies"
 
     def __init__(
         self,
@@ -105,8 +79,10 @@ class Backend(LockFactories):
         self.max_ttl = seconds(max_ttl, "max_ttl")
         self.ttl = min(DEFAULT_TTL, self.max_ttl) if ttl is None else self.check_ttl(ttl)
         self.auto_renew = bool(auto_renew)
-        self.blocking_timeout = None if blocking_timeout is None else _wait(blocking_timeout)
-        names = _history_names(history)
+        self.blocking_timeout = None if blocking_timeout is None else wait_limit(blocking_timeout)
+        if not isinstance(history, int) or history < 0:
+            raise ValueError(f"history must be a number of names, at least 0, or True or False, not {history!r}")
+        names = HISTORY_NAMES if history is True else int(history)
         self.history = names if self.keeps_history and not self._prefix_of else 0  # it would show each tenant all names
         self.clock: Callable[[], float] = clock or monotonic
 
@@ -127,101 +103,6 @@ class Backend(LockFactories):
     def tenant_prefix(self) -> str:
         """`key_prefix` if the option is a function, else ``""``."""
         return self.key_prefix if self._prefix_of else ""
-
-    # ── locks ────────────────────────────────────────────────────────────────────────────────
-
-    def lock(
-        self,
-        name: str,
-        *,
-        ttl: Seconds | None = None,
-        blocking: bool = True,
-        blocking_timeout: Seconds | None = None,
-        auto_renew: bool | None = None,
-        max_hold: Seconds | None = None,
-        min_hold: Seconds | None = None,
-        every: Seconds | None = None,
-        fair: bool = False,
-        fencing: bool = False,
-        owner: str | Mapping[str, Any] | None = None,
-        on_lost: OnLost = "raise",
-        **unknown: Never,
-    ) -> Lock:
-        """Return a mutex, which is a lock with at most one holder at a time. Times are seconds or a ``timedelta``.
-
-        ::
-
-            with backend.lock("order:17", blocking_timeout=5) as held:
-                ...
-
-        - ``ttl`` (the backend's): the lease, which is renewed while the lock is held.
-        - ``blocking`` (``True``): whether ``with`` waits for a lock that is held.
-        - ``blocking_timeout`` (the backend's): how long ``with`` waits; ``None`` means no limit.
-        - ``auto_renew`` (the backend's): whether the lease is renewed.
-        - ``max_hold`` (``None``): the longest time to hold the lock; its lease is lost after that.
-        - ``min_hold`` (``None``): the lock stays taken for at least this time, even when released earlier.
-        - ``every`` (``None``): the lock is granted at most once in this time, even if its holder dies. ``with`` waits
-          for the next grant only if ``blocking_timeout`` is given.
-        - ``fair`` (``False``): waiters with this option get the lock in order of arrival.
-        - ``fencing`` (``False``): the lock has a fencing token, a number that grows with every grant.
-        - ``owner`` (``None``): a label, or a mapping of fields, shown beside host, pid and thread.
-        - ``on_lost`` ("raise"): what a lost lease causes at the end of ``with``: "raise" raises ``LockLost``, "warn"
-          logs. A plain function is called with the lock at the moment of the loss; ``("raise", function)``: both.
-
-        Raises ``TypeError`` and ``ValueError`` for bad values, and ``LockNotSupported`` for an option that this backend
-        does not support.
-        """
-        if unknown:
-            check_options("lock", unknown)
-        keys = self.keys_of(name)
-        primitive, period = self._primitive_and_period(name, fair, every)
-        if not blocking and blocking_timeout is not None:
-            raise ValueError("can't specify a blocking_timeout for a non-blocking lock")
-        check_on_lost(on_lost)
-        longest = None if max_hold is None else check_lease(seconds(max_hold, "max_hold"), "max_hold")
-        lease = self.ttl if ttl is None else self.check_ttl(ttl)
-        options = LockOptions(
-            lease if longest is None else min(lease, longest),
-            bool(blocking) and not (period and blocking_timeout is None),
-            self.blocking_timeout if blocking_timeout is None else _wait(blocking_timeout),
-            self.auto_renew if auto_renew is None else bool(auto_renew),
-            longest,
-            max(period, 0.0 if min_hold is None else self._at_most_max_ttl(min_hold, "min_hold")),
-            period,
-            bool(fencing),
-            owner,
-            on_lost,
-        )
-        plain = str.__str__(name)  # the text of an Enum, which formats itself differently
-        return self._new_handle(primitive, plain, keys, options)
-
-    def _primitive_and_period(self, name: str, fair: bool, every: Seconds | None) -> tuple[Primitive, float]:
-        if fair and self.fair is None:
-            raise LockNotSupported(name, f"fair=True is not supported by {type(self).__name__}: {self.unfair}")
-        period = 0.0 if every is None else seconds(every, "every")
-        if not period:
-            return (self.fair if fair and self.fair else MUTEX), period
-        if fair or self.periodic is None:
-            reason = "it can't be combined with fair=True" if fair else self.not_periodic
-            raise LockNotSupported(name, f"every= is not supported: {reason}")
-        return self.periodic, period
-
-    def _new_handle(self, primitive: Primitive, name: str, keys: Keys, options: LockOptions) -> Lock:
-        return Lock(self, primitive, name, keys, options)
-
-    def check_ttl(self, ttl: Seconds) -> float:
-        """Return ``ttl`` as a float. Raises ``TypeError`` or ``ValueError`` unless 0.003 <= ``ttl`` <= ``max_ttl``."""
-        return check_lease(self._at_most_max_ttl(ttl, "ttl"), "ttl")
-
-    def _at_most_max_ttl(self, ttl: Seconds, what: str) -> float:
-        value = seconds(ttl, what)
-        if value > self.max_ttl:
-            hint = "; leave ttl out: the lease is renewed while the lock is held, and max_hold= is the limit"
-            raise ValueError(
-                f"{what} must be at most {self.max_ttl:g} s (the backend's max_ttl), not {value:g}"
-                f"{hint if what == 'ttl' else ''}"
-            )
-        return value
 
     # ── inspection ───────────────────────────────────────────────────────────────────────────
 
@@ -308,11 +189,13 @@ class Backend(LockFactories):
         """Return the store's keys for the lock ``name``. Raises ``TypeError`` or ``ValueError`` for an invalid name."""
         return keys_for(self.encoded_prefix, check_name(name))
 
-    def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
-        raise LockNotSupported("", f"{type(self).__name__} can't list its locks")
+    def _new_handle(self, primitive: Primitive, name: str, keys: Keys, options: LockOptions) -> Lock:
+        return Lock(self, primitive, name, keys, options)
 
-    def _force_release(self, name: str, digest: str) -> Flow[bool]:
-        raise LockNotSupported(name, f"{type(self).__name__} can't release by force")
+    _listing: Callable[[str, int | None, int | None], Flow[Listing]]  # arguments of `listing`
+    _force_release: Callable[[str, str], Flow[bool]]  # name and digest
+    perform: Callable[[FlowRequest], Any]  # performs one request that a flow (``core.flow``) has yielded, blocking
+    aperform: Callable[[FlowRequest], Awaitable[Any]]  # the same on the running event loop
 
     def _force_release_flow(self, name: str, digest: str, by: str) -> Flow[bool]:
         released = yield from self._force_release(name, digest)
@@ -340,14 +223,6 @@ class Backend(LockFactories):
         """
         return None
 
-    def perform(self, request: FlowRequest) -> Any:
-        """Perform one request that a flow (``core.flow``) has yielded, blocking, and return the reply."""
-        raise NotImplementedError
-
-    async def aperform(self, request: FlowRequest) -> Any:
-        """`perform` for asyncio: perform ``request`` on the running event loop."""
-        raise NotImplementedError
-
     def drive(self, flow: Flow[T]) -> T:
         """Run ``flow`` (``core.flow``) on this store, blocking, and return its result."""
         return drive(flow, self.perform)
@@ -363,21 +238,6 @@ class Backend(LockFactories):
         """`close` for asyncio."""
 
 
-def _wait(value: Seconds) -> float:
-    if value in (0, timedelta()) and not isinstance(value, bool):
-        return 0.0
-    return seconds(value, "blocking_timeout, if not 0,")
-
-
-def _history_names(option: int | bool) -> int:
-    """Return how many lock names the history counts separately in a minute: ``option``, or 200 for ``True``."""
-    if not isinstance(option, int):
-        raise TypeError(f"history must be a number of names, True or False, not {option!r}")
-    if option < 0:
-        raise ValueError(f"history must be at least 0, not {option}")
-    return HISTORY_NAMES if option is True else int(option)
-
-
 def _called_prefix(function: Callable[[], str]) -> str:
     """Return the key prefix that ``function`` returns, for example the current tenant's. Raises ``LockError``."""
     where = f"the key prefix of {getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}()"
@@ -385,7 +245,7 @@ def _called_prefix(function: Callable[[], str]) -> str:
         prefix = function()
     except Exception as error:
         raise LockError("", f"{where} is not known: {error!r}") from error
-    if not isinstance(prefix, str) or not 0 < len(prefix) <= MAX_PREFIX or not _PREFIX.fullmatch(prefix):
-        allowed = f"1 to {MAX_PREFIX} printable ASCII characters without braces and spaces"
+    if not isinstance(prefix, str) or not _CALLED_PREFIX.fullmatch(prefix):
+        allowed = "1 to 128 printable ASCII characters without braces and spaces"
         raise LockError("", f"{where} must be {allowed}, not {prefix!r:.150}")
     return prefix

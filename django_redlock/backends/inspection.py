@@ -13,11 +13,10 @@ from ..core.algorithms.retries import run_idempotent
 from ..core.flow.replies import fault_error, parse_reply, unavailable_error
 from ..core.flow.requests import Batch, Command, EvalScript, Fault, Flow, ListPools
 from ..core.flow.scripts import script
-from ..core.keys import check_name, keys_beside, keys_for, lock_name_of, scan_pattern
-from ..core.lock_info import LockInfo, by_trouble, read_lock_info
+from ..core.keys import keys_beside, lock_name_of, scan_pattern
+from ..core.lock_info import Listing, LockInfo, by_trouble, read_lock_info
 from ..core.primitives.base import is_released, names_waiters, wake_request
 from ..errors import LockUnavailable
-from .base import Listing
 
 SCAN_COUNT = 1000  # keys in one step of SCAN: about 0.3 ms of the server's time
 LOCKS_IN_PIPELINE = 100  # locks described in one pipeline: about 0.3 ms of the server's time
@@ -142,23 +141,32 @@ def _step(reply: Any) -> tuple[bytes, list[bytes]]:
     return b"%d" % int(cursor), list(found)
 
 
-def describe_on_each_node(name: str, backend: Any) -> Flow[list[tuple[str, LockInfo | None, float, Exception | None]]]:
-    """Return a tuple for each node: its label, its view of the lock ``name``, the seconds until its reply, its error.
+class NodeView(NamedTuple):
+    """The reply of one node about one lock.
 
-    The view is ``None`` if the lock is free on the node or the node failed. The error is ``None`` if the node replied.
+    ``held``: the lock as this node knows it; ``None`` if the node has no key for the lock, or did not reply.
+    ``round_trip``: seconds from the request to the reply. ``error``: why the node did not reply; ``""`` if it replied.
     """
-    keys = keys_for(backend.key_prefix.encode(), check_name(name))
+
+    node: str
+    held: LockInfo | None
+    round_trip: float
+    error: str
+
+
+def describe_on_each_node(name: str, backend: Any) -> Flow[list[NodeView]]:
+    """Ask each node of ``backend`` about the lock ``name``."""
     seen = []
     for index, node in enumerate(backend.nodes):
         start = time.perf_counter()
-        reply = yield from run_idempotent(describe_request(keys, False, index))
-        taken, held, error = time.perf_counter() - start, None, reply.error if type(reply) is Fault else None
+        reply = yield from run_idempotent(describe_request(backend.keys_of(name), False, index))
+        taken, held, error = time.perf_counter() - start, None, str(reply.error) if type(reply) is Fault else ""
         if reply and not error:
             try:
                 held = parse_reply(name, partial(read_lock_info, name, node=node.label), reply)
             except LockUnavailable as failure:
-                error = failure
-        seen.append((node.label, held, taken, error))
+                error = failure.reason
+        seen.append(NodeView(node.label, held, taken, error))
     return seen
 
 

@@ -1,9 +1,10 @@
-"""The kinds of locks besides ``lock()``: reentrant, semaphore, read-write, striped and multilock."""
+"""The methods of a backend that make locks: ``lock()``, and one for each other kind."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, TypeVar, Unpack
+from datetime import timedelta
+from typing import Any, Never, TypeVar, Unpack
 
 from ..core.election.leader import Callback, Leader
 from ..core.flow.drivers import adrive, drive
@@ -14,30 +15,38 @@ from ..core.locks.multilock import MultiLock
 from ..core.locks.rlock import RLock, RWLock, RWLockSide
 from ..core.locks.semaphore import Semaphore
 from ..core.locks.striped import Striped, check_stripes
-from ..core.options import CommonOptions, check_options
-from ..core.primitives.base import RLOCK, SEMAPHORE, Primitive
+from ..core.options import CommonOptions, LockOptions, OnLost, check_on_lost, check_options
+from ..core.primitives.base import MUTEX, RLOCK, SEMAPHORE, Primitive
 from ..core.primitives.fair import ARRIVAL_ORDER, READ, WRITE
 from ..core.primitives.multi import MAX_LOCKS, MULTILOCK, STRIPED
 from ..core.process.caller import check_may_block
-from ..core.values import Seconds
+from ..core.values import Seconds, check_lease, seconds
 from ..errors import LockNotSupported
 
 L = TypeVar("L")
 
 
 class LockFactories:
-    """The methods of a backend that make locks other than mutexes.
+    """The methods of a backend that make locks.
 
     ``kinds``: the kinds of locks that the backend supports. ``queue_order``: the order of the fair queue of an rwlock.
     """
 
     kinds: Collection[str] = ("mutex",)
     queue_order = ARRIVAL_ORDER
+    fair: Primitive | None = None  # the primitive for fair=True
+    unfair = "it has no queue in order of arrival"
+    periodic: Primitive | None = None  # the primitive for every=
+    not_periodic = "the store forgets a lock when its holder dies"
     adopting: Primitive | None = None  # the primitive that acquires what another process has handed off
     not_adopting = "the store has no operation for it"
 
-    lock: Callable[..., Lock]
+    ttl: float
+    max_ttl: float
+    auto_renew: bool
+    blocking_timeout: float | None
     keys_of: Callable[[str], Keys]
+    _new_handle: Callable[[Primitive, str, Keys, LockOptions], Lock]
 
     @property
     def key_prefix(self) -> str:
@@ -46,6 +55,93 @@ class LockFactories:
     @property
     def encoded_prefix(self) -> bytes:
         raise NotImplementedError
+
+    def lock(
+        self,
+        name: str,
+        *,
+        ttl: Seconds | None = None,
+        blocking: bool = True,
+        blocking_timeout: Seconds | None = None,
+        auto_renew: bool | None = None,
+        max_hold: Seconds | None = None,
+        min_hold: Seconds | None = None,
+        every: Seconds | None = None,
+        fair: bool = False,
+        fencing: bool = False,
+        owner: str | Mapping[str, Any] | None = None,
+        on_lost: OnLost = "raise",
+        **unknown: Never,
+    ) -> Lock:
+        """Return a mutex, which is a lock with at most one holder at a time. Times are seconds or a ``timedelta``.
+
+        ::
+
+            with backend.lock("order:17", blocking_timeout=5) as held:
+                ...
+
+        - ``ttl`` (the backend's): the lease, which is renewed while the lock is held.
+        - ``blocking`` (``True``): whether ``with`` waits for a lock that is held.
+        - ``blocking_timeout`` (the backend's): how long ``with`` waits; ``None`` means no limit.
+        - ``auto_renew`` (the backend's): whether the lease is renewed.
+        - ``max_hold`` (``None``): the longest time to hold the lock; its lease is lost after that.
+        - ``min_hold`` (``None``): the lock stays taken for at least this time, even when released earlier.
+        - ``every`` (``None``): the lock is granted at most once in this time, even if its holder dies. ``with`` waits
+          for the next grant only if ``blocking_timeout`` is given.
+        - ``fair`` (``False``): waiters with this option get the lock in order of arrival.
+        - ``fencing`` (``False``): the lock has a fencing token, a number that grows with every grant.
+        - ``owner`` (``None``): a label, or a mapping of fields, shown beside host, pid and thread.
+        - ``on_lost`` ("raise"): what a lost lease causes at the end of ``with``: "raise" raises ``LockLost``, "warn"
+          logs. A plain function is called with the lock at the moment of the loss; ``("raise", function)``: both.
+
+        Raises ``TypeError`` and ``ValueError`` for bad values, and ``LockNotSupported`` for an option that this backend
+        does not support.
+        """
+        if unknown:
+            check_options("lock", unknown)
+        keys = self.keys_of(name)
+        primitive, period = self._primitive_and_period(name, fair, every)
+        if not blocking and blocking_timeout is not None:
+            raise ValueError("can't specify a blocking_timeout for a non-blocking lock")
+        check_on_lost(on_lost)
+        longest = None if max_hold is None else check_lease(seconds(max_hold, "max_hold"), "max_hold")
+        lease = self.ttl if ttl is None else self.check_ttl(ttl)
+        options = LockOptions(
+            lease if longest is None else min(lease, longest),
+            bool(blocking) and not (period and blocking_timeout is None),
+            self.blocking_timeout if blocking_timeout is None else wait_limit(blocking_timeout),
+            self.auto_renew if auto_renew is None else bool(auto_renew),
+            longest,
+            max(period, 0.0 if min_hold is None else self.check_ttl(min_hold, "min_hold")),
+            period,
+            bool(fencing),
+            owner,
+            on_lost,
+        )
+        plain = str.__str__(name)  # the text of an Enum, which formats itself differently
+        return self._new_handle(primitive, plain, keys, options)
+
+    def _primitive_and_period(self, name: str, fair: bool, every: Seconds | None) -> tuple[Primitive, float]:
+        if fair and self.fair is None:
+            raise LockNotSupported(name, f"fair=True is not supported by {type(self).__name__}: {self.unfair}")
+        period = 0.0 if every is None else seconds(every, "every")
+        if not period:
+            return (self.fair if fair and self.fair else MUTEX), period
+        if fair or self.periodic is None:
+            reason = "it can't be combined with fair=True" if fair else self.not_periodic
+            raise LockNotSupported(name, f"every= is not supported: {reason}")
+        return self.periodic, period
+
+    def check_ttl(self, ttl: Seconds, what: str = "ttl") -> float:
+        """Return ``ttl`` as a float. Raises ``TypeError`` or ``ValueError`` unless 0.003 <= ``ttl`` <= ``max_ttl``."""
+        value = check_lease(seconds(ttl, what), what)
+        if value > self.max_ttl:
+            hint = "; leave ttl out: the lease is renewed while the lock is held, and max_hold= is the limit"
+            raise ValueError(
+                f"{what} must be at most {self.max_ttl:g} s (the backend's max_ttl), not {value:g}"
+                f"{hint if what == 'ttl' else ''}"
+            )
+        return value
 
     def rlock(self, name: str, **options: Unpack[CommonOptions]) -> RLock:
         """Return a reentrant lock: the thread or asyncio task that holds the lock may acquire it again.
@@ -147,10 +243,11 @@ class LockFactories:
 
         Raises ``TypeError`` and ``ValueError`` for bad values.
         """
-        options = {"ttl": ttl, "auto_renew": True, "owner": owner}
+        options: CommonOptions = {"ttl": ttl, "auto_renew": True, "owner": owner, "fencing": True}
         try:
-            made = self.lock(name, fencing=True, **options)
+            made = self.lock(name, **options)
         except LockNotSupported:  # a TimestampBackend has no fencing tokens
+            options["fencing"] = False
             made = self.lock(name, **options)
         return Leader(made, on_elected, on_lost, stop_before)
 
@@ -207,3 +304,10 @@ class LockFactories:
             raise LockNotSupported(name, f"every= is for lock(), not for a {primitive.kind}")
         made = self.lock(name, **options)
         return handle(made.store, primitive, made.name, made.keys, made.options)
+
+
+def wait_limit(value: Seconds) -> float:
+    """Return ``value``, the option ``blocking_timeout``, as a float. Raises ``TypeError`` or ``ValueError``."""
+    if value in (0, timedelta()) and not isinstance(value, bool):
+        return 0.0
+    return seconds(value, "blocking_timeout, if not 0,")

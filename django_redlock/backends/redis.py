@@ -11,9 +11,9 @@ from ..core.algorithms.single_node import SingleNode
 from ..core.contract import Store
 from ..core.flow.requests import Flow
 from ..core.keys import Keys
+from ..core.lock_info import Listing
 from ..core.primitives.base import Primitive
 from ..core.primitives.fair import FAIR
-from .base import Listing
 from .health import health
 from .inspection import force_release, listing
 from .redis_base import RedisBaseBackend

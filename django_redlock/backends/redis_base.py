@@ -85,11 +85,13 @@ class RedisBaseBackend(Backend):
         self.nodes = [node_for(location, self.node_timeout, more) for location in locations]
         if self.quarantine and any(isinstance(node, ClusterNode) for node in self.nodes):
             raise ValueError("quarantine=True is not possible on a Redis Cluster: it would need a marker in every slot")
-        self._local_queue = LocalQueue(self, cohort) if _count(cohort, "cohort") else None
+        if isinstance(cohort, bool) or not isinstance(cohort, int) or cohort < 0:
+            raise ValueError(f"cohort must be a number of at least 0, not {cohort!r}")
+        self._local_queue = LocalQueue(self, cohort) if cohort else None
         guard = self._new_quarantine()
         greeting = encode_eval(guard.noop_request()) if guard else b""
         self._executor = Executor(self.nodes, self.node_timeout, greeting)
-        self.perform, self.aperform = self._executor.perform, self._executor.aperform  # type: ignore[method-assign]
+        self.perform, self.aperform = self._executor.perform, self._executor.aperform
 
     def local_queue_for(self, primitive: Primitive) -> LocalQueue | None:
         return self._local_queue if primitive.queued else None
@@ -141,9 +143,3 @@ class RedisBaseBackend(Backend):
     async def aclose(self) -> None:
         self.close()
         await asyncio.sleep(0)  # each event loop closes its connection in its next round
-
-
-def _count(value: int, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{what} must be a number of at least 0, not {value!r}")
-    return value

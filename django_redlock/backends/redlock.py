@@ -16,10 +16,9 @@ from ..core.algorithms.redlock import Redlock
 from ..core.algorithms.votes import votes_needed
 from ..core.flow.replies import unavailable_error
 from ..core.flow.requests import Flow
-from ..core.lock_info import LockInfo, by_trouble
+from ..core.lock_info import Listing, LockInfo, by_trouble
 from ..core.primitives.fair import READERS_BEHIND_WRITERS
 from ..errors import LockUnavailable
-from .base import Listing
 from .health import health
 from .inspection import force_release, listing
 from .redis_base import RedisBaseBackend

@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 from ..core.contract import FlowRequest
 from ..core.flow.requests import CallFunction, Fault, Flow, Sleep
 from ..core.keys import Keys, glob_matcher
-from ..core.lock_info import LockInfo, by_trouble
+from ..core.lock_info import Listing, LockInfo, by_trouble
 from ..core.primitives.base import Primitive
 from ..core.process.fork import on_fork
 from ..core.renewal.registry import renewal
@@ -37,7 +37,7 @@ from ..core.values import Claim, Lease, OnRefusal, Refusal
 from ..core.waiting.waiters import AwaitTurn, AwaitWakeUp
 from ..core.waiting.wake_event import WakeEvent
 from ..errors import LockError, LockNotSupported
-from .base import Backend, Listing
+from .base import Backend
 
 T = TypeVar("T")
 THREADS = 32  # the maximum number of threads of one backend, the same as in asyncio's default executor

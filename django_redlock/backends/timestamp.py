@@ -17,13 +17,12 @@ from ..core.flow.replies import fault_error, parse_reply
 from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script
 from ..core.keys import Keys, check_name, glob_escape, keys_for
-from ..core.lock_info import LockInfo, by_trouble, read_lock_info
+from ..core.lock_info import Listing, LockInfo, by_trouble, read_lock_info
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import Primitive, script_family, sized_request
 from ..core.values import PRECISION, Claim, Refusal, Seconds, Wait, millis, seconds
 from ..errors import LockNotSupported
-from .base import Listing
 from .inspection import describe_all, find_keys
 from .redis import RedisBackend
 

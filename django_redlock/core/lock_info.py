@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha1
-from typing import Any
+from typing import Any, NamedTuple
 
+from .events import logger
 from .keys import is_stripe
 from .owner import Owner
 from .values import Claim, Lease, waited_before
@@ -71,6 +72,26 @@ class LockInfo:
     def matches(self, lease: Lease) -> bool:
         """Return whether ``lease`` is the lease that this description shows, or one of the leases of a shared lock."""
         return claim_digest(lease.claim) in (self.digest, *self.digests)
+
+
+class Listing(NamedTuple):
+    """The live locks that a backend has found.
+
+    ``scanned``: the approximate number of keys read. ``complete``: whether the list has all live locks that match.
+    ``unanswered``: the servers of a Redis Cluster that were unavailable, each with its error.
+    """
+
+    locks: list[LockInfo]
+    scanned: int
+    complete: bool
+    unanswered: Mapping[str, Exception] = {}
+
+    def logged(self) -> list[LockInfo]:
+        """Return the locks only, and log a warning that names the servers that were unavailable."""
+        if self.unanswered:
+            missing = "; ".join(f"{where}: {error}" for where, error in self.unanswered.items())
+            logger.warning("the locks of some servers can't be listed: %s", missing)
+        return self.locks
 
 
 def by_trouble(held: LockInfo) -> tuple[float, ...]:
