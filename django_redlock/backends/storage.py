@@ -15,15 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from itertools import islice
-from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from ..core.contract import FlowRequest
@@ -34,7 +31,7 @@ from ..core.primitives.base import Primitive
 from ..core.process.fork import on_fork
 from ..core.renewal.registry import renewal
 from ..core.values import Claim, Lease, OnRefusal, Refusal
-from ..core.waiting.waiters import AwaitTurn, AwaitWakeUp
+from ..core.waiting.waiters import AwaitTurn
 from ..core.waiting.wake_event import WakeEvent
 from ..errors import LockError, LockNotSupported
 from .base import Backend
@@ -74,31 +71,36 @@ class StorageAlgorithm:
     def acquire(
         self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
     ) -> Flow[Lease | Refusal]:
-        try:
-            return (yield from self._acquire(primitive, claim, deadline, on_refusal))
-        finally:
-            if primitive.access:
-                self._backend.leave_queue(claim)
-
-    def _acquire(
-        self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None
-    ) -> Flow[Lease | Refusal]:
         backend = self._backend
-        undo = partial(renewal.release_later, backend, primitive, claim)
-        while True:
-            try:
-                outcome = yield from call_storage(backend.acquire_kind_once, primitive, claim, undo=undo)
-            except LockError:
-                undo()  # the store may have granted the lock before the error
-                raise
-            left = deadline - backend.clock()
-            if isinstance(outcome, Lease) or left <= 0:
-                return outcome
-            if on_refusal is not None:
-                on_refusal(outcome)
-            if primitive.access:
+        undo, waits = partial(renewal.release_later, backend, primitive, claim), False
+        try:
+            while True:
+                try:
+                    outcome = yield from call_storage(backend.acquire_kind_once, primitive, claim, undo=undo)
+                except LockError:
+                    undo()  # the store may have granted the lock before the error
+                    raise
+                left = deadline - backend.clock()
+                if isinstance(outcome, Lease) or left <= 0:
+                    return outcome
+                waits = True
                 backend.join_queue(primitive, claim)
-            yield AwaitWakeUp(claim, min(left, outcome.remaining + 0.001, primitive.max_block))
+                yield from self._wait(claim, min(left, outcome.remaining + 0.001, primitive.max_block))
+        finally:
+            if waits:
+                backend.leave_queue(primitive, claim)
+
+    def _wait(self, claim: Claim, seconds: float) -> Flow[None]:
+        """Wait until another attempt of ``claim`` may succeed, for ``seconds`` at most."""
+        woken = WakeEvent()
+        on_move = getattr(self._backend.clock, "on_move", None)  # of a clock that tests advance
+        forget = on_move and on_move(woken.set)
+        cancel = self._backend.subscribe(claim, woken.set)
+        try:
+            yield AwaitTurn(woken, seconds if cancel else min(seconds, random.uniform(*POLL_SECONDS)))
+        finally:
+            for end in filter(None, (cancel, forget)):
+                end()
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
         return call_storage(self._backend.extend, lease, ttl)
@@ -106,10 +108,7 @@ class StorageAlgorithm:
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[Sequence[Lease | Fault | None]]:
-        outcomes: list[Lease | Fault | None] = []
-        for each in leases:
-            outcomes.append((yield CallFunction(self._backend.extend, each)))  # noqa: PERF401  (no yield in comprehensions)
-        return outcomes
+        return call_storage(self._backend.extend_many, leases)
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         return call_storage(self._backend.release, claim, keep)
@@ -164,6 +163,10 @@ class StorageBackend(Backend):
         """Extend ``lease`` to ``ttl`` seconds from now, and return the new lease; ``None`` if the lease is lost."""
         raise NotImplementedError
 
+    def extend_many(self, leases: Sequence[tuple[Lease, float]]) -> Sequence[Lease | Fault | None]:
+        """Extend each lease to its ttl as `extend` does. The outcome of a failed extension is a `Fault`."""
+        return [_called(CallFunction(self.extend, each)) for each in leases]
+
     def release(self, claim: Claim, keep: float = 0.0) -> bool:
         """Release the lock. Others can acquire it only ``keep`` seconds later. Returns whether the claim still held it.
 
@@ -195,10 +198,10 @@ class StorageBackend(Backend):
         return None
 
     def join_queue(self, primitive: Primitive, claim: Claim) -> None:
-        """Add ``claim`` to the fair queue of its lock. Does nothing in a store without fair queues."""
+        """Add ``claim`` to the waiters of its lock, unless it waits. Does nothing in a store without a queue."""
 
-    def leave_queue(self, claim: Claim) -> None:
-        """Remove ``claim`` from the fair queue of its lock. Does nothing in a store without fair queues."""
+    def leave_queue(self, primitive: Primitive, claim: Claim) -> None:
+        """Remove ``claim`` from the waiters of its lock. Does nothing in a store without a queue."""
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
         most = limit if max_keys is None else max_keys
@@ -250,28 +253,7 @@ class StorageBackend(Backend):
             return time.sleep(request.seconds)
         if type(request) is AwaitTurn:
             return request.event.wait(request.seconds)
-        if not isinstance(request, AwaitWakeUp):
-            raise TypeError(f"{type(request).__name__} is for Redis only")
-        # Unlike an Event, a queue is safe to set from a signal handler that interrupts the wait.
-        woken: SimpleQueue[None] = SimpleQueue()
-        cancel = self._subscribe(request.claim, partial(woken.put, None))
-        if cancel is None:
-            return time.sleep(min(request.seconds, random.uniform(*POLL_SECONDS)))
-        try:
-            with suppress(Empty):
-                woken.get(timeout=min(request.seconds, threading.TIMEOUT_MAX))
-        finally:
-            cancel()
-        return None
-
-    def _subscribe(self, claim: Claim, wake: Callable[[], Any]) -> Callable[[], None] | None:
-        """Like `subscribe`, but also calls ``wake`` when a test advances its clock."""
-        forget = getattr(self.clock, "on_move", _never)(wake)
-        cancel = self.subscribe(claim, wake)
-        if cancel is None:
-            forget()
-            return None
-        return lambda: (forget(), cancel())[1]
+        raise TypeError(f"{type(request).__name__} is for Redis only")
 
     async def aperform(self, request: FlowRequest) -> Any:
         if type(request) is CallFunction:
@@ -280,17 +262,4 @@ class StorageBackend(Backend):
             return await asyncio.sleep(request.seconds)
         if type(request) is AwaitTurn:
             return await request.event.wait_async(request.seconds)
-        if not isinstance(request, AwaitWakeUp):
-            raise TypeError(f"{type(request).__name__} is for Redis only")
-        woken_event = WakeEvent()  # may be set after the loop has ended
-        cancel = self._subscribe(request.claim, woken_event.set)
-        if cancel is None:
-            return await asyncio.sleep(min(request.seconds, random.uniform(*POLL_SECONDS)))
-        try:
-            return await woken_event.wait_async(request.seconds)
-        finally:
-            cancel()
-
-
-def _never(_wake: Callable[[], Any]) -> Callable[[], None]:
-    return lambda: None
+        raise TypeError(f"{type(request).__name__} is for Redis only")

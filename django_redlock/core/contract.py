@@ -29,11 +29,11 @@ from .lock_info import LockInfo
 from .primitives.base import Primitive
 from .process.caller import Caller
 from .values import Claim, Lease, OnRefusal, Refusal, Seconds
-from .waiting.waiters import AwaitTurn, AwaitWakeUp
+from .waiting.waiters import AwaitTurn
 from .waiting.wake_event import WakeEvent
 
 RedisRequest = SetIfAbsent | EvalScript | BlockThenEval | Block | EvalAndWait | SendToAll | Batch | Command | ListPools
-FlowRequest = RedisRequest | CallFunction | Sleep | AwaitTurn | AwaitWakeUp  # all requests that a driver performs
+FlowRequest = RedisRequest | CallFunction | Sleep | AwaitTurn  # all requests that a driver performs
 AcquireFree = Callable[[Primitive, Claim], Flow[Lease | None]]
 HandOver = Callable[[Primitive, Claim, Claim], Flow[Lease | None]]
 CancelMany = Callable[[Sequence[tuple[Primitive, Claim]]], Flow[list[bool]]]

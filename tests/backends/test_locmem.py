@@ -87,7 +87,9 @@ def test_a_waiter_for_a_lock_of_another_kind(unique):
     lock, mutex, reading = backend.lock("stock"), backend.lock("stock"), backend.rwlock("stock").read
     lock.acquire()
     for number in range(2):
-        backend.subscribe(mutex.new_claim(), lambda number=number: woken.append(number))
+        claim = mutex.new_claim()
+        backend.join_queue(mutex.primitive, claim)
+        backend.subscribe(claim, lambda number=number: woken.append(number))
     lock.release()
     assert woken == [0, 1]
     assert reading.acquire(False)

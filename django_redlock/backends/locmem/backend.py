@@ -10,7 +10,7 @@ from ...core.contract import Store
 from ...core.keys import keys_for, lock_name_of
 from ...core.lock_info import LockInfo, mutex_kind, visible_token_prefix
 from ...core.owner import Owner
-from ...core.primitives.base import KINDS, MUTEX, Primitive
+from ...core.primitives.base import KINDS, Primitive
 from ...core.primitives.fair import FAIR
 from ...core.primitives.multi import ADOPT
 from ...core.primitives.periodic import PERIODIC, Period
@@ -62,9 +62,6 @@ class LocMemBackend(StorageBackend):
 
     def task_store(self) -> Store:
         return MemoryStore(self)
-
-    def acquire_once(self, claim: Claim) -> Lease | Refusal:
-        return self.acquire_kind_once(MUTEX, claim)
 
     def acquire_kind_once(self, primitive: Primitive, claim: Claim) -> Lease | Refusal:
         table = self.table
@@ -162,44 +159,25 @@ class LocMemBackend(StorageBackend):
     def join_queue(self, primitive: Primitive, claim: Claim) -> None:
         table = self.table
         with table.mutex:
-            if table.fair_waiter(claim) is None:
-                table.add_waiter(claim.name, QueueEntry(claim, primitive))
+            for part in self._split(claim):
+                if table.waiter(part) is None:
+                    table.add_waiter(QueueEntry(part, primitive))
 
-    def leave_queue(self, claim: Claim) -> None:
-        table = self.table
+    def leave_queue(self, primitive: Primitive, claim: Claim) -> None:
+        table, parts = self.table, self._split(claim)
         with table.mutex:
-            waiter = table.fair_waiter(claim)
-            if waiter is not None:
-                table.remove_waiter(claim.name, waiter)
-        if waiter is not None:
+            for waiter in filter(None, map(table.waiter, parts)):
+                table.remove_waiter(waiter)
+        if primitive.access:
             self._wake(claim.name)
 
     def subscribe(self, claim: Claim, wake: Callable[[], Any]) -> Callable[[], None]:
-        table, parts = self.table, self._split(claim)
+        table, refused = self.table, []
         with table.mutex:
-            now = self.clock()
-            blocked = [part for part in parts if table.is_blocked(part, now)]
-            if blocked and (claim.require_all or len(blocked) == len(parts)):
-                return self._listen(blocked[:1] if claim.require_all else parts, wake)
-        wake()
-        return lambda: None
-
-    def _listen(self, parts: list[Claim], wake: Callable[[], Any]) -> Callable[[], None]:
-        """Have ``wake`` called when a lock of ``parts`` may be free. Returns a function that ends this.
-
-        The caller holds the mutex.
-        """
-        table = self.table
-        if fair := table.fair_waiter(parts[0]):
-            fair.wake = wake
-            return lambda: setattr(fair, "wake", None)
-        waiters = [(part.name, QueueEntry(part, wake=wake)) for part in parts]
-        for name, waiter in waiters:
-            table.add_waiter(name, waiter)
-
-        def cancel() -> None:
-            with table.mutex:
-                for name, waiter in waiters:
-                    table.remove_waiter(name, waiter)
-
-        return cancel
+            for part in self._split(claim):
+                if waiter := table.waiter(part):
+                    waiter.wake = wake
+                    refused.append(table.refusal(waiter.primitive, part, self.clock()))
+        if not (any(refused) if claim.require_all else all(refused)):
+            wake()
+        return lambda: None  # the entry stays in the queue until `leave_queue`

@@ -41,13 +41,10 @@ class Holder(NamedTuple):
 
 @dataclass(eq=False)
 class QueueEntry:
-    """A waiter for one lock. ``fair``: the primitive of a waiter in the fair queue, else ``None``.
-
-    ``wake``: wakes the waiter; ``None`` for a waiter in the fair queue that tries to acquire now.
-    """
+    """A waiter for one lock, from its first refusal to the end of its acquire. ``wake``: wakes the waiter."""
 
     claim: Claim
-    fair: Primitive | None = None
+    primitive: Primitive
     wake: Callable[[], Any] | None = None
 
 
@@ -136,35 +133,26 @@ class LockTable:
 
     # ── waiters ──────────────────────────────────────────────────────────────────────────────
 
-    def fair_waiter(self, claim: Claim) -> QueueEntry | None:
-        """Return the entry of ``claim`` in the fair queue; ``None`` if it is not queued."""
-        return next((each for each in self._fair(claim.name) if each.claim.token == claim.token), None)
-
-    def _fair(self, name: str) -> list[QueueEntry]:
-        return [each for each in self.waiters.get(name, ()) if each.fair]
+    def waiter(self, claim: Claim) -> QueueEntry | None:
+        """Return the entry of ``claim``, which asks for one lock; ``None`` if it does not wait."""
+        return next((each for each in self.waiters.get(claim.name, ()) if each.claim.token == claim.token), None)
 
     def is_first(self, primitive: Primitive, claim: Claim) -> bool:
         """Return whether no waiter of the fair queue blocks ``claim``. Readers do not block a reader."""
-        for each in self._fair(claim.name):
+        for each in self.waiters.get(claim.name, ()):
             if each.claim.token == claim.token:
                 break
-            if each.fair and "w" in (each.fair.access, primitive.access):
+            if each.primitive.access and "w" in (each.primitive.access, primitive.access):
                 return False
         return True
 
-    def is_blocked(self, claim: Claim, now: float) -> bool:
-        """Return whether a try to acquire for ``claim``, which asks for one lock, would be refused."""
-        waiter = self.fair_waiter(claim)
-        primitive = waiter.fair if waiter else None
-        entries = self.live_holders(claim.name, now)
-        return bool(blockers(entries, primitive, claim)) or not self.is_first(primitive or MUTEX, claim)
+    def add_waiter(self, waiter: QueueEntry) -> None:
+        """Add ``waiter`` behind all others for its lock."""
+        self.waiters.setdefault(waiter.claim.name, []).append(waiter)
 
-    def add_waiter(self, name: str, waiter: QueueEntry) -> None:
-        """Add a waiter for the lock ``name``, behind all others."""
-        self.waiters.setdefault(name, []).append(waiter)
-
-    def remove_waiter(self, name: str, waiter: QueueEntry) -> None:
-        """Remove a waiter for the lock ``name``."""
+    def remove_waiter(self, waiter: QueueEntry) -> None:
+        """Remove ``waiter``."""
+        name = waiter.claim.name
         self.waiters[name].remove(waiter)
         if not self.waiters[name]:
             del self.waiters[name]
@@ -189,11 +177,8 @@ def _is_mine(entry: Holder, claim: Claim) -> bool:
     return bool(claim.payload and entry.claim.payload == claim.payload) or entry.claim.token == claim.token
 
 
-def blockers(entries: list[Holder], wanted: Primitive | None, claim: Claim) -> list[Holder]:
-    """Return the holders among ``entries`` that block ``claim``.
-
-    ``wanted``: the primitive of the claim. It may be ``None`` unless the lock is a read-write lock.
-    """
+def blockers(entries: list[Holder], wanted: Primitive, claim: Claim) -> list[Holder]:
+    """Return the holders among ``entries`` that block ``claim``. ``wanted``: the primitive of the claim."""
     if not entries:
         return entries
     primitive = entries[0].primitive
@@ -201,7 +186,7 @@ def blockers(entries: list[Holder], wanted: Primitive | None, claim: Claim) -> l
         others = [entry for entry in entries if entry.claim.payload != claim.payload]
     else:
         others = [entry for entry in entries if entry.claim.token != claim.token]
-    if wanted is not None and wanted.kind == primitive.kind == "rwlock":
+    if wanted.kind == primitive.kind == "rwlock":
         return [entry for entry in others if "w" in (entry.primitive.access, wanted.access)]
     return others if len(others) >= primitive.limit else []
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from ...core.contract import Orphan
 from ...core.flow.requests import Fault, Flow
@@ -14,14 +14,18 @@ from ...core.lock_info import LockInfo
 from ...core.primitives.base import MUTEX, Primitive
 from ...core.process.mutex import new_mutex
 from ...core.renewal.registry import renewal
+from ...core.renewal.thread import SLACK
 from ...core.values import Claim, Lease, OnRefusal, Refusal, Seconds, seconds
-from ...core.waiting.waiters import AwaitWakeUp
+from ...core.waiting.waiters import AwaitTurn
+from ...core.waiting.wake_event import WakeEvent
 from ...errors import LockUnavailable
 from ..storage import StorageAlgorithm, StorageBackend, call_storage
 from . import inspection
 from .contenders import Contender, Contenders
 from .recipe import FINAL_REQUEST_SECONDS, Recipe, encode_data, escaped
 from .session import NoZnode, Session, Unanswered, ZooKeeperError, kazoo_client
+
+T = TypeVar("T")
 
 REMOVE_RETRY_SECONDS = 0.2  # pause before another try to remove a znode while the ensemble doesn't reply
 LEASE_END = MUTEX._replace(kind="ending")  # the release of a lease at its end, unless it has been extended
@@ -38,25 +42,16 @@ class ZooKeeperAlgorithm(StorageAlgorithm):
         backend = self._backend
         undo = partial(backend.leave, claim)
         while True:
-            asked = backend.clock()
-            outcome = yield from call_storage(backend.attempt_until, claim, deadline, asked, undo=undo)
+            asked, woken = backend.clock(), WakeEvent()
+            outcome = yield from call_storage(backend.attempt_until, claim, deadline, asked, woken.set, undo=undo)
             if isinstance(outcome, Lease) or asked >= deadline:
                 return outcome
-            yield AwaitWakeUp(claim, max(0.0, deadline - backend.clock()))
-
-    def cancel(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Have the znode of an interrupted acquire removed in the background. Returns whether the claim was queued."""
-        return call_storage(self._backend.leave, claim)
+            yield AwaitTurn(woken, max(0.0, deadline - backend.clock()))
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         if primitive is LEASE_END:
             return call_storage(self._backend.end, claim)
         return super().release(primitive, claim, keep)
-
-    def extend_many(
-        self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
-    ) -> Flow[Sequence[Lease | Fault | None]]:
-        return call_storage(self._backend.extend_many, leases)
 
 
 class ZooKeeperBackend(StorageBackend):
@@ -141,14 +136,10 @@ class ZooKeeperBackend(StorageBackend):
                 return
         session.stop(self.node_timeout, report=False)  # the next session may have begun when this one has ended
 
-    @contextlib.contextmanager
-    def _asking(self, name: str) -> Iterator[float]:
-        """Context manager that turns `ZooKeeperError` into ``LockUnavailable`` for the lock ``name``.
-
-        Yields the deadline for the requests in the block, in seconds of the backend's clock.
-        """
+    def _ask(self, ask: Callable[..., T], name: str, *args: Any) -> T:
+        """Call ``ask(recipe, name, *args, until)``, and return its result. Raises ``LockUnavailable``."""
         try:
-            yield self.clock() + self.connect_timeout
+            return ask(self._recipe, name, *args, self.clock() + self.connect_timeout)
         except ZooKeeperError as error:
             raise self._unavailable(name, error) from error
 
@@ -159,18 +150,13 @@ class ZooKeeperBackend(StorageBackend):
 
     # ── acquire, extend and release ──────────────────────────────────────────────────────────
 
-    def acquire_once(self, claim: Claim) -> Lease | Refusal:
-        """Try once to acquire the lock, without waiting. The claim is granted if it is first in the lock's queue."""
-        now = self.clock()
-        return self.attempt_until(claim, now, now)
-
-    def attempt_until(self, claim: Claim, deadline: float, asked: float) -> Lease | Refusal:
+    def attempt_until(self, claim: Claim, deadline: float, asked: float, wake: Callable[[], Any]) -> Lease | Refusal:
         """Queue ``claim``, and return its lease if it is first in the queue, otherwise a refusal.
 
         ``asked``: when the caller made the request. If ``asked`` is not before ``deadline``, this is the last try, and
         a refused claim leaves the queue. Under asyncio the request may have waited for a free thread since ``asked``.
         While there is no connection, the wait for a thread counts towards ``connect_timeout``. Both times are seconds
-        of the backend's clock. Raises ``LockUnavailable``.
+        of the backend's clock. ``wake`` is called when the queue changes. Raises ``LockUnavailable``.
         """
         now = self.clock()
         until = (now if self._connect().connected else asked) + self.connect_timeout
@@ -179,7 +165,7 @@ class ZooKeeperBackend(StorageBackend):
         try:
             if now > asked and now >= until:
                 raise Unanswered("no thread was free in time: earlier requests have no reply")
-            outcome = self._recipe.try_acquire(claim, deadline - now, until)
+            outcome = self._recipe.try_acquire(claim, deadline - now, until, wake)
         except ZooKeeperError as error:
             self.leave(claim)
             raise self._unavailable(claim.name, error) from error
@@ -212,26 +198,12 @@ class ZooKeeperBackend(StorageBackend):
         contender = self._contenders.get(lease.claim.token)
         if contender is None or not self._contenders.hold_until(contender, ends):
             return False
-        self._later(b"end " + lease.claim.token, LEASE_END, lease.claim, ends - self.clock())
+        self._later(contender.end_token, LEASE_END, lease.claim, ends - self.clock() + SLACK)  # never early
         return True
 
     def end(self, claim: Claim) -> bool:
         """Remove the znode of ``claim`` if its lease has ended. Returns whether the znode existed."""
-        now, contender = self.clock(), self._contenders.get(claim.token)
-        if contender is None or contender.ends is None:
-            return False
-        if self._contenders.leave(claim.token, now) is None:  # extended meanwhile, or the thread was early
-            self._later(b"end " + claim.token, LEASE_END, claim, contender.ends - now)
-            return False
-        return self.release(claim)
-
-    def subscribe(self, claim: Claim, wake: Any) -> Any:
-        contender = self._contenders.get(claim.token)
-        if contender is None:  # the session has ended: queue again
-            wake()
-            return lambda: None
-        contender.subscribe(wake)
-        return lambda: contender.subscribe(None)
+        return self._contenders.leave(claim.token, self.clock()) is not None and self.release(claim)
 
     def extend(self, lease: Lease, ttl: float) -> Lease | None:
         until = min(self.clock() + self.connect_timeout, lease.valid_until)
@@ -252,31 +224,27 @@ class ZooKeeperBackend(StorageBackend):
         """
         session, start = self._connect(), self.clock()
         until = start + self.node_timeout
-        sent = [self._sent(session, lease, ttl, start, until) for lease, ttl in leases]
-        return [
-            each and self._extended(session, lease, ttl, each, start, until)
-            for (lease, ttl), each in zip(leases, sent, strict=True)
-        ]
-
-    def _sent(
-        self, session: Session, lease: Lease, ttl: float, start: float, until: float
-    ) -> tuple[Contender, Any] | None:
-        contender = self._contenders.get(lease.claim.token)
-        if contender is None or contender.path is None or start >= lease.valid_until:
-            return None
-        if contender.ends is not None and contender.ends < until:  # while a reply may arrive, the znode must stay
-            self._hold_until(lease, until)
-        data = encode_data(lease.claim, ttl, start - lease.since)
-        return contender, session.send("set", contender.path, data) if session.connected else None
+        writes: list[tuple[Lease, float, Contender, Any] | None] = []
+        for lease, ttl in leases:
+            contender = self._contenders.get(lease.claim.token)
+            if contender is None or contender.path is None or start >= lease.valid_until:
+                writes.append(None)
+                continue
+            if contender.ends is not None and contender.ends < until:  # while a reply may arrive, the znode must stay
+                self._hold_until(lease, until)
+            data = encode_data(lease.claim, ttl, start - lease.since)
+            pending = session.send("set", contender.path, data) if session.connected else None
+            writes.append((lease, ttl, contender, pending))
+        return [write and self._extended(session, start, *write) for write in writes]
 
     def _extended(
-        self, session: Session, lease: Lease, ttl: float, sent: tuple[Contender, Any], start: float, until: float
+        self, session: Session, start: float, lease: Lease, ttl: float, contender: Contender, pending: Any
     ) -> Lease | Fault | None:
-        contender, pending = sent
-        if pending is None:
-            return Fault(self._unavailable(lease.claim.name, Unanswered("not connected")), where=self.hosts)
+        """Return the outcome of an extension whose write, the ``pending`` result, was sent at the time ``start``."""
         try:
-            session.answer(pending, until)
+            if pending is None:
+                raise Unanswered("not connected")
+            session.answer(pending, start + self.node_timeout)
         except NoZnode:
             self._contenders.forget(contender)
             return None
@@ -294,13 +262,12 @@ class ZooKeeperBackend(StorageBackend):
         if contender is None:
             return False
         try:
-            with self._asking(claim.name):
-                if not self._connect().connected:
-                    raise Unanswered("not connected")
-                return self._recipe.remove(contender, self.clock() + timeout)
-        except LockUnavailable:
+            if not self._connect().connected:
+                raise Unanswered("not connected")
+            return self._recipe.remove(contender, self.clock() + timeout)
+        except ZooKeeperError as error:
             self._later(claim.token, MUTEX, claim, REMOVE_RETRY_SECONDS)
-            raise
+            raise self._unavailable(claim.name, error) from error
 
     def _keep(self, claim: Claim, keep: float) -> bool:
         """Keep the lock taken for ``keep`` seconds. Returns whether ``claim`` holds the lock."""
@@ -309,28 +276,25 @@ class ZooKeeperBackend(StorageBackend):
             return False
         now = self.clock()
         self._hold_until(Lease.granted(claim, now), now + keep)
-        data = encode_data(claim, keep)
         try:
-            with self._asking(claim.name):
-                self._connect().ask("set", contender.path, data, until=now + self.node_timeout)
+            self._recipe.ask("set", contender.path, encode_data(claim, keep), until=now + self.node_timeout)
         except NoZnode:
             self._contenders.forget(contender)
             return False
+        except ZooKeeperError as error:
+            raise self._unavailable(claim.name, error) from error
         return True
 
     # ── inspection ───────────────────────────────────────────────────────────────────────────
 
     def describe_once(self, name: str) -> LockInfo | None:
-        with self._asking(name) as until:
-            return inspection.describe(self._recipe, name, until)
+        return self._ask(inspection.describe, name)
 
     def names(self) -> Iterable[str]:
-        with self._asking("") as until:
-            return inspection.lock_names(self._recipe, until)
+        return self._ask(inspection.lock_names, "")
 
     def force_release_once(self, name: str, digest: str) -> bool:
-        with self._asking(name) as until:
-            return inspection.force_release(self._recipe, name, digest, until)
+        return self._ask(inspection.force_release, name, digest)
 
     def _health(self) -> Flow[list[dict[str, Any]]]:
         servers = [server.strip() for server in self.hosts.split(",")]

@@ -55,11 +55,11 @@ class Recipe:
             return []
         return sorted(filter(_CHILD.fullmatch, children), key=_number)
 
-    def try_acquire(self, claim: Claim, wait: float, until: float) -> Lease | Refusal:
+    def try_acquire(self, claim: Claim, wait: float, until: float, wake: Callable[[], Any]) -> Lease | Refusal:
         """Queue ``claim`` unless it is queued. Returns its lease if it is first in the queue, otherwise a refusal.
 
-        A refused claim stays queued. ``wait``: the seconds that the claim can wait. With 0 or less, the claim joins an
-        empty queue only.
+        A refused claim stays queued, and ``wake`` is called when the queue changes. ``wait``: the seconds that the
+        claim can wait. With 0 or less, the claim joins an empty queue only.
         """
         contender = self._contenders.get(claim.token)
         if contender is None:
@@ -67,6 +67,7 @@ class Recipe:
                 return self._refusal(claim.name, line[0], until)
             contender = self._join(claim, until)
         while True:
+            contender.wake = wake
             try:
                 line = self.children(claim.name, until)
                 mine = (contender.path or "").rpartition("/")[2]
@@ -88,31 +89,32 @@ class Recipe:
         """Create the znode of ``claim``, and return its contender.
 
         After a lost reply, finds the znode by its unique prefix, or creates the znode again. Raises `ZooKeeperError` if
-        the claim was released or the session has ended meanwhile. The znode is then deleted in the background.
+        the claim was released or the session has ended meanwhile. The caller then has the znode removed.
         """
         contender = Contender(claim, claim_digest(claim) + "-")
-        if not self._contenders.join(contender):
-            raise ZooKeeperError("the claim was released meanwhile")
+        self._contenders.add(contender)
         path, asked = f"{self.path(claim.name)}/{contender.prefix}", False
-        while True:
-            start = self._clock()
-            try:
-                if not (asked and self.find(contender, until)):
-                    asked, data = True, encode_data(claim, claim.ttl)
-                    contender.path, stat = self.ask(
-                        "create", path, data, ephemeral=True, sequence=True, include_data=True, until=until
-                    )
-                    contender.fencing_token, contender.written = stat.czxid, start
-                if self._contenders.get(claim.token) is not contender:
-                    self._contenders.discard(contender)
-                    raise ZooKeeperError("the session has ended, or the claim was released meanwhile")
-                return contender
-            except NoZnode:
-                self.connect().make_parents(self.path(claim.name), until)
-            except Unanswered:
-                if self._clock() >= until:
-                    self._contenders.discard(contender)  # after the end of a session, no caller finds it
-                    raise
+        try:
+            while contender.path is None:
+                start = self._clock()
+                try:
+                    if not (asked and self.find(contender, until)):
+                        asked, data = True, encode_data(claim, claim.ttl)
+                        contender.path, stat = self.ask(
+                            "create", path, data, ephemeral=True, sequence=True, include_data=True, until=until
+                        )
+                        contender.fencing_token, contender.written = stat.czxid, start
+                except NoZnode:
+                    self.connect().make_parents(self.path(claim.name), until)
+                except Unanswered:
+                    if self._clock() >= until:
+                        raise
+        finally:
+            if gone := self._contenders.get(claim.token) is not contender:
+                self._contenders.add(contender)  # the end of a session has removed it, perhaps not its znode
+        if gone:
+            raise ZooKeeperError("the session has ended, or the claim was released meanwhile")
+        return contender
 
     def find(self, contender: Contender, until: float) -> bool:
         """Look for the znode of ``contender`` by its prefix. Returns whether the znode exists.
@@ -136,7 +138,8 @@ class Recipe:
         """
         path = f"{self.path(contender.claim.name)}/{child}"
         try:
-            self.ask("get", path, watch=contender.watch(path), until=until)
+            contender.watches = path
+            self.ask("get", path, watch=contender.change, until=until)
         except NoZnode:
             return False
         return True

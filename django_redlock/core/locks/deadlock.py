@@ -14,12 +14,12 @@ from ..primitives.base import Primitive
 from ..process.caller import calling
 from ..renewal.registry import renewal
 from ..values import Claim
-from ..waiting.waiters import AwaitTurn, AwaitWakeUp
+from ..waiting.waiters import AwaitTurn
 
 T = TypeVar("T")
 
 WARN_AFTER = 1.0  # seconds of waiting for the same handle, in which another thread may release it
-_WAITING_REQUESTS = {BlockThenEval, Block, AwaitTurn, AwaitWakeUp}
+_WAITING_REQUESTS = {BlockThenEval, Block, AwaitTurn}
 _ONE_HOLDER = {"mutex", "multilock", "timestamp"}  # kinds of locks that exclude every other handle
 
 

@@ -58,13 +58,3 @@ class AwaitTurn(NamedTuple):
 
     event: WakeEvent
     seconds: float
-
-
-class AwaitWakeUp(NamedTuple):
-    """A request: wait until another attempt of ``claim`` may succeed, for at most ``seconds``.
-
-    Only stores that are not Redis perform this request.
-    """
-
-    claim: Claim
-    seconds: float

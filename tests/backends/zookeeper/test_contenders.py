@@ -145,11 +145,11 @@ def test_a_request_that_begins_after_its_deadline(backend, other, unique, monkey
     held, attempt = other.lock(unique), backend.attempt_until
     assert held.acquire()
 
-    def late(claim, deadline, asked):
+    def late(claim, deadline, asked, wake):
         if asked >= deadline:
-            return attempt(claim, deadline, asked)
+            return attempt(claim, deadline, asked, wake)
         poll(lambda: backend.clock() >= deadline, timeout=PATIENCE, what="the deadline")
-        outcome = attempt(claim, deadline, asked)
+        outcome = attempt(claim, deadline, asked, wake)
         held.release()
         return outcome
 

@@ -7,6 +7,7 @@ import gc
 
 import pytest
 
+from django_redlock.core.renewal.registry import renewal
 from django_redlock.core.values import Lease
 from django_redlock.errors import LockError, LockLost
 from tests.support.locks import AdvancedClock
@@ -40,6 +41,14 @@ def test_a_forgotten_handle(backend, other, unique):
     del lock
     gc.collect()
     assert other.lock(unique).acquire(timeout=PATIENCE)
+
+
+def test_a_released_lock_is_not_watched(backend, unique):
+    """After a release nothing waits for the end of the lease."""
+    with backend.lock(unique, ttl=300) as lock:
+        token = lock.hold.lease.claim.token
+        assert [each for each in renewal.entries if each.endswith(token)]
+    assert not [each for each in renewal.entries if each.endswith(token)]
 
 
 def test_close_keeps_what_is_held(backend, other, unique):
