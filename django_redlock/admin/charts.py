@@ -1,4 +1,4 @@
-"""Draws the events of the last hour as an SVG chart. It contains no script and no style; a style sheet colours it."""
+"""The numbers of the last hour's chart. A template draws them as an SVG without script and style."""
 
 from __future__ import annotations
 
@@ -7,18 +7,26 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from django.utils import timezone
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 
 from ..history.minutes import COUNTED, MINUTES, MinuteStats
 
+Bar = tuple[str, int, float, float]  # CSS class, x, y, height
+
 
 class Chart(NamedTuple):
-    """A chart: the SVG, and a legend. Each entry of the legend is a CSS class, a number and a label."""
+    """A chart in which a minute is 1 wide and an event 1 high.
 
-    picture: SafeString
+    ``legend``: CSS class, number and label of each kind of event. ``words``: the same as text. ``top``: the largest
+    number of events in a minute. ``times``: of the first, the middle and the last minute. ``columns``: time, numbers
+    as text, and bars of each minute with events.
+    """
+
     legend: Sequence[tuple[str, int, str]]
+    words: str
+    top: int
+    times: Sequence[str]
+    columns: Sequence[tuple[str, str, Sequence[Bar]]]
 
 
 def chart(minutes: Sequence[MinuteStats]) -> Chart | None:
@@ -27,48 +35,28 @@ def chart(minutes: Sequence[MinuteStats]) -> Chart | None:
         return None
     sums = {kind: sum(getattr(minute, kind) for minute in minutes) for kind in COUNTED}
     legend = [(kind, number, gettext(kind)) for kind, number in sums.items() if number or kind != "forced"]
-    words = ", ".join(f"{number} {label}" for _, number, label in legend)
     top = max(sum(_counts(minute).values()) for minute in minutes)
-    # In the inner picture a minute is 1 wide and an event 1 high.
-    picture = format_html(
-        '<svg class="redlock-plot" viewBox="0 0 600 140" role="img" aria-label="{}">'
-        '<line x1="40" x2="600" y1="10" y2="10"/><line x1="40" x2="600" y1="120" y2="120"/>'
-        '<text x="35" y="14" text-anchor="end">{}</text><text x="35" y="124" text-anchor="end">0</text>{}'
-        '<svg x="40" y="10" width="560" height="110" viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg></svg>',
-        gettext("The last hour: %(numbers)s") % {"numbers": words},
-        f"{top:,}",
-        format_html_join(
-            "",
-            '<text x="{}" y="136" text-anchor="{}">{}</text>',
-            [
-                (40, "start", _clock(minutes[0])),
-                (320, "middle", _clock(minutes[MINUTES // 2])),
-                (600, "end", _clock(minutes[-1])),
-            ],
-        ),
-        MINUTES,
-        top,
-        format_html_join("", "<g><title>{}: {}</title>{}</g>", _columns(minutes, top)),
-    )
-    return Chart(picture, legend)
+    times = [_clock(minutes[index]) for index in (0, MINUTES // 2, -1)]
+    return Chart(legend, _words({kind: number for kind, number, _ in legend}), top, times, [*_columns(minutes, top)])
 
 
 def _counts(minute: MinuteStats) -> dict[str, int]:
     return {kind: number for kind in COUNTED if (number := getattr(minute, kind))}
 
 
-def _columns(minutes: Sequence[MinuteStats], top: int) -> Iterator[tuple[str, str, SafeString]]:
-    """Yield time, numbers and bars of each minute with events. The smallest bar has a hundredth of the height."""
+def _words(counts: dict[str, int]) -> str:
+    return ", ".join(f"{number} {gettext(kind)}" for kind, number in counts.items())
+
+
+def _columns(minutes: Sequence[MinuteStats], top: int) -> Iterator[tuple[str, str, Sequence[Bar]]]:
     for index, minute in enumerate(minutes):
         counts, bars, y = _counts(minute), [("hit", index, 0.0, float(top))], float(top)
         for kind, number in counts.items():
-            height = max(number, top / 100)
+            height = max(number, top / 100)  # the smallest bar has a hundredth of the height
             y -= height
             bars.append((kind, index, y, height))
         if counts:
-            words = ", ".join(f"{number} {gettext(kind)}" for kind, number in counts.items())
-            rect = '<rect class="{}" x="{}" y="{}" width="0.9" height="{}"/>'
-            yield _clock(minute), words, format_html_join("", rect, bars)
+            yield _clock(minute), _words(counts), bars
 
 
 def _clock(minute: MinuteStats) -> str:

@@ -172,12 +172,13 @@ class Columns:
 
     def facts(self, row: HeldLock, abandoned: bool = False) -> Iterator[tuple[str, Any]]:
         """Return the lines about the holder on the detail page. ``abandoned``: its thread or event loop has ended."""
-        held, owner = row.held, row.held.owner
+        held, owner, backend = row.held, row.held.owner, locks[row.alias]
+        key = backend.keys_of(held.name).lock.decode(errors="replace") if hasattr(backend, "nodes") else ""
         queued = state_of(owner) == "queued"
         known = [
             (gettext("Name"), printable(held.name)),  # a theme may not show the title of the page
             (gettext("Kind"), badges(row)),
-            (gettext("Redis key"), self.redis_key(row)),
+            (gettext("Redis key"), printable(key)),
             (gettext("Host"), owner.host),
             (gettext("Process"), owner.pid),
             (gettext("Thread"), owner.thread),
@@ -197,13 +198,6 @@ class Columns:
             (gettext("Token"), held.token_prefix and f"{held.token_prefix}…"),
         ]
         return ((label, value) for label, value in known if value not in ("", 0, None))
-
-    def redis_key(self, row: HeldLock) -> str:
-        """Return the lock's key in Redis; ``""`` for a store that is not Redis."""
-        backend = locks[row.alias]
-        if not hasattr(backend, "node_timeout"):
-            return ""
-        return printable(backend.keys_of(row.held.name).lock.decode(errors="replace"))
 
     def detail(self, key: str, value: Any) -> Any:
         """Return the value of a field of the owner. The id of a task links to its `result_page`, if there is a page."""
