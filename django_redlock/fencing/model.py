@@ -68,7 +68,7 @@ class FencedModel(models.Model):
             return super().delete(*args, **kwargs)
         fence, using = fencing_token_of(lock), self._written_to(**kwargs)
         with transaction.atomic(using=using):
-            self._row(using)._raise_fences(fence)
+            self._row(using)._claimed(fence)
             return super().delete(*args, **kwargs | {"using": using})
 
     async def adelete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
@@ -85,7 +85,7 @@ class FencedModel(models.Model):
             return
         fence, using = fencing_token_of(lock), self._written_to(**kwargs)
         with transaction.atomic(using=using):
-            self._row(using)._raise_fences(fence)
+            self._row(using)._claimed(fence)
             super().refresh_from_db(*args, **kwargs | {"using": using})
 
     async def arefresh_from_db(self, *args: Any, **kwargs: Any) -> None:

@@ -41,9 +41,10 @@ class FencedQuerySet(models.QuerySet[M]):
         return made
 
     def update(self, **values: Any) -> int:
-        """Update the rows as Django does, and raise their fences. The UPDATE itself checks the fences.
+        """Update the rows as Django does, after raising their fences in the same transaction.
 
-        Raises ``StaleLock`` when a row has a larger fence, ``TypeError`` when ``values`` contain the fence.
+        The raised fences lock the rows, so that no other transaction can write before the update. Raises ``StaleLock``
+        when a row has a larger fence, ``TypeError`` when ``values`` contain the fence.
         """
         fence = self._token()
         if fence is None:
@@ -51,14 +52,9 @@ class FencedQuerySet(models.QuerySet[M]):
         if FIELD in values:
             raise TypeError(f"{FIELD} is set by the lock")
         with self._transaction():
-            if self._is_one_table():
-                rows = self._older(fence).update(**values, **{FIELD: fence.token})
-                self._refuse_later(fence)
-            else:
-                self._raise_fences(fence)
-                rows = self._without_lock().filter(**{FIELD: fence.token}).update(**values)
+            updated = self._claimed(fence).update(**values)
         self._result_cache = None
-        return rows
+        return updated
 
     def bulk_update(self, *args: Any, **kwargs: Any) -> int:
         """Update the rows as Django does. Django calls `update` for each batch; all batches are one transaction."""
@@ -68,17 +64,12 @@ class FencedQuerySet(models.QuerySet[M]):
             return super().bulk_update(*args, **kwargs)
 
     def delete(self) -> tuple[int, dict[str, int]]:
-        """Delete the rows as Django does, after raising their fences in the same transaction.
-
-        The raised fences lock the rows, so that no other transaction can write before the delete. Raises ``StaleLock``
-        when a row has a larger fence.
-        """
+        """Delete the rows as Django does, after raising their fences as `update` does. Raises its ``StaleLock``."""
         fence = self._token()
         if fence is None:
             return super().delete()
         with self._transaction():
-            self._raise_fences(fence)
-            deleted = self._without_lock().filter(**{FIELD: fence.token}).delete()
+            deleted = self._claimed(fence).delete()
         self._result_cache = None
         return deleted
 
@@ -96,7 +87,7 @@ class FencedQuerySet(models.QuerySet[M]):
         fence = fencing_token_of(self._lock)
         with self._transaction():
             wanted = self.filter(*args, **kwargs)
-            wanted._raise_fences(fence)
+            wanted._claimed(fence)
             return wanted.get()
 
     claim.alters_data = True  # type: ignore[attr-defined]
@@ -165,46 +156,24 @@ class FencedQuerySet(models.QuerySet[M]):
     def _unfenced(self) -> LockNotHeld:
         return LockNotHeld("", f"{self.model._meta.label} must be written under a lock: fenced(lock)")
 
-    def _without_lock(self) -> models.QuerySet[M]:
-        """Return a plain Django queryset of these rows, whose statements do not check the fence."""
-        return models.QuerySet(self.model, self.query.chain(), self.db)
+    def _claimed(self, fence: FencingToken) -> models.QuerySet[M]:
+        """Raise the fences of the rows to ``fence``, which locks the rows in the database until the transaction ends.
 
-    def _older(self, fence: FencingToken) -> models.QuerySet[M]:
-        return self._without_lock().filter(**{f"{FIELD}__lte": fence.token})
-
-    def _is_one_table(self) -> bool:
-        """Return whether Django puts the conditions of this queryset into the WHERE of the UPDATE itself.
-
-        With several tables, Django puts the conditions into a subquery or reads the keys first. After waiting for a
-        row's lock, the database checks the WHERE again (READ COMMITTED), but not the subquery. So the condition on the
-        fence must not be in a subquery.
+        Returns the rows as a plain Django queryset. Raises ``StaleLock`` if a row has a larger fence.
         """
-        query = self.query.chain()
-        query.get_initial_alias()
-        return query.count_active_tables() == 1 and not any(self.model._meta.parents.values())
-
-    def _raise_fences(self, fence: FencingToken) -> None:
-        """Raise the fences of all rows to ``fence``, which locks the rows in the database until the transaction ends.
-
-        Raises ``StaleLock`` if a row has a larger fence.
-        """
-        if self._is_one_table():
-            self._older(fence).update(**{FIELD: fence.token})
-        else:
-            home = home_of(self.model)
-            keys: Any = self.order_by().values_list(home._meta.pk.attname, flat=True)
-            if not connections[self.db].features.update_can_self_select:
-                keys = list(keys)
-            rows: models.QuerySet[Any] = models.QuerySet(home, using=self.db)
-            rows = rows.filter(pk__in=keys, **{f"{FIELD}__lte": fence.token})
-            rows.update(**{FIELD: fence.token})
-        self._refuse_later(fence)
-
-    def _refuse_later(self, fence: FencingToken) -> None:
-        later = self._without_lock().filter(**{f"{FIELD}__gt": fence.token}).order_by(f"-{FIELD}")
-        found = later.values_list("pk", FIELD).first()
-        if found is not None:
-            raise fence.refusal(f"{self.model._meta.label} {found[0]!r}", found[1])
+        home = home_of(self.model)
+        keys: Any = self.order_by().values_list(home._meta.pk.attname, flat=True)
+        if not connections[self.db].features.update_can_self_select:
+            keys = list(keys)
+        # The UPDATE waits for a row that another transaction writes. Then the database checks the WHERE again (READ
+        # COMMITTED), but not a subquery: so the condition on the fence stands beside the subquery, not in it.
+        older = models.QuerySet[Any](home, using=self.db).filter(pk__in=keys, **{f"{FIELD}__lte": fence.token})
+        older.update(**{FIELD: fence.token})
+        rows: models.QuerySet[M] = models.QuerySet(self.model, self.query.chain(), self.db)
+        later = rows.filter(**{f"{FIELD}__gt": fence.token}).order_by(f"-{FIELD}").values_list("pk", FIELD).first()
+        if later is not None:
+            raise fence.refusal(f"{self.model._meta.label} {later[0]!r}", later[1])
+        return rows.filter(**{FIELD: fence.token})
 
 
 def home_of(model: type[models.Model]) -> type[models.Model]:

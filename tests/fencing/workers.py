@@ -30,7 +30,7 @@ def _rows(stock: Any) -> Any:
 
 
 def sell(channel: Any, url: str, database: dict[str, Any], pk: int, way: str) -> str:
-    """Acquire the lock, read the row, and write it. Reports "writing" when the statement is about to be sent.
+    """Acquire the lock, read the row, and write it. Reports "writing" when the first statement is about to be sent.
 
     Returns the name of the error, or "written".
     """
@@ -39,8 +39,11 @@ def sell(channel: Any, url: str, database: dict[str, Any], pk: int, way: str) ->
     del connections["default"]
     from tests.fencing.models import Stock
 
+    begun: list[str] = []
+
     def send(execute: Any, sql: str, *args: Any) -> Any:
-        if sql.startswith("UPDATE"):
+        if sql.startswith("UPDATE") and not begun:
+            begun.append(sql)
             channel.say("writing", lost=held.lost)
             channel.hear("go", timeout=120)
         return execute(sql, *args)
