@@ -1,21 +1,26 @@
-"""Checks the health of Redis servers, and finds server settings that endanger locks."""
+"""Checks the health of Redis servers: their settings, and whether they grant a lock."""
 
 from __future__ import annotations
 
 import re
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from ..client.nodes.cluster import ClusterNode
 from ..client.pool import ServerPool
 from ..core.algorithms.quarantine import ENDLESS_MS
 from ..core.algorithms.retries import run_idempotent
-from ..core.flow.replies import unreadable
+from ..core.flow.replies import read_outcome, unreadable
 from ..core.flow.requests import Command, Fault, Flow, ListPools
-from .probe import probe
+from ..core.values import Lease
+from ..errors import LockError
 
 OLDEST = (6, 2)
 CLOCKS_APART = 1.0  # seconds of clock difference from which "held for" in a listing is misleading
+PROBE_TTL = 5.0  # seconds, after which a probe lock that was not released expires
+PROBE_NAMES = 10_000  # random names tried to find a name in a slot of the server
 ServerInfo = Mapping[str, str]
 
 
@@ -93,7 +98,7 @@ def _server(backend: Any, node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
     if not pool.can_block:
         warnings.append(_POLLS)
     if not problems:
-        problems += yield from probe(backend, node, pool)
+        problems += yield from _probe(backend, node, pool)
     standing: dict[str, Any] = {}
     guard = backend.algorithm.quarantine
     if guard is not None and info.get("role") == "master":  # a replica grants no locks anyway
@@ -120,6 +125,38 @@ def _server(backend: Any, node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
         "round_trip": round(clock.round_trip, 6),
         **standing,
     }
+
+
+def _probe(backend: Any, node: int, pool: ServerPool) -> Flow[list[str]]:
+    """Acquire and release a lock with a random name on the server of ``pool``. Returns its problem, if there is one.
+
+    INFO shows neither missing permissions for scripts and keys, nor that memory has run out. A quarantine is ignored.
+    """
+    names = (f"redlock_check:{secrets.token_hex(8)}" for _ in range(PROBE_NAMES))
+    asked = backend.nodes[node]
+    of_a_cluster = isinstance(asked, ClusterNode)
+    name = next(
+        (each for each in names if not of_a_cluster or asked.known_pool(backend.keys_of(each).lock) is pool), ""
+    )
+    error = (yield from _refusal(backend, name, node)) if name else None
+    return [f"grants no lock: {error}"] if error else []
+
+
+def _refusal(backend: Any, name: str, node: int) -> Flow[Exception | None]:
+    lock = backend.lock(name, ttl=min(PROBE_TTL, backend.max_ttl), owner="redlock_check")
+    primitive, claim = lock.primitive, lock.new_claim()
+    start = backend.clock()
+    for run in primitive.acquire_request(claim, node=node), primitive.release_request(claim, node=node):
+        reply = yield from run_idempotent(run)
+        if isinstance(reply, Fault):
+            return reply.error
+        try:
+            taken = run.compensation is None or isinstance(read_outcome(claim, reply, start), Lease)
+        except LockError as error:
+            return error
+        if not taken:
+            return LockError(name, "is held by another holder")
+    return None
 
 
 def _quarantine(reply: Any, max_ttl: float, problems: list[str], warnings: list[str]) -> dict[str, Any]:

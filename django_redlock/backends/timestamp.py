@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from string import Formatter
 from typing import Any
 
 from ..core.algorithms.retries import run_idempotent
@@ -166,13 +165,10 @@ def _key_format(text: str, prefix: str) -> tuple[Callable[..., str], Callable[[b
     The first takes a function that escapes the parts of the key around the name. The second returns ``None`` for a key
     that no lock can have. Raises ``ValueError`` for an invalid format.
     """
-    parts = list(Formatter().parse(text))
-    fields = [field for _, field, _, _ in parts if field is not None]
-    plain = not any(spec or conversion for _, _, spec, conversion in parts)
-    if fields.count("name") != 1 or not set(fields) <= {"name", "prefix"} or not plain:
-        raise ValueError(f"key_format must have {{name}} once, and may have {{prefix}}, not {text!r}")
-    values = [literal + {"name": "\0", "prefix": prefix, None: ""}[field] for literal, field, _, _ in parts]
-    head, tail = "".join(values).split("\0")
+    try:
+        head, tail = text.format(name="\0", prefix=prefix).split("\0")
+    except Exception as error:
+        raise ValueError(f"key_format must have {{name}} once, and may have {{prefix}}, not {text!r}") from error
     shape = re.compile(re.escape(head) + "(.+)" + re.escape(tail), re.DOTALL)
 
     def key(name: str, escape: Callable[[str], str] = str) -> str:

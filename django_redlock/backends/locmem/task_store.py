@@ -6,12 +6,10 @@ import asyncio
 from typing import Any
 
 from ...core.algorithms.single_node import SingleNode
-from ...core.contract import Algorithm, FlowRequest, Store
+from ...core.contract import Algorithm, FlowRequest
 from ...core.flow.replies import NEVER
 from ...core.flow.requests import Batch, BlockThenEval, CallFunction, EvalScript
-from ...core.keys import Keys
 from ...core.primitives.base import Primitive
-from ...core.values import Seconds
 from ...core.waiting.waiters import AwaitTurn
 
 
@@ -24,27 +22,19 @@ class MemoryStore:
     adopting: Primitive | None = None
     not_adopting = "a task ends with the process that runs it"
 
-    def __init__(self, backend: Store) -> None:
+    def __init__(self, backend: Any) -> None:
         self.alias = backend.alias
         self.hook = backend.hook
         self.clock = backend.clock
         self.max_ttl = backend.max_ttl
         self.algorithm: Algorithm = SingleNode(backend.clock)
-        self._backend: Any = backend
+        self.check_ttl, self.server_of = backend.check_ttl, backend.server_of
+        self.local_queue_for = backend.local_queue_for  # none: every change of a record wakes all waiters
+        self._backend = backend
 
     @property
     def key_prefix(self) -> str:
-        prefix: str = self._backend.key_prefix
-        return prefix
-
-    def local_queue_for(self, primitive: Primitive) -> None:
-        """Return ``None``: every change of a record wakes all waiters."""
-
-    def server_of(self, keys: Keys) -> str:
-        return ""
-
-    def check_ttl(self, ttl: Seconds) -> float:
-        return float(self._backend.check_ttl(ttl))
+        return str(self._backend.key_prefix)
 
     def perform(self, request: FlowRequest) -> Any:
         """Perform one request of a flow in the calling thread, blocking. Returns the reply."""

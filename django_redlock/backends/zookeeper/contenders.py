@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ...core.process.mutex import state_mutex
@@ -10,6 +11,7 @@ from ...core.renewal.registry import renewal
 from ...core.values import Claim
 
 
+@dataclass(eq=False)
 class Contender:
     """A claim in the queue of a lock, as its holder or as a waiter.
 
@@ -17,19 +19,17 @@ class Contender:
     confirmed the znode. ``written``: when the last confirmed write was sent; it proves that the session was alive at or
     after that time. ``ends``: when the lease ends unless it is extended; the znode is removed then. ``written`` and
     ``ends`` are seconds of the backend's clock. ``leaves``: whether the znode is to be removed, or is removed already.
-    ``watches``: the path of the znode in front that is watched. ``wake``: wakes the waiter.
+    ``wake``: wakes the waiter.
     """
 
-    def __init__(self, claim: Claim, prefix: str) -> None:
-        self.claim = claim
-        self.prefix = prefix
-        self.path: str | None = None
-        self.fencing_token = 0
-        self.written: float | None = None
-        self.ends: float | None = None
-        self.leaves = False
-        self.watches: str | None = None
-        self.wake: Callable[[], Any] | None = None
+    claim: Claim
+    prefix: str
+    path: str | None = None
+    fencing_token: int = 0
+    written: float | None = None
+    ends: float | None = None
+    leaves: bool = False
+    wake: Callable[[], Any] | None = None
 
     @property
     def end_token(self) -> bytes:

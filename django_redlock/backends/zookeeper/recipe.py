@@ -72,15 +72,11 @@ class Recipe:
                 line = self.children(claim.name, until)
                 mine = (contender.path or "").rpartition("/")[2]
                 if mine not in line:  # the session has ended, or a force release has removed the znode
-                    self.unwatch(contender)
                     contender = self._join(claim, until)
                 elif mine == line[0]:
                     return self._granted(contender, until)
                 elif wait <= 0 or self._is_in_front(contender, line[line.index(mine) - 1], until):
-                    refusal = self._refusal(claim.name, line[0], until)
-                    if self._contenders.get(claim.token) is not contender:  # cancelled meanwhile
-                        self.unwatch(contender)
-                    return refusal
+                    return self._refusal(claim.name, line[0], until)
             except Unanswered:
                 if self._clock() >= until:
                     raise
@@ -134,12 +130,11 @@ class Recipe:
     def _is_in_front(self, contender: Contender, child: str, until: float) -> bool:
         """Watch the znode ``child`` for ``contender``, and return whether the znode still exists.
 
-        Uses ``get``, because ``exists`` would leave a watch on an absent znode.
+        Uses ``get``, because ``exists`` would leave a watch on an absent znode. kazoo keeps the watch of a waiter that
+        gives up until the holder's next renewal.
         """
-        path = f"{self.path(contender.claim.name)}/{child}"
         try:
-            contender.watches = path
-            self.ask("get", path, watch=contender.change, until=until)
+            self.ask("get", f"{self.path(contender.claim.name)}/{child}", watch=contender.change, until=until)
         except NoZnode:
             return False
         return True
@@ -179,15 +174,6 @@ class Recipe:
         left, owner, _ = read_data(data, stat)
         return Refusal(math.inf if left is None else left, owner[:MAX_OWNER_BYTES].decode(errors="replace"))
 
-    def unwatch(self, contender: Contender) -> None:
-        """Remove the watch of ``contender``, if it has one.
-
-        Call this only after the reply to a request that was sent after the watching ``get``. An earlier call might find
-        no watch to remove, because kazoo passes on the reply to ``get`` before it adds the watch.
-        """
-        if contender.watches is not None:
-            self.connect().unwatch(contender.watches, contender.change)
-
     def remove(self, contender: Contender, until: float) -> bool:
         """Remove the znode of ``contender``, even if the creation of the znode was not confirmed.
 
@@ -199,7 +185,6 @@ class Recipe:
                 self.ask("delete", contender.path, until=until)
         except NoZnode:
             existed = False
-        self.unwatch(contender)
         self._contenders.forget(contender)
         return existed
 

@@ -160,10 +160,6 @@ class Session:
         meaning = next(ours for theirs, ours in self._errors.items() if isinstance(error, theirs))
         raise meaning(f"{type(error).__name__} {error}".strip())
 
-    def unwatch(self, path: str, watcher: Any) -> None:
-        """Remove the watch function ``watcher`` of ``path``. kazoo would keep it until ``path`` changes."""
-        self.client._data_watchers.get(path, set()).discard(watcher)
-
     def make_parents(self, path: str, until: float) -> None:
         """Create the znode ``path``, a container, which the servers remove when its last child has gone."""
         from kazoo.protocol.serialization import Create2
