@@ -21,7 +21,6 @@ from ..errors import LockError, LockUnavailable
 from ..idempotency.answers import HEADERS, RUNNING, Answer, Entry, InDoubt, Known
 from ..idempotency.database import run_in_transaction
 from ..idempotency.identity import KEY_HEADER, fingerprint, read_key, record_name, user_or_session
-from ..idempotency.memory_lock import MemoryRequestLock
 from ..idempotency.problems import not_authenticated, refusal
 from ..idempotency.request_lock import RequestLock, request_lock
 from .protected_request import Decorated, ProtectedRequest, Respond, check_commit, is_async, protect, right_place
@@ -252,7 +251,7 @@ class idempotent:  # noqa: N801  (a decorator)
         return answer
 
 
-async def _end(calls: Blocking, lock: RequestLock | MemoryRequestLock, answer: bytes | None) -> None:
+async def _end(calls: Blocking, lock: RequestLock, answer: bytes | None) -> None:
     """End the request of ``lock``. ``answer``: what happens to its record, see `Entry`."""
     lock.answer = answer
     try:

@@ -1,9 +1,10 @@
-"""`RequestLock`: the lease of a running request with an idempotency key, and the record of its answer, in one Redis."""
+"""`RequestLock`: the lease of a running request with an idempotency key, and the record of its answer."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import cast, get_args
+from typing import NamedTuple, cast, get_args
+from weakref import WeakKeyDictionary
 
 from ..backends.base import Backend
 from ..backends.dummy import DummyBackend
@@ -16,16 +17,15 @@ from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import MUTEX, Primitive
-from ..core.values import Claim, Lease, Seconds, Wait, millis
+from ..core.values import Claim, Lease, Refusal, Seconds, Wait, millis
 from ..errors import LockNotSupported
 from .answers import RUNNING, Entry, Found, Known
-from .memory_lock import MemoryRequestLock
 
 _KNOWN = get_args(Found)  # in a refusal, in place of the holder
 _BEGIN, _EXTEND, _FINISH = script("idempotent_begin"), script("mutex_extend"), script("idempotent_finish")
 
 
-def request_lock(backend: Backend, entry: Entry, ttl: Seconds | None) -> RequestLock | MemoryRequestLock:
+def request_lock(backend: Backend, entry: Entry, ttl: Seconds | None) -> RequestLock:
     """Return the lock handle for one request. ``ttl``: its lease; ``None`` for the backend's default.
 
     Raises ``LockNotSupported`` unless ``backend`` is a ``RedisBackend``, a ``LocMemBackend`` or a ``DummyBackend``,
@@ -60,6 +60,10 @@ class RequestPrimitive(Primitive):
             return MUTEX.release_request(claim, 0.0, node)
         args = claim.token, millis(entry.keep), entry.answer, entry.fingerprint.encode()
         return EvalScript(_FINISH, _keys(claim), args, node)
+
+
+def _keys(claim: Claim) -> tuple[bytes, bytes]:
+    return claim.keys.lock, claim.keys.lock + b":answer"
 
 
 REQUEST = RequestPrimitive("mutex", _BEGIN, _EXTEND, _FINISH)
@@ -98,5 +102,58 @@ class RequestLock(Lock):
             super()._emit_refused(waited, reason, holder)
 
 
-def _keys(claim: Claim) -> tuple[bytes, bytes]:
-    return claim.keys.lock, claim.keys.lock + b":answer"
+class MemoryRecord(NamedTuple):
+    """The record of a request that has begun. ``answer`` is empty until the request has ended.
+
+    ``token``: that of the request's lock. ``until``: the time at which the record expires, by the backend's clock.
+    """
+
+    fingerprint: str
+    until: float
+    token: bytes
+    answer: bytes = b""
+
+
+_records: WeakKeyDictionary[Backend, dict[str, MemoryRecord]] = WeakKeyDictionary()
+
+
+class MemoryRequestLock(RequestLock):
+    """A `RequestLock` with its records in a dict, for ``LocMemBackend`` and ``DummyBackend``."""
+
+    def __init__(self, backend: Backend, entry: Entry, options: LockOptions) -> None:
+        super().__init__(backend, entry, options)
+        self._records = _records.setdefault(backend, {})
+
+    def _request(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
+        outcome = self._known() or (yield from super()._request(claim, wait, deadline))
+        if isinstance(outcome, Lease) and (known := self._known(held=True)):
+            yield from self.store.algorithm.release(self.primitive, outcome.claim)
+            return known
+        return outcome
+
+    def on_granted(self, lease: Lease) -> Hold:
+        self._records[self.name] = MemoryRecord(self.entry.fingerprint, self._until(), lease.claim.token)
+        return super().on_granted(lease)
+
+    def release_flow(self, hold: Hold | None = None) -> Flow[None]:
+        hold, record = hold or self.required_hold(), self._records.get(self.name)
+        if record and record.token == hold.lease.claim.token:  # else another request has begun since a lost lease
+            if self.answer:
+                self._records[self.name] = record._replace(until=self._until(), answer=self.answer)
+            elif self.answer is not None:
+                del self._records[self.name]
+        yield from super().release_flow(hold)
+
+    def _until(self) -> float:
+        return self.store.clock() + self.entry.keep
+
+    def _known(self, held: bool = False) -> Refusal | None:
+        """Return the refusal of `idempotent_begin.lua`. ``held``: this request has the lock, so no other one runs."""
+        record = self._records.get(self.name)
+        if record is None or record.until <= self.store.clock():
+            return None
+        if record.fingerprint != self.entry.fingerprint:
+            return Refusal(0.0, "mismatch")
+        if record.answer:
+            return Refusal(0.0, "answer", answer=record.answer)
+        return Refusal(0.0, "in_doubt") if held and self.entry.in_doubt == "refuse" else None
