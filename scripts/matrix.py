@@ -6,8 +6,6 @@ package index nor the system has the server: the terminal says so, the page leav
 arguments after ``--``, and then the tests of TLS, Sentinel, Cluster and so on, which fill the second table.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

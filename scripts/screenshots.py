@@ -1,7 +1,5 @@
 """Pictures of the admin for README and docs, taken from the running test project."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -6,8 +6,6 @@ ask for `running(RedisServer)`, and clean up themselves. What is not installed s
 is required: `--require-servers` or REDLOCK_REQUIRE_SERVERS=1.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc

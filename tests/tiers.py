@@ -6,8 +6,6 @@
 tests.
 """
 
-from __future__ import annotations
-
 import functools
 from enum import IntEnum
 from pathlib import Path

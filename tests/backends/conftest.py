@@ -1,7 +1,5 @@
 """Backends on separate nodes, which end with the test."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

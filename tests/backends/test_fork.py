@@ -1,7 +1,5 @@
 """The state of backends in the child of a fork."""
 
-from __future__ import annotations
-
 import os
 
 from django_redlock.backends.redis import RedisBackend

@@ -3,8 +3,6 @@
 Exit code: 1 when a bar is missed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

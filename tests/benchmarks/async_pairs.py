@@ -1,7 +1,5 @@
 """Acquire and release without contention under asyncio: one task, and 200 tasks with a name each."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import os

@@ -5,8 +5,6 @@ on another Redis, rounds interleaved, the median of the ratios; celery-once and 
 are installed.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import statistics

@@ -1,7 +1,5 @@
 """The tasks that `bench_celery` sends: the same empty body, protected in each mode."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Acquire and release on a Redis Cluster, compared with one Redis."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator

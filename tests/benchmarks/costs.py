@@ -1,7 +1,5 @@
 """The costs of an acquire and release for the server and the network, measured by the server."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Iterator
 from typing import Any

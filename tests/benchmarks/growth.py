@@ -3,8 +3,6 @@
 CPU time, because other programs on the machine disturb it less than the clock.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import statistics

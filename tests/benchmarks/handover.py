@@ -1,7 +1,5 @@
 """Hand-overs: from a release in one process to the acquire in the next, and 200 threads that want one lock."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import statistics

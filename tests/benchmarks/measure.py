@@ -1,7 +1,5 @@
 """Ratios that are stable on a busy machine: short interleaved rounds, one core, medians."""
 
-from __future__ import annotations
-
 import os
 import statistics
 import time

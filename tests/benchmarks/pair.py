@@ -1,7 +1,5 @@
 """Acquire and release without contention, on one Redis."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import redis

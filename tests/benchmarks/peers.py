@@ -1,7 +1,5 @@
 """The peers of the comparison: other libraries as their users call them, and code written by hand."""
 
-from __future__ import annotations
-
 import os
 import select
 import socket

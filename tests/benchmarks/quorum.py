@@ -1,7 +1,5 @@
 """Five independent nodes: healthy, one killed, two hung, three hung."""
 
-from __future__ import annotations
-
 import contextlib
 import statistics
 import time

@@ -1,7 +1,5 @@
 """The cost of renewing 1,000 locks for client and server, compared with a hand-written pipeline."""
 
-from __future__ import annotations
-
 import os
 import statistics
 import time

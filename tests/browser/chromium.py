@@ -1,7 +1,5 @@
 """Debian's Chromium, headless, through Selenium."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sysconfig

@@ -1,7 +1,5 @@
 """A real Chromium on the admin, under a policy that forbids all inline and all foreign content."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """The test project as a process, under a theme of the admin."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """The Celery app of the tests' workers. Each task exists twice: protected, and unprotected for comparison."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Real workers on a real broker. One worker of each pool lasts for the session; tests that kill start their own."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json

@@ -1,7 +1,5 @@
 """A task with a custom request class, as Celery's documentation shows it."""
 
-from __future__ import annotations
-
 from celery.worker.request import Request
 
 

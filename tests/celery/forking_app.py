@@ -1,7 +1,5 @@
 """The app of a worker whose main process builds its lock backend only when a child has died."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

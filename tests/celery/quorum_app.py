@@ -1,7 +1,5 @@
 """The app of a worker whose locks are on nodes that vote, which keep no records of tasks."""
 
-from __future__ import annotations
-
 import os
 
 from celery import Celery

@@ -1,7 +1,5 @@
 """What the bodies of tasks record for a test, and how long they last."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

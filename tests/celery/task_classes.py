@@ -1,7 +1,5 @@
 """Tasks of the app `tests.celery.app` that are classes, or have a class as their base."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from celery import Task

@@ -1,7 +1,5 @@
 """The app `tests.celery.app`, whose worker reports to OpenTelemetry and Sentry."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import sentry_sdk

@@ -1,7 +1,5 @@
 """A protected task for type checkers. Each ignored error must occur (`tests/django/test_typing.py`)."""
 
-from __future__ import annotations
-
 from typing import Any, assert_type
 
 from celery import Task, shared_task

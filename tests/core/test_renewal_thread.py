@@ -1,7 +1,5 @@
 """The renewal threads: a store that hangs, and errors anywhere, do not affect other locks."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """The admin and the commands on real stores."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import threading

@@ -1,7 +1,5 @@
 """Workers for test_flash_sale.py: the test project's shop in separate processes, on a separate database."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

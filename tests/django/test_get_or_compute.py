@@ -1,7 +1,5 @@
 """`get_or_compute`: one computation for all callers that miss a value, on real servers."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """A user's code passes strict type checkers."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

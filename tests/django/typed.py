@@ -1,7 +1,5 @@
 """A user's code for type checkers. Each ignored error must occur (`test_typing.py`)."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any, assert_type
 

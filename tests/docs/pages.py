@@ -1,7 +1,5 @@
 """The documentation as data: its pages, the examples in them, and its tables of options."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The page about Redis' ACL lists the permissions that locks need, and no others."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import threading

@@ -1,7 +1,5 @@
 """The page about commands has every command and option, and its examples work."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

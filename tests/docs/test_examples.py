@@ -1,7 +1,5 @@
 """The examples of the documentation run as they are, on the stores that they name."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import importlib

@@ -1,7 +1,5 @@
 """The alert rules and the dashboard use metrics, labels and values that the package has."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """The reference pages list what exists, completely."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import pkgutil

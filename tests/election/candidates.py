@@ -1,7 +1,5 @@
 """Candidates in threads and in processes, which report their events."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from queue import Queue

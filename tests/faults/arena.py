@@ -1,7 +1,5 @@
 """The servers and clients of a fight, and the check of its results."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import random

@@ -1,7 +1,5 @@
 """Client processes that fight for one lock and record the periods in which they believe to hold it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """The faults. Their times and victims are random within limits."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import time

@@ -1,7 +1,5 @@
 """The kinds of store for a fight."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django_redlock.backends.redis import RedisBackend

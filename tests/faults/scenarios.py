@@ -3,8 +3,6 @@
 `CONTROLS` are the same faults without protection. In a control the checker must find overlaps.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from tests.faults import faults

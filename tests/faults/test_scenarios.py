@@ -3,8 +3,6 @@
 Fights on different kinds of store run in parallel, because they mostly wait. A test checks the fights of its scenario.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Callable, Iterator

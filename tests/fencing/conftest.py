@@ -1,7 +1,5 @@
 """Fenced rows in a database of each kind, and locks in a real Redis."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

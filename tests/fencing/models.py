@@ -1,7 +1,5 @@
 """Fenced models of every shape. Tests create their tables in their databases."""
 
-from __future__ import annotations
-
 import uuid
 
 from django.db import models

@@ -1,7 +1,5 @@
 """Sellers in separate processes that are paused in the middle of a sale."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import django

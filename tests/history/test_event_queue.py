@@ -1,7 +1,5 @@
 """The queue between locks and the listeners of their events."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """The last hour of locks, on real stores."""
 
-from __future__ import annotations
-
 import time
 from itertools import pairwise
 

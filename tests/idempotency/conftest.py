@@ -1,7 +1,5 @@
 """Views with `@idempotent` on each store: Redis, memory, SQLite and PostgreSQL."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading

@@ -4,8 +4,6 @@ The server is a real process. Its parent has loaded Django, and forks another on
 or return of a Python or C function, counted by the interpreter.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

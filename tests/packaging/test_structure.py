@@ -1,7 +1,5 @@
 """The layout of the package and of its tests: unique names, no import cycles, small folders, no private imports."""
 
-from __future__ import annotations
-
 import ast
 import functools
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """``python -m tests.simulation`` plays many seeds on all cores."""
 
-from __future__ import annotations
-
 import argparse
 import gc
 import multiprocessing

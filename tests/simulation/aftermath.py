@@ -1,7 +1,5 @@
 """Checks that all locks become free soon after the faults have stopped."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Clients that acquire, hold, renew and release locks as `Lock` does, and that pause and crash."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

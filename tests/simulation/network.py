@@ -1,7 +1,5 @@
 """Connections between clients and servers. They keep the order, may be slow or cut, and may deliver a request twice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

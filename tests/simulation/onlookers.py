@@ -1,7 +1,5 @@
 """An observer that asks repeatedly who holds a lock, and the check of the answers."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

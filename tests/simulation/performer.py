@@ -1,7 +1,5 @@
 """Performs the requests of flows in virtual time, as `django_redlock.backends` does on real connections."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

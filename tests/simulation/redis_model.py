@@ -4,8 +4,6 @@ The commands are implemented in Lua too, in ``redis_model.lua``, because calls b
 `test_redis_model` compares the model with a real Redis.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """A request, until it is answered or given up."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """What must hold of texts that hand locks off, of leaders, and of periods."""
 
-from __future__ import annotations
-
 from typing import Any, NoReturn
 
 from django_redlock.core.values import DRIFT

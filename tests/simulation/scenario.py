@@ -1,7 +1,5 @@
 """Plays one run of a seed: its participants, its faults, and the invariants."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence

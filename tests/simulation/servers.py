@@ -1,7 +1,5 @@
 """Servers that crash, lose data, pause, and have inaccurate clocks."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """The model gives the same answers as a real Redis."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Sequence

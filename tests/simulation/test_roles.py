@@ -1,7 +1,5 @@
 """The simulator finds mistakes in hand-offs, elections and periods."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

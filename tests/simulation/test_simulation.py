@@ -1,7 +1,5 @@
 """The simulator finds known mistakes. `make simulate` plays seeds on the unchanged code."""
 
-from __future__ import annotations
-
 import gc
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """Virtual time, and its events in an order that the seed determines."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import sys

@@ -1,7 +1,5 @@
 """The stores of the records."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

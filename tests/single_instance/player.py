@@ -1,7 +1,5 @@
 """Changes the records of tasks by hand, on any store."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

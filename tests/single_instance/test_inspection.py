@@ -1,7 +1,5 @@
 """Records of tasks as the store lists them and releases them."""
 
-from __future__ import annotations
-
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend

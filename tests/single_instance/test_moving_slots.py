@@ -1,7 +1,5 @@
 """Records of tasks in a slot that a Redis Cluster moves."""
 
-from __future__ import annotations
-
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
 

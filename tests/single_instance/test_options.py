@@ -1,7 +1,5 @@
 """The options of ``single_instance_task`` stand once, in `TaskOptions`."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """The scripts of a task's record on a real Redis, and the same scripts in memory."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """A real Redis with an adjustable wall clock. The clock of the machine is not changed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self

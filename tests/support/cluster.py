@@ -1,7 +1,5 @@
 """A Redis Cluster of three masters, created with commands that Redis 6.2 supports."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ is not imported in advance, so each program imports it and registers its fork ha
 leader of its own session, has its own environment, and ends as an interpreter does.
 """
 
-from __future__ import annotations
-
 import atexit
 import fcntl
 import multiprocessing

@@ -1,7 +1,5 @@
 """Several Redis servers that start and end together."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable
 from typing import Self

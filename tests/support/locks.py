@@ -1,7 +1,5 @@
 """Locks and the servers that they are on, as many tests use them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """A real MariaDB server that shares nothing: it has its data in its own directory and a free port."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

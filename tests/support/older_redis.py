@@ -1,7 +1,5 @@
 """The oldest supported Redis that is available as a wheel."""
 
-from __future__ import annotations
-
 from typing import Self
 
 from testproject.redis_server import OLDER, RedisServer, server_in

@@ -4,8 +4,6 @@ Workers write the periods in which they believe to hold a lock to files, a check
 in seconds, which all processes of a machine share.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A real PostgreSQL server that shares nothing: it has a cluster in its own directory and a free port."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

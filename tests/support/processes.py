@@ -11,8 +11,6 @@ A worker is a function of an importable module (not a test's, which imports pyte
                                                             assert worker.result()
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

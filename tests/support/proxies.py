@@ -1,7 +1,5 @@
 """Real proxies in front of a Redis: twemproxy, which closes the connection at BLPOP, and haproxy."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Sequence
 

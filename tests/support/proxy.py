@@ -1,7 +1,5 @@
 """A TCP proxy that imitates network faults on command."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import socket

@@ -1,7 +1,5 @@
 """A real RabbitMQ that shares nothing: it has its own node name, ports, data, cookie and port mapper (epmd)."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A primary with replicas. Tests cut replicas off and promote them by hand, without Sentinel."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import redis

@@ -1,7 +1,5 @@
 """Servers with TLS and a new self-signed certificate: one Redis, a Cluster, and a master behind a Sentinel."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import subprocess

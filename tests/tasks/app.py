@@ -1,7 +1,5 @@
 """Tasks of ``django.tasks`` for the tests. The argument `name` is that of the test, and of the file with its events."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

@@ -1,7 +1,5 @@
 """A queue in a database file, and workers that take from it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

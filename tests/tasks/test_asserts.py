@@ -1,7 +1,5 @@
 """``assert_enqueued_once`` for tasks of ``django.tasks``."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

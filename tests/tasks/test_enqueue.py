@@ -1,7 +1,5 @@
 """``enqueue()``: what a duplicate returns, and which record stays."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from datetime import timedelta

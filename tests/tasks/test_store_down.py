@@ -1,7 +1,5 @@
 """Tasks while their store is unavailable, or a reply of it is lost."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """A call that is enqueued in a transaction: the record goes with the row."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -1,7 +1,5 @@
 """Tasks in processes of ``manage.py db_worker``."""
 
-from __future__ import annotations
-
 import os
 import signal
 from contextlib import ExitStack

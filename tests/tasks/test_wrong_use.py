@@ -1,7 +1,5 @@
 """What can't be supported is refused where the decorator stands, with a message that says what to do."""
 
-from __future__ import annotations
-
 import pytest
 from celery import shared_task
 

@@ -1,7 +1,5 @@
 """Protected tasks for type checkers. Each ignored error must occur (`tests/django/test_typing.py`)."""
 
-from __future__ import annotations
-
 from typing import assert_type
 
 from django_tasks import task

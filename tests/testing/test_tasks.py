@@ -1,7 +1,5 @@
 """`capture_tasks` and its assertions, for tests of deduplicated tasks."""
 
-from __future__ import annotations
-
 import pytest
 from celery import Celery, Task
 

@@ -1,7 +1,5 @@
 """Connecting ends within the backend's time limits, also with slow name look-ups and borrowed pools."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

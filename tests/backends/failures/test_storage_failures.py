@@ -1,7 +1,5 @@
 """A `StorageBackend` whose functions fail: the flows handle it like a Redis that fails."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

@@ -1,7 +1,5 @@
 """Requests to three nodes that are cancelled before the nodes have replied."""
 
-from __future__ import annotations
-
 import asyncio
 
 from django_redlock.backends.redlock import RedlockBackend

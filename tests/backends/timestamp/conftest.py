@@ -1,7 +1,5 @@
 """Older clients, and the backend that shares locks with them."""
 
-from __future__ import annotations
-
 import functools
 import time
 

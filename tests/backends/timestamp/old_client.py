@@ -8,8 +8,6 @@ steps = old.up_to("GETSET")        # SETNX and GET are sent, GETSET is next
 assert old.finish(steps)           # sends the rest, and returns whether the client believes to hold the lock
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """All interleavings of two clients of the old protocol and of this package."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import time

@@ -1,7 +1,5 @@
 """Locks that pass between older clients and this package."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """The value and the name of a timestamp lock's key, and its inspection."""
 
-from __future__ import annotations
-
 import threading
 import time
 

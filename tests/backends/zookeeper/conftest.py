@@ -1,7 +1,5 @@
 """Backends and clients of a real ZooKeeper."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -1,7 +1,5 @@
 """ZooKeeperBackend under asyncio, without kazoo, and with invalid options."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

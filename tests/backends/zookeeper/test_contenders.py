@@ -1,7 +1,5 @@
 """The queue of waiters in ZooKeeper."""
 
-from __future__ import annotations
-
 import itertools
 import time
 

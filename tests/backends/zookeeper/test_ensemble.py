@@ -1,7 +1,5 @@
 """An ensemble of three servers whose leader dies."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Servers and networks that fail."""
 
-from __future__ import annotations
-
 import functools
 import threading
 import time

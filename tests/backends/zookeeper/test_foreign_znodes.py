@@ -1,7 +1,5 @@
 """Znodes that another program has created among the locks."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

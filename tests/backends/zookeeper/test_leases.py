@@ -1,7 +1,5 @@
 """Leases and their renewal."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 

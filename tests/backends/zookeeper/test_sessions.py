@@ -1,7 +1,5 @@
 """The end of a ZooKeeper session."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """An ensemble that does not reply, and asyncio: no task waits for another task's request."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -1,7 +1,5 @@
 """Helpers for the tests of ZooKeeperBackend."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 

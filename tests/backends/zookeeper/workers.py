@@ -1,7 +1,5 @@
 """Holders in separate processes that tests kill and pause."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django_redlock.backends.zookeeper import ZooKeeperBackend

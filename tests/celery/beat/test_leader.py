@@ -1,7 +1,5 @@
 """`celery beat` on several machines: the scheduler ticks where its process leads, and the next leader goes on."""
 
-from __future__ import annotations
-
 import json
 import signal
 from datetime import datetime

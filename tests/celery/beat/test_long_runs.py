@@ -1,7 +1,5 @@
 """A schedule whose runs take longer than its interval."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Tasks with the base class ``SingleInstance``, defaults for a project, and options of other libraries."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """Equal calls have one lock name, however they are written; different calls have different names."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import enum

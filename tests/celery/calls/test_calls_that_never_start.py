@@ -1,7 +1,5 @@
 """A call that has ended or was replaced never starts, so it does not wait for its lock."""
 
-from __future__ import annotations
-
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend

@@ -1,7 +1,5 @@
 """Tasks in a canvas are always sent. A duplicate among them is skipped in the worker, so no canvas waits forever."""
 
-from __future__ import annotations
-
 import pytest
 from celery import chain, chord, group
 

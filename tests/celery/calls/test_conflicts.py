@@ -1,7 +1,5 @@
 """The actions of ``on_conflict`` for a duplicate."""
 
-from __future__ import annotations
-
 import logging
 import os
 

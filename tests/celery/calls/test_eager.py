@@ -1,7 +1,5 @@
 """``apply()`` and eager mode acquire and release in one call; a direct call acquires no lock."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 

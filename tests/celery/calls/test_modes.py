@@ -1,7 +1,5 @@
 """The calls that each mode allows, on each pool."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """A postponed call starts when the body ends, and its copy with an ETA does not run again."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """A retry is granted to the owner of the record, and no other call gets in between."""
 
-from __future__ import annotations
-
 import pytest
 from celery.app.trace import build_tracer
 

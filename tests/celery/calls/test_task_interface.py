@@ -1,7 +1,5 @@
 """A protected task keeps its name, signature, bases and hooks, and all ways to create and call it."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 import threading

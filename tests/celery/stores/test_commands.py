@@ -1,7 +1,5 @@
 """The commands of an operator for tasks: list them, and release stuck ones."""
 
-from __future__ import annotations
-
 import io
 import json
 

@@ -1,7 +1,5 @@
 """What is kept of deliveries that have ended: little, for long enough, and in the slot of the lock."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

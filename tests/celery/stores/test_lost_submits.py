@@ -1,7 +1,5 @@
 """Submits through a proxy that resets connections and restarts: no call is lost, and no record outlives its call."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import threading

@@ -1,7 +1,5 @@
 """A server that may have forgotten tasks: with ``quarantine=True`` running tasks are restored, and none starts."""
 
-from __future__ import annotations
-
 import pytest
 
 from django_redlock import locks

@@ -1,7 +1,5 @@
 """When the lock store does not serve, no task runs unprotected, unless the task allows it."""
 
-from __future__ import annotations
-
 import pytest
 from celery import chain
 from celery.app.trace import build_tracer

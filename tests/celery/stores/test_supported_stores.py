@@ -1,7 +1,5 @@
 """Stores that can and that can't keep the records of tasks, and what a worker and ``manage.py check`` say."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

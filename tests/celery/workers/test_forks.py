@@ -1,7 +1,5 @@
 """A worker's main process forks new children while it releases the locks of dead ones."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """Processes are killed and brokers redeliver: no task runs twice at once, is lost, or stays locked."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

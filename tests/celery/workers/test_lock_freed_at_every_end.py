@@ -1,7 +1,5 @@
 """Every end of a task releases its lock: at once, or within the lease if the process was killed."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timedelta
 

@@ -1,7 +1,5 @@
 """A body whose lease is lost, or whose release gets no reply, leaves no queued record behind."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 

@@ -1,7 +1,5 @@
 """Redelivery on RabbitMQ, which redelivers as soon as the worker has disconnected."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.service import poll

@@ -1,7 +1,5 @@
 """Workers that shut down: locks end, and redelivered tasks run."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """OpenTelemetry and Sentry: a call that is put off or retried stays in the trace of its sender."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.service import poll

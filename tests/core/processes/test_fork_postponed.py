@@ -1,7 +1,5 @@
 """A fork waits for background threads, because a child would find their mutexes locked."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """The chart and the events of the last hour in the admin, through Django's client."""
 
-from __future__ import annotations
-
 import re
 import time
 from html.parser import HTMLParser

@@ -3,8 +3,6 @@
 ``events`` in Redis lists the events in order: ``entered 1``, ``disconnected``, ``committed 1``.
 """
 
-from __future__ import annotations
-
 import os
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")

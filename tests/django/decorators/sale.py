@@ -4,8 +4,6 @@ Each sold item is a row of a table. Their number is read on a connection outside
 router that sends reads to another database.
 """
 
-from __future__ import annotations
-
 import threading
 from functools import wraps
 

@@ -1,7 +1,5 @@
 """The commands as processes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

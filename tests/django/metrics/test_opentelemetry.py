@@ -1,7 +1,5 @@
 """Spans and metrics of OpenTelemetry."""
 
-from __future__ import annotations
-
 import gc
 import json
 

@@ -1,7 +1,5 @@
 """Prometheus metrics with the real library, and the setting that switches metrics on."""
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess

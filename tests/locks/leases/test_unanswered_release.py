@@ -1,7 +1,5 @@
 """A release that gets no reply is repeated in the background until the lease must have ended."""
 
-from __future__ import annotations
-
 import pytest
 
 from django_redlock.backends.redis import RedisBackend

@@ -1,7 +1,5 @@
 """The processes of `test_fair_queue`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django_redlock.backends.redis import RedisBackend

@@ -1,7 +1,5 @@
 """Waiters in a fair queue, in processes that live, die or are stopped."""
 
-from __future__ import annotations
-
 import pytest
 
 from testproject.redis_server import RedisServer
