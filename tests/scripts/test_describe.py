@@ -1,4 +1,4 @@
-"""describe.lua and force_release.lua"""
+"""describe.lua"""
 
 from hashlib import sha1
 
@@ -26,12 +26,6 @@ def kind(request, redis, keys):
 def describe(call, keys):
     """`describe(queue)`"""
     return lambda queue=0: call("describe", (keys.lock, keys.waiters), queue)
-
-
-@pytest.fixture
-def force_release(call, keys):
-    """`force_release(digest)`"""
-    return lambda digest="": call("force_release", keys.of_queue, digest)
 
 
 def test_describe_nothing(redis, describe, keys, dump):
@@ -71,16 +65,3 @@ def test_describe_waiters(kind, redis, describe, keys):
     assert len(describe()) == 5
     assert describe(1)[5] == [b"first", b"second"]
     assert redis.zcard(keys.waiters) == 3
-
-
-def test_force_release_reserves(redis, force_release, keys, dump):
-    """A mutex with waiters stays reserved for a tenth of a second, in which it counts as not held."""
-    redis.set(keys.lock, VALUE, px=9_000)
-    redis.zadd(keys.waiters, {b"waits": 9e15})
-    assert force_release() == 1
-    assert 0 < redis.pttl(keys.lock) <= 100
-    redis.set(keys.lock, RESERVED)
-    before = dump()
-    assert force_release() == 0
-    assert force_release("0" * 40) == 0
-    assert dump() == before
