@@ -19,7 +19,6 @@ from .scenario import Setting, Violation, play
 
 # The share of each algorithm, and of each kind of lock, in the seeds.
 ALGORITHMS = *4 * ("quorum",), *3 * ("single",), *2 * ("unguarded",), "cluster", *3 * ("replicas",)
-HANDLES = MUTEX, STRIPED  # every second run uses `Lock` itself
 ROLES = HandingThread, Candidate, PeriodicThread  # half of the runs with mutexes
 WATCHED = 4  # every fourth run has an onlooker, which takes a third more time
 KINDS = (
@@ -50,11 +49,10 @@ def attempt(seed: int, algorithm: str, kind: str) -> tuple[int, str]:
     kinds = [each for each in KINDS if kind in ("", each.kind) and runs(algorithm, each)] or [MULTILOCK]
     number, place = divmod(seed // len(ALGORITHMS), len(kinds))
     threads = ROLES[number % len(ROLES)] if kinds[place] is MUTEX and place >= 2 else Thread
-    handles = threads is not Thread or (kinds[place] in HANDLES and place % 2 == 0)
     try:
         watched = seed % WATCHED == 0
         calm = seed % 9 == 0
-        setting = Setting(algorithm, kinds[place], calm=calm, handles=handles, threads=threads, onlookers=watched)
+        setting = Setting(algorithm, kinds[place], calm=calm, threads=threads, onlookers=watched)
         return play(seed, setting).grants, ""
     except Violation as violation:
         return 0, str(violation)

@@ -38,11 +38,11 @@ def at_rest(scenario: Any, names: list[str]) -> None:
     if primary:  # a quarantine begins after the full copy, and lasts longer by the lag
         _pass(scenario, SYNC + LAG + 1)
     for name, number in product(names, range(scenario.setting.primitive.limit)):
-        (fresh,) = scenario._client(f"fresh-{name}-{number}")
+        fresh = scenario.new_thread(f"fresh-{name}-{number}")
         before = scenario.grants
         scenario.clients.append(fresh)
         # Dead clients that are still listed as waiters delay a new waiter, but only for a short time.
-        fresh.take(name, scenario.world.random.choice((0.0, 1.0)), lambda: None, hold=MAX_TTL)
+        fresh.take([name], scenario.world.random.choice((0.0, 1.0)), lambda: None, MAX_TTL)
         scenario.world.run(scenario.world.now + 1)
         if scenario.grants == before:
             scenario.fail(f"{name} is not free")

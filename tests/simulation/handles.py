@@ -16,8 +16,8 @@ from unittest import mock
 
 from django_redlock.core import contract
 from django_redlock.core.contract import Algorithm, Extension, Orphan
-from django_redlock.core.keys import Keys, keys_for
-from django_redlock.core.locks import hand_off, handle, hold, lock, striped
+from django_redlock.core.keys import Keys, keys_for, lock_name_of
+from django_redlock.core.locks import hand_off, handle, hold, lock, multilock, striped
 from django_redlock.core.options import LockOptions
 from django_redlock.core.primitives.base import Primitive
 from django_redlock.core.primitives.multi import ADOPT
@@ -28,16 +28,23 @@ from django_redlock.core.waiting.waiters import Waiter
 from django_redlock.core.waiting.wake_event import WakeEvent
 
 from .aftermath import MAX_TTL
-from .clients import AND, DETERRED, Host
-from .performer import Performer
+from .performer import Performer, Then
 from .world import Clock, World
 
 COHORT = 4  # number of local hand-overs in a row
+DETERRED = 1.0  # the longest rest in seconds of a client that no server serves: its next try would fail, too
+SEVERAL = "striped", "multilock"  # kinds with several names in one claim
+AND = " + "
 INTERRUPTED = 0.03  # share of the threads' operations that are interrupted
 
 
-class Process(Host):
-    """The shared state of a process' threads: the store (`core.contract.Store`) and connections."""
+def held(claim: Claim) -> list[str | None]:
+    """Returns the names from which a granted claim excludes other claims."""
+    return [lock_name_of(b"sim", place.lock) for place in (claim.all_keys if claim.require_all else claim.all_keys[:1])]
+
+
+class Process:
+    """A process, which runs, pauses and crashes: the store (`core.contract.Store`) of its threads, and connections."""
 
     alias, hook, key_prefix = "", None, "sim"
     adopting, not_adopting = ADOPT, ""
@@ -45,12 +52,39 @@ class Process(Host):
     def __init__(
         self, world: World, name: str, clock: Clock, algorithm: Algorithm, connect: Callable[..., Performer]
     ) -> None:
-        super().__init__(world, name, clock)
+        self.world = world
+        self.name = name
+        self.clock = clock
+        self.alive = True
+        self.paused_until = 0.0
         self.algorithm = algorithm
         self.watched: dict[bytes, object] = {}
         self.in_flight: dict[Any, Any] = {}
         self._connect = connect
         self._local_queue = local_queue.LocalQueue(self, COHORT)
+
+    def later(self, event: Then, value: Any) -> None:
+        """Handle an event as soon as this process runs."""
+        if not self.alive:
+            return
+        if self.world.now < self.paused_until:
+            self.world.at(self.paused_until, lambda: self.later(event, value))
+        else:
+            event(value)
+
+    def after(self, delay: float, event: Callable[[], None]) -> None:
+        """Run an event after ``delay`` seconds, when this process runs."""
+        self.world.after(delay, lambda: self.later(lambda _: event(), None))
+
+    def pause(self, seconds: float) -> None:
+        """Stop the process, as SIGSTOP, garbage collection or a migrated virtual machine does."""
+        self.paused_until = max(self.paused_until, self.world.now + seconds)
+        self.world.say(self.name, f"paused for {seconds:.2f} s")
+
+    def crash(self) -> None:
+        """End the process without releasing its locks."""
+        self.alive = False
+        self.world.say(self.name, "crashed")
 
     def local_queue_for(self, primitive: Primitive) -> local_queue.LocalQueue | None:
         return self._local_queue if primitive.queued else None
@@ -94,6 +128,8 @@ class Handle(lock.Lock):
 
     def new_claim(self) -> Claim:
         self.claim = super().new_claim()
+        if self.primitive.kind in ("rlock", "rwlock"):
+            self.claim = self.claim._replace(payload=self.thread.holder.encode())
         self.thread.asks(self.claim)
         return self.claim
 
@@ -115,10 +151,15 @@ class AnyOf(Handle, striped.Striped):
     hold_type = SimulatedStripe
 
 
+class AllOf(Handle, multilock.MultiLock):
+    """Several locks, all or none."""
+
+
 class Thread:
     """A thread that acquires and releases locks, each with its own handle. It is interrupted sometimes."""
 
     handle: type[Handle] = Handle
+    interrupted = INTERRUPTED
     keeps = 0.0  # longest time in seconds for which a lock stays taken after its holder has ended
 
     def __init__(self, process: Process, name: str, watcher: Any, ttl: float, primitive: Primitive) -> None:
@@ -169,7 +210,7 @@ class Thread:
                 self.process.after(rest, lambda: self.live(names, until))
 
             some = [chance.choice(names)]
-            if self.primitive.kind == "striped":
+            if self.primitive.kind in SEVERAL:
                 some = sorted(chance.sample(names, chance.choice((2, len(names)))))
             self.take(some, wait, then)
 
@@ -177,21 +218,23 @@ class Thread:
         chance = self._world.random
         return LockOptions(self._ttl, fencing=chance.random() < 0.3, auto_renew=chance.random() < 0.8)
 
-    def take(self, names: list[str], wait: float, then: Callable[[], None]) -> None:
-        """Acquire one of the names, hold it for a while, release it."""
+    def take(self, names: list[str], wait: float, then: Callable[[], None], seconds: float | None = None) -> None:
+        """Acquire one of the names, or all, hold them for a while, release them."""
         chance, name = self._world.random, AND.join(names)
         options = self._options()
         places = tuple(keys_for(b"sim", each.encode()) for each in names)
-        kind = AnyOf if self.primitive.kind == "striped" else self.handle
-        handle = self._lock = kind(self.process, self.primitive, name, places[0], options)
-        handle.thread, handle._stripes = self, places
+        kind = {"striped": AnyOf, "multilock": AllOf}.get(self.primitive.kind, self.handle)
+        handle: Any = kind(self.process, self.primitive, name, places[0], options)
+        self._lock, handle.thread, handle._stripes = handle, self, places
+        handle.names, handle.all_keys = names, places
         deadline = self.clock() + wait
 
         def got(outcome: Any, error: BaseException | None) -> None:
             self._watcher.waited(self, self.clock() - deadline)
             if isinstance(outcome, hold.Hold):
                 self._world.say(self.holder, f"got {name}, number {outcome.fencing_token}")
-                end = self._world.now + chance.choice((0.0, 0.002, 0.002, 0.02, chance.uniform(0, 2 * self._ttl)))
+                most = chance.uniform(0, 3 * self._ttl)
+                end = self._world.now + (seconds or chance.choice((0.0, 0.002, 0.02, most, most)))
                 self._hold(handle, end, then)
             else:
                 self._world.say(self.holder, f"did not get {name}: {error or outcome}")
@@ -233,7 +276,7 @@ class Thread:
 
     def _do(self, flow: Any, then: Callable[[Any, BaseException | None], None]) -> None:
         interrupt = self.performer.drive(flow, then)
-        if self._world.chance(INTERRUPTED):
+        if self._world.chance(self.interrupted):
             delay = self._world.random.uniform(0, self._ttl / 4)
             self._world.after(delay, lambda: self.process.later(lambda _: interrupt(), None))
 

@@ -8,8 +8,7 @@ from django_redlock.core.keys import keys_for
 from django_redlock.core.lock_info import LockInfo
 from django_redlock.core.values import DRIFT, PRECISION, Lease
 
-from .clients import Client, held
-from .handles import Thread
+from .handles import AND, Thread, held
 
 PAUSE = 0.1, 0.8  # seconds between two questions
 
@@ -20,7 +19,8 @@ class Onlooker:
     def __init__(self, scenario: Any) -> None:
         self._scenario = scenario
         self._world = scenario.world
-        (self._eyes,) = scenario._client("onlooker")
+        self._eyes = scenario.new_process("onlooker")
+        self._performer = self._eyes.performer()
         self._silent = 0  # nodes that did not reply to the last question
 
     def look(self, names: list[str], until: float) -> None:
@@ -35,7 +35,7 @@ class Onlooker:
                 self._judge(name, holders, said)
             self._world.after(self._world.random.uniform(*PAUSE), partial(self.look, names, until))
 
-        self._eyes.performer.drive(self._asking(name), told)
+        self._performer.drive(self._asking(name), told)
 
     def _asking(self, name: str) -> Flow[LockInfo | None]:
         """Run `Algorithm.describe`, and count the nodes without an answer."""
@@ -49,7 +49,7 @@ class Onlooker:
             reply = yield request
             self._silent = sum(isinstance(each, Fault) for each in reply) if isinstance(request, SendToAll) else 0
 
-    def _holders(self, name: str) -> dict[Client, Lease]:
+    def _holders(self, name: str) -> dict[Thread, Lease]:
         """Returns the holders of the name whose lease was confirmed after the last loss of data on a server."""
         return {
             client: lease
@@ -60,7 +60,7 @@ class Onlooker:
             and self._world.forgot < client.clock.true(_confirmed(lease))
         }
 
-    def _judge(self, name: str, before: dict[Client, Lease], said: LockInfo | None) -> None:
+    def _judge(self, name: str, before: dict[Thread, Lease], said: LockInfo | None) -> None:
         """Check an answer. A lock that was held during the whole question is not free, and its holder is reported. The
         holder may differ if nodes were silent, because leftover votes may then look like a majority.
         """
@@ -85,8 +85,7 @@ def _confirmed(lease: Lease) -> float:
     return lease.valid_until + lease.ttl * DRIFT + PRECISION - lease.ttl
 
 
-def _owned(client: Client, name: str, said: LockInfo) -> bool:
+def _owned(client: Thread, name: str, said: LockInfo) -> bool:
     """Returns the answer of `Lock.owned`."""
-    if isinstance(client, Thread):
-        return client._lock is not None and client._lock.name == name and client._lock.is_ours(said)
-    return client.lease is not None and said.matches(client.lease)
+    lock = client._lock
+    return lock is not None and name in lock.name.split(AND) and lock.is_ours(said)

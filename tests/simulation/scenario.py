@@ -23,8 +23,7 @@ from django_redlock.core.primitives.fair import ARRIVAL_ORDER, READERS_BEHIND_WR
 from django_redlock.core.values import Claim, Lease, millis
 
 from .aftermath import APART, LAG, MAX_TTL, RATE, TIMEOUT, at_rest
-from .clients import SEVERAL, Client, held
-from .handles import Process, Thread, virtual
+from .handles import SEVERAL, Process, Thread, held, virtual
 from .network import SLOW, Network
 from .onlookers import Onlooker
 from .performer import Performer
@@ -50,8 +49,7 @@ class Setting(NamedTuple):
     calm: bool = False  # only slow messages, no faults: every leftover is an orphan
     slow: float | None = None  # share of slow messages
     apart: int = 4  # reduces how often a client can't reach a server
-    handles: bool = False  # mutexes or stripes through `Lock` itself, in processes with several threads
-    threads: type[Thread] = Thread  # what the threads do, with `handles`
+    threads: type[Thread] = Thread  # what the threads of the processes do
     onlookers: bool = False  # an observer asks for the holders
     performer: type[Performer] = Performer
 
@@ -95,9 +93,8 @@ class Scenario(RoleChecks):
         ]
         members = [server for server in self.servers if isinstance(server, Member)]
         self.replicas = ReplicaSet(self.world, members) if members else None
-        number = chance.choice((1, 2, 3) if setting.handles else (2, 3, 4)) + setting.primitive.limit - 1
-        make = self._process if setting.handles else self._client
-        self.clients: list[Any] = [client for index in range(number) for client in make(f"client-{index}")]
+        number = chance.choice((1, 2, 3)) + setting.primitive.limit - 1
+        self.clients: list[Any] = [client for index in range(number) for client in self._threads(index)]
         if setting.primitive.kind == "rlock":  # two handles of one thread
             self.clients[-1].holder = self.clients[0].holder
         self.grants = 0
@@ -110,19 +107,25 @@ class Scenario(RoleChecks):
     def _rate(self) -> float:
         return 1 + self.world.random.uniform(-RATE, RATE)
 
-    def _client(self, name: str) -> list[Any]:
+    def new_process(self, name: str) -> Process:
+        """Returns a new process."""
         clock = Clock(self.world, self._rate(), self.world.random.uniform(0, 1e5))
-        fencing, primitive = self.world.seed % 2 == 0, self._side(name)
-        client = Client(self.world, name, clock, self, self.ttl, fencing, primitive)
-        client.performer = self._performer(name, client.later)
-        client.algorithm = self._algorithm(clock)
-        return [client]
+        return Process(self.world, name, clock, self._algorithm(clock), self._performer)
 
-    def _process(self, name: str) -> list[Any]:
-        clock = Clock(self.world, self._rate(), self.world.random.uniform(0, 1e5))
-        process = Process(self.world, name, clock, self._algorithm(clock), self._performer)
-        threads = range(self.world.random.choice((1, 3, 5) if self._on_one_server() else (1, 2)))
-        return [self.setting.threads(process, f"{name}.{index}", self, self.ttl, self._side(name)) for index in threads]
+    def _threads(self, number: int) -> list[Thread]:
+        """Returns the threads of a new process."""
+        process = self.new_process(f"client-{number}")
+        count = self.world.random.choice((1, 3, 5) if self._on_one_server() else (1, 2))
+        return [
+            self.setting.threads(process, f"{process.name}.{index}", self, self.ttl, self.side(number + index))
+            for index in range(count)
+        ]
+
+    def new_thread(self, name: str) -> Thread:
+        """Returns the only thread of a new process, which is never interrupted."""
+        thread = Thread(self.new_process(name), name, self, self.ttl, self.side(0))
+        thread.interrupted = 0.0
+        return thread
 
     def _on_one_server(self) -> bool:
         return ONE.get(self.setting.algorithm) is SingleNode
@@ -132,16 +135,15 @@ class Scenario(RoleChecks):
         servers = Slots(servers) if self.setting.algorithm == "cluster" else servers
         return self.setting.performer(self.network, servers, name, TIMEOUT, later)
 
-    def _side(self, name: str) -> Primitive:
-        """Returns a client's primitive. Some clients of a rwlock read, some of several names acquire one."""
+    def side(self, number: int) -> Primitive:
+        """Returns a thread's primitive. Some threads of a rwlock read, some of several names acquire one."""
         primitive = self.setting.primitive
-        if primitive.kind in SEVERAL and name.startswith("client") and int(name[-1]) % 3 == 2:
+        if primitive.kind in SEVERAL and number % 3 == 2:
             return MUTEX
         if primitive.kind != "rwlock":
             return primitive
         order = READERS_BEHIND_WRITERS if self.setting.algorithm == "quorum" else ARRIVAL_ORDER
-        reads = name.startswith("client") and int(name[-1]) % 2
-        return primitive._replace(access="r" if reads else "w", queue_order=order)
+        return primitive._replace(access="r" if number % 2 else "w", queue_order=order)
 
     def _algorithm(self, clock: Clock) -> Algorithm:
         guard = (
@@ -174,7 +176,7 @@ class Scenario(RoleChecks):
         """Store the highest fencing tokens, which the tokens of this claim must exceed."""
         self._known[claim.acquisition_id] = self._tokens.copy()
 
-    def believes(self, client: Client, lease: Lease) -> None:
+    def believes(self, client: Thread, lease: Lease) -> None:
         """Check that no more clients believe to hold the lock than its limit allows."""
         names, now = set(held(lease.claim)), self.world.now
         others = {
@@ -216,7 +218,7 @@ class Scenario(RoleChecks):
 
         def look() -> None:
             leases = [client.lease for client in self.clients if client.lease is not None]
-            if self.killed and self.setting.handles:
+            if self.killed:
                 return
             if self._overs[claim.acquisition_id] > number or any(
                 each.claim.acquisition_id == claim.acquisition_id for each in leases
@@ -227,9 +229,9 @@ class Scenario(RoleChecks):
                     self.fail(f"{claim.name} was left over on {server.name}")
 
         if self.setting.calm:
-            self.world.after(SLOW[1] + 0.1 + self.setting.handles, look)
+            self.world.after(SLOW[1] + 1.1, look)
 
-    def waited(self, client: Client, late: float) -> None:
+    def waited(self, client: Thread, late: float) -> None:
         """Check that a wait ended at its deadline, within the node timeouts and the client's pauses."""
         if late > 8 * TIMEOUT and client.paused_until < self.world.now - 8 * TIMEOUT:
             self.fail(f"{client.name} waited {late:.2f} s beyond its deadline")
@@ -271,7 +273,7 @@ class Scenario(RoleChecks):
                 silently = self.setting.algorithm in ONE and chance.random() < 0.5
                 self.world.at(when, partial(self.kill, client, silently=silently))
 
-    def kill(self, client: Client, *, silently: bool) -> None:
+    def kill(self, client: Thread, *, silently: bool) -> None:
         """Kill the client's process. ``silently``: kill its host, so that its connections stay open and may get a
         grant.
         """
@@ -310,7 +312,6 @@ def play(seed: int, setting: Setting) -> Outcome:
     pauses = mock.patch.object(retries, "random", random.Random(seed))  # it draws random numbers itself
     with ExitStack() as patches:
         patches.enter_context(pauses)
-        if setting.handles:
-            patches.enter_context(virtual(scenario.world))
-            patches.enter_context(virtual_elections(scenario.world.random))
+        patches.enter_context(virtual(scenario.world))
+        patches.enter_context(virtual_elections(scenario.world.random))
         return scenario.play()

@@ -17,10 +17,8 @@ from .handles import Process
 from .network import Then
 from .performer import Performer
 from .roles import Candidate, HandingThread, PeriodicThread
-from .scenario import Setting
-from .test_simulation import found, rewritten
+from .test_simulation import SINGLE, found, rewritten
 
-SINGLE = Setting("single", handles=True)
 UNTIL = 4.0  # seconds: when requests are no longer repeated, so that the run comes to an end
 HAND_OFFS, ELECTIONS, PERIODS = (
     SINGLE._replace(threads=threads) for threads in (HandingThread, Candidate, PeriodicThread)
@@ -116,7 +114,7 @@ def test_it_finds_a_period_that_ends_early(name: str, right: str, wrong: str, mo
     """Neither a release nor a renewal shortens the time for which the key stays."""
     kind = "release_script" if name == "mutex_release" else "extend_script"
     plant(monkeypatch, PERIODIC._replace(**{kind: rewritten(name, right, wrong)}))
-    assert "after the last start" in found(PERIODS, 100)
+    assert "after the last start" in found(PERIODS, 400)
 
 
 def test_it_finds_a_period_that_ends_with_its_holder(monkeypatch: pytest.MonkeyPatch) -> None:

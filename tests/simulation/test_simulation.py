@@ -26,7 +26,7 @@ from .requests import Request
 from .roles import Candidate, HandingThread, PeriodicThread
 from .scenario import Setting, Violation, play
 
-HANDLES = Setting("single", handles=True)
+SINGLE = Setting("single")
 
 
 def found(setting: Setting, seeds: int) -> str:
@@ -147,7 +147,7 @@ def test_it_finds_a_lock_that_is_said_to_be_anothers(primitive: Primitive, monke
 def test_it_finds_an_owner_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """A former holder does not own a lock that another handle holds."""
     monkeypatch.setattr(LockInfo, "matches", lambda *_: True)
-    assert "is said to own" in found(HANDLES._replace(onlookers=True), 200)
+    assert "is said to own" in found(SINGLE._replace(onlookers=True), 200)
 
 
 class Dropping(Performer):
@@ -181,9 +181,9 @@ class BreaksOff(Performer):
 
 SETTINGS = (
     Setting(),
-    HANDLES,
-    HANDLES._replace(primitive=STRIPED),
-    *(HANDLES._replace(threads=threads) for threads in (HandingThread, Candidate, PeriodicThread)),
+    SINGLE,
+    SINGLE._replace(primitive=STRIPED),
+    *(SINGLE._replace(threads=threads) for threads in (HandingThread, Candidate, PeriodicThread)),
 )
 
 
@@ -195,7 +195,7 @@ def test_a_play_depends_on_its_seed_only(setting: Setting) -> None:
         return [play(seed, setting).log for seed in range(4)]
 
     before = played()
-    assert found(HANDLES._replace(performer=BreaksOff), 8) == "broken off"
+    assert found(SINGLE._replace(performer=BreaksOff), 8) == "broken off"
     random.seed(1)
     threshold = gc.get_threshold()
     gc.set_threshold(1)
@@ -208,7 +208,7 @@ def test_a_play_depends_on_its_seed_only(setting: Setting) -> None:
 def test_it_finds_a_hand_over_that_is_taken_for_granted(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a hand-over with an unknown result, the next waiter holds nothing."""
     monkeypatch.setattr(local_queue, "_unconfirmed_lease", lambda claim: Lease.granted(claim, claim.asked))
-    said = found(HANDLES, 400)
+    said = found(SINGLE, 400)
     assert "both hold" in said or "is not above" in said
 
 
@@ -232,7 +232,7 @@ class Deaf(Performer):
 
 def test_it_finds_a_shorter_lease_that_counts_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """After an unanswered request for a shorter lease, the holder must not rely on the longer lease."""
-    setting = HANDLES._replace(performer=Deaf)
+    setting = SINGLE._replace(performer=Deaf)
     assert all(play(seed, setting).grants for seed in range(50))
 
     def rely_on_the_longer(hold: Any, ttl: float) -> Any:
@@ -247,7 +247,7 @@ def test_it_finds_a_shorter_lease_that_counts_too_late(monkeypatch: pytest.Monke
 def test_it_finds_what_nobody_frees_after_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
     """A grant to an interrupted caller is released in the background."""
     monkeypatch.setattr(Background, "release_later", lambda *_, **__: None)
-    assert "left over" in found(HANDLES._replace(algorithm="quorum", calm=True), 200)
+    assert "left over" in found(SINGLE._replace(algorithm="quorum", calm=True), 200)
 
 
 def test_it_finds_a_number_that_a_majority_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
