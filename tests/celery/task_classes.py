@@ -5,8 +5,51 @@ from typing import Any
 from celery import Task
 
 from django_redlock.celery import single_instance_task
-from tests.celery.app import app, work
-from tests.celery.records import note
+from tests.celery import bodies
+from tests.celery.app import app, protected
+from tests.celery.bodies import work
+from tests.celery.records import RECORDS, note
+
+
+class Hooked(Task):
+    """A base class with hooks of its own."""
+
+    def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+        note(args[0], "before_start")
+
+    def on_success(self, retval: Any, task_id: str, args: Any, kwargs: Any) -> None:
+        note(args[0], "on_success")
+
+    def after_return(self, status: str, *args: Any) -> None:
+        note(args[2][0], "after_return", status=status)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        note(args[0], "call")
+        return self.run(*args, **kwargs)
+
+
+class Tenant(Task):
+    """A base class that adds a header to each message."""
+
+    def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+        headers = {**(options.pop("headers", None) or {}), "tenant": "one"}
+        return super().apply_async(args, kwargs, headers=headers, **options)
+
+
+class Unready(Task):
+    """A base class whose hook fails the task before its body."""
+
+    def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+        note(args[0], "before_start")
+        raise ValueError(args[0])
+
+
+class Moody(Task):
+    """A base class whose hook fails the task while the test says so."""
+
+    def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+        if (RECORDS / f"{args[0]}.fail").exists():
+            raise ValueError(args[0])
 
 
 class ByClass(Task):
@@ -59,3 +102,7 @@ by_heir = app.register_task(ByHeir())
 by_class = app.register_task(ByClass())
 protected_base = app.register_task(ProtectedBase())
 undecorated_heir = app.register_task(UndecoratedHeir())
+protected("hooked", bodies.work, {"base": Hooked})
+protected("unready", bodies.work, {"base": Unready}, ttl=60)
+protected("next_moody", bodies.gated, {"base": Moody}, mode="until_and_while_executing", ttl=60)
+protected("next_tenant", bodies.carried, {"base": Tenant}, mode="until_and_while_executing", ttl=60)
