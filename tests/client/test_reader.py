@@ -1,7 +1,6 @@
 """The reader of replies agrees with redis-py's own parser, wherever the bytes are split."""
 
 import socket
-import struct
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +11,7 @@ from redis._parsers import _RESP2Parser
 from redis._parsers.base import NO_AUTH_SET_ERROR, BaseParser
 from redis.exceptions import InvalidResponse, RedisError
 
-from django_redlock.client.resp import INCOMPLETE, Reader, encode_command, error_reply
+from django_redlock.client.resp import INCOMPLETE, Reader, error_reply
 
 # ── replies as bytes ─────────────────────────────────────────────────────────────────────────
 
@@ -146,12 +145,3 @@ def test_no_reply(stream):
     reader.feed(stream)
     with pytest.raises(InvalidResponse, match="unexpected data"):
         reader.reply()
-
-
-def test_many_replies_in_small_pieces():
-    """1,000 nested items that arrive byte by byte are one reply."""
-    stream = array([encode_command(b"x" * 10, struct.pack("q", n)) for n in range(1_000)])
-    replies, reader = read_by_us([stream[index : index + 1] for index in range(len(stream))])
-    assert len(replies) == 1
-    assert len(replies[0]) == 1_000
-    assert not reader.unread

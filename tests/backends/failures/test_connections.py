@@ -78,12 +78,6 @@ class TestStale(OwnRedis):
         server.restart()
         in_parallel(spawn, 4, busy_before)
 
-    def test_client_kill(self, server, busy_before, client, name, spawn):
-        """After CLIENT KILL the first request on each idle connection works."""
-        with server.client() as admin:
-            admin.client_kill_filter(_type="normal", skipme=True)
-            in_parallel(spawn, 4, busy_before)
-
     def test_listing(self, server, client, name):
         """Listing works as the first request on a closed connection."""
         with client.lock(name):

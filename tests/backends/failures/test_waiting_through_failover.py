@@ -256,13 +256,6 @@ class TestQuorum:
         until_someone_waits(one, unique)
         return holder, waiting
 
-    @pytest.mark.usefixtures("woken_only")
-    def test_woken(self, held):
-        """A waiter is woken by the release."""
-        holder, waiting = held
-        holder.release()
-        assert waiting(timeout=WAKE)
-
     @pytest.mark.parametrize("victim", range(3))
     @pytest.mark.parametrize("way", ["kill", "pause"])
     def test_a_node_is_gone(self, servers, held, victim, way):

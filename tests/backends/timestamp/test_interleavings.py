@@ -38,28 +38,6 @@ def test_c1_deletes_what_we_took(backend, dead, older, redis):
     assert redis.get("stock") == value
 
 
-def test_we_never_delete_what_another_took(backend, dead, older, redis):
-    """C1 deletes the expired value and acquires: our attempt is refused and deletes nothing, and so is C3's."""
-    c1, c3, lock = older(), older(), backend.lock("stock")
-    steps = c1.up_to("DEL")
-    assert next(steps) == "SETNX"
-    assert c1.finish(steps)
-    assert not lock.acquire(False)
-    assert not c3.take()
-    assert int(redis.get("stock")) == c1.mine
-
-
-def test_we_come_between_delete_and_setnx(backend, dead, older):
-    """C1 deletes the expired value, and we acquire first: the SETNX of C1 and C4 fails."""
-    c1, c4, lock = older(), older(), backend.lock("stock")
-    steps = c1.up_to("DEL")
-    assert next(steps) == "SETNX"
-    assert lock.acquire(False)
-    assert not c1.finish(steps)
-    assert not c4.take()
-    assert lock.owned()
-
-
 # ── every order ───────────────────────────────────────────────────────────────────────────────
 
 

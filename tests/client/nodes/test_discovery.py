@@ -55,11 +55,6 @@ def test_an_address_that_is_no_sentinel(behind, answering, unique, text):
         pass
 
 
-def test_a_redis_in_place_of_a_sentinel(behind, redis_server, unique):
-    with behind(f"127.0.0.1:{redis_server.port}").lock(unique):
-        pass
-
-
 def test_only_wrong_sentinels(answering, start, unique):
     """If no address in LOCATION is a Sentinel, the error names each with its problem."""
     places = [answering(text) for text in STRANGE]

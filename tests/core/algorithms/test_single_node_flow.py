@@ -209,14 +209,6 @@ def test_unconfirmed(fed, faults, unconfirmed):
 # ── extend, release ──────────────────────────────────────────────────────────────────────────
 
 
-def test_extend(fed):
-    """An extended lease counts from before the request, and replaces the remaining time."""
-    lease = fed.lease()
-    fed.begin(fed.algorithm.extend(MUTEX, lease, 20)).reply([1], after=2)
-    assert (fed.result.ttl, fed.result.valid_until) == (20, pytest.approx(100 + 20 * 0.99 - 0.002, abs=1e-9))
-    assert fed.result.claim == lease.claim
-
-
 def names(batch):
     return [call.script.name for call in batch.script_calls]
 

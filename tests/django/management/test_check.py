@@ -83,6 +83,3 @@ def test_check_deploy(stores, settings):
     assert "warning  memory  settings" in printed
     settings.SILENCED_SYSTEM_CHECKS = ["redlock.W002", "redlock.W009"]
     assert Done("redlock_check", "--deploy").code == 0
-
-
-# ── bench ────────────────────────────────────────────────────────────────────────────────────
