@@ -107,7 +107,6 @@ class TestInMemory:
     """In memory, the lock of a signal handler may be refused with LockUnavailable."""
 
     def test_handler_and_interrupted_code_exclude_each_other(self, unique):
-        """Of a signal handler and the code that it interrupts only one gets the lock."""
         backend = LocMemBackend(unique)
 
         def strike(step):

@@ -97,7 +97,6 @@ def test_pause(page, stores, monkeypatch):
 
 
 def test_store_goes_down_and_comes_back(page, stores, redis_server):
-    """A store that goes down is a message on the open page until it is back."""
     with stores["memory"].lock("still here"):
         page.until(lambda: page.names() == ["still here"])
         redis_server.kill()

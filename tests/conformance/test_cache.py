@@ -59,7 +59,6 @@ class OnCache:
         return functools.partial(RedisBackend, f"cache:{self.alias}", node_timeout=10)
 
     def test_has_the_pool_that_is_tested(self):
-        """The cache's pool has the configuration under test."""
         settings = caches[self.alias].client.get_client().connection_pool.connection_kwargs
         assert settings.items() >= POOLS[self.alias].items()
 

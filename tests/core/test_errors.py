@@ -58,7 +58,6 @@ def test_copies(error):
 
 @pytest.mark.parametrize("name", ["stock", "a {b}", "{0}", "%s", "{self}", "\n", "'"])
 def test_text_begins_with_the_lock(name):
-    """An error begins with the lock that it is about, if there is one."""
     error = LockLost(name)
     assert (error.name, str(error).partition(": ")[0]) == (name, f"lock {name!r}")
     assert f"lock {name!r}: " + "{reason} %d" == str(LockLost(name, "{reason} %d"))

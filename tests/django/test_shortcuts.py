@@ -56,7 +56,6 @@ async def test_option_of_acquire(stores, make):
 
 
 def test_limit_is_needed(stores):
-    """A semaphore without a limit raises TypeError."""
     with pytest.raises(TypeError, match="limit"):
         semaphore("x")
 

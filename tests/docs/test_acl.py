@@ -97,7 +97,6 @@ def test_the_user_can_do_all(own_redis, quarantine):
 
 
 def test_a_right_that_is_missing_is_noticed(own_redis):
-    """Without one of the rights a lock can't be acquired."""
     backend = backend_of_user(own_redis(), [word for word in rules() if word != "+@string"])
     with pytest.raises(LockError, match=r"can.t run this command"):
         backend.lock("x").acquire()

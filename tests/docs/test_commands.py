@@ -32,13 +32,11 @@ def options(parser: CommandParser) -> set[str]:
 
 
 def test_every_command_has_a_section():
-    """The page has a section for each command of the package, and no other."""
     assert sorted(headings(PAGE)) == COMMANDS
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_options_of_a_command(name):
-    """The section of a command lists its options, and no other."""
     section = PAGE.read_text().partition(f"\n{name}\n---")[2]
     section = re.split(r"\n\w+\n---", section, maxsplit=1)[0]
     djangos = options(BaseCommand().create_parser("manage.py", name))

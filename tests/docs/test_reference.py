@@ -116,7 +116,6 @@ def test_every_setting_is_documented():
 
 
 def test_layout_names_every_module():
-    """The page on the layout has each package and module."""
     page = (DOCS / "development" / "layout.rst").read_text()
     named = set(re.findall(r"\w+", " ".join(re.findall(r"``([\w/.]+)``", page))))
     package = Path(django_redlock.__file__).parent

@@ -39,7 +39,6 @@ def row(obj):
 
 
 def test_save_stores_the_token(stock, held):
-    """A write under a lock stores its token in the row."""
     holder = held()
     for quantity in (4, 3):
         stock.quantity = quantity

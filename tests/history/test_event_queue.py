@@ -102,7 +102,6 @@ def test_listener_that_fails(queue, seen, caplog):
 
 
 def test_full_queue_drops_events(queue, seen, monkeypatch):
-    """An event that is recorded while the queue is full replaces the oldest."""
     monkeypatch.setattr(queue, "_start", lambda: None)
     for name in ["old", *["new"] * MAX_RECORDS]:
         queue.record(event(name))
@@ -119,7 +118,6 @@ def test_without_listeners():
 
 
 def test_unsubscribe(queue, seen):
-    """A listener gets no events after unsubscribe()."""
     queue.unsubscribe("test")
     queue.subscribe("other", lambda _records: None)
     queue.record(event())

@@ -67,7 +67,6 @@ def test_another_request_under_the_same_key(pay, change):
 
 
 def test_key_is_missing(pay):
-    """A request without a key is refused."""
     view = pay()
     assert code(ask(view, key=None)) == (400, "idempotency-key-missing")
     assert ask(view).content == b'{"charge": 1}'
@@ -75,7 +74,6 @@ def test_key_is_missing(pay):
 
 @pytest.mark.parametrize("key", ["", '""', '"a', 'a"b"', '"a", "b"', "a,b", '"\\x"', "a b", '"é"', f'"{"x" * 256}"'])
 def test_key_is_invalid(pay, key):
-    """An invalid key, and two keys, are refused."""
     request = RequestFactory().post("/pay", HTTP_IDEMPOTENCY_KEY=key)
     request.user = ALICE
     assert code(pay()(request)) == (400, "idempotency-key-invalid")
@@ -167,7 +165,6 @@ def test_chosen_headers(pay):
 
 
 def test_rendered_templates(pay):
-    """A template response is rendered before it is stored."""
     view = pay(lambda request, number: TemplateResponse(request, "admin/404.html", {"number": number}))
     first, again = ask(view), ask(view)
     assert first.is_rendered

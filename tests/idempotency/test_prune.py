@@ -35,7 +35,6 @@ def test_prune(database, rows, words):
 
 
 def test_dry_run(database, rows):
-    """A dry run removes nothing."""
     assert prune(database, "--dry-run") == "5 expired answers\n"
     assert rows.count() == 7
 

@@ -70,7 +70,6 @@ def test_what_is_known_of_a_running_request(new_store, first_runs):
 
 
 def test_the_lease_is_renewed(new_store):
-    """The lease is renewed while the view runs."""
 
     @idempotent(**new_store("default"), ttl=6)
     def view(_request):

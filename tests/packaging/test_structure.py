@@ -66,7 +66,6 @@ def graph():
 
 
 def test_class_names_are_unique():
-    """No class name is used twice."""
     places = defaultdict(list)
     for module, (_, tree) in trees().items():
         for node in ast.walk(tree):
@@ -126,7 +125,6 @@ def test_conformance_cases_have_unique_names():
 
 
 def test_private_names_are_not_imported():
-    """Names with an underscore are not imported from other folders."""
     crossing = [
         f"{module} imports {target}.{name}"
         for module in trees()

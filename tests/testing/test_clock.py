@@ -45,7 +45,6 @@ def take(backend, **options):
 
 @pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf")])
 def test_only_forward(clock, wrong):
-    """The clock can't be set back."""
     with pytest.raises(ValueError, match="positive number of seconds"):
         clock.advance(wrong)
 

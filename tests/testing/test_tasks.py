@@ -82,7 +82,6 @@ def test_serializer_of_the_call(redlock_tasks):
 
 
 def test_failures_say_what_was_enqueued(redlock_tasks):
-    """A failed assertion says what was enqueued."""
     plain.delay()
     with pytest.raises(AssertionError, match=r"settle was enqueued 0 times, not 1 .*refused: 0; enqueued: .*plain\(\)"):
         assert_enqueued_once(settle, 17)

@@ -151,7 +151,6 @@ class TestCluster:
         assert users[1].lock(unique).acquire(timeout=WAKE)
 
     def test_while_the_keys_migrate(self, cluster, held):
-        """A waiter goes on waiting while the keys migrate."""
         holder, waiting, key, to = held
         with cluster.migrating(key, to):
             cluster.move_keys(key, to)
@@ -279,7 +278,6 @@ class TestQuorum:
         assert held[1]()
 
     def test_no_majority(self, servers, held):
-        """Without a majority a waiter gets LockUnavailable."""
         for server in servers[:2]:
             server.kill()
         with pytest.raises(LockUnavailable):

@@ -102,7 +102,6 @@ def test_the_cache_can_connect(backend, servers):
 
 
 def test_no_majority(backend, servers):
-    """Without a majority, the error has the error of each node; when the nodes are back, locks are granted."""
     for server in servers[1:]:
         server.kill()
     for _ in range(2 * LIMIT):

@@ -212,7 +212,6 @@ def test_names_that_no_lock_can_have(key):
 
 
 def test_bound_tasks_have_no_self_in_their_key():
-    """``self`` is the task, not an argument."""
 
     def bound(self, a): ...
 

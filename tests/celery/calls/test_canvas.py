@@ -98,7 +98,6 @@ def test_replace_by_a_group(tasks, workers, seen, free):
 
 
 def test_control_a_plain_group_overlaps(tasks, workers, seen, go):
-    """Control: without the decorator the members of a group overlap."""
     queue = workers("prefork")
     members = group(tasks.executed_plain.s(seen.name, tasks.UNTIL_GO).set(queue=queue) for _ in range(4)).apply_async()
     seen.wait("start", 2)

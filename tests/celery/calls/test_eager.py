@@ -90,7 +90,6 @@ def test_eager_delay(tasks, seen, store, eager):
 
 
 def test_eager_duplicate_of_a_queued_one(tasks, seen, monkeypatch):
-    """A queued call makes an eager call a duplicate."""
     queued = tasks.executed.apply_async((seen.name,), queue="nobody")
     result = tasks.executed.apply((seen.name,))
     assert (result.duplicate, result.id) == (True, queued.id)
@@ -160,7 +159,6 @@ def test_no_duplicates_with_the_dummy_backend(tasks, seen, settings):
 
 
 def test_a_canvas_of_eager_tasks(tasks, seen, store, eager):
-    """A chord of eager tasks completes."""
     header = [tasks.executed.s(seen.name) for _ in range(2)]
     assert chord(header)(tasks.collect.s()).get() == [seen.name] * 2
     assert not locks["default"].held(f"executed:{seen.name}")

@@ -46,7 +46,6 @@ def test_while_executing_never_runs_two(tasks, workers, seen, free, pool):
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_control_without_the_decorator_they_overlap(tasks, workers, seen, go, pool):
-    """Control: without the decorator every call runs, and runs overlap."""
     results = burst(tasks.executed_plain, workers(pool), seen.name, 8, tasks.UNTIL_GO)
     seen.wait("start", 2)
     go()

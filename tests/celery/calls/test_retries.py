@@ -130,7 +130,6 @@ def test_retry_outlives_the_worker_that_sent_it(tasks, start_worker, seen, held,
 
 
 def test_control_between_two_runs_a_plain_task_is_sent_again(tasks, workers, seen):
-    """Control: without the decorator another call runs before the retry."""
     queue = workers("prefork")
     first = tasks.retries_plain.apply_async((seen.name,), {"failures": 1, "countdown": 300}, queue=queue)
     seen.wait("end")

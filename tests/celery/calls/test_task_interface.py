@@ -89,7 +89,6 @@ def test_a_class_with_a_call_of_its_own(tasks, workers, seen, held, free, go, ki
 
 
 def test_classes_that_inherit_from_each_other(tasks, seen, held):
-    """Task classes that inherit from each other have the keys of their own run()."""
 
     class Parent(Task):
         name = f"parent-{seen.name}"

@@ -171,7 +171,6 @@ def test_a_release_that_fails_changes_no_outcome(tasks, seen, store, worker, go)
 
 
 def test_control_a_plain_task_needs_no_store(tasks, seen, store, worker):
-    """Control: without the decorator the task runs without a store."""
     store.kill()
     assert tasks.running_plain.apply_async((seen.name,), queue=worker).get(timeout=60) == seen.name
 

@@ -290,7 +290,6 @@ def test_broker_down_at_publish_keeps_what_another_call_took(tasks, seen, held, 
 
 
 def test_control_a_plain_task_is_sent_again_while_it_runs(tasks, workers, seen):
-    """Control: without the decorator a call is sent again while the first runs."""
     queue = workers("prefork")
     results = [tasks.ends_plain.apply_async((seen.name, "return"), queue=queue) for _ in range(2)]
     assert [result.get(timeout=60) for result in results] == [seen.name] * 2

@@ -68,7 +68,6 @@ def test_kept_for_a_limited_time_and_number(hopeless):
 
 
 def test_a_refused_release_is_repeated(own_redis):
-    """A release that a node refuses with an error is repeated until it succeeds."""
     server = own_redis()
     held = claim()
     with server.client() as client:

@@ -90,7 +90,6 @@ def test_paging(client, stores, operator):
 
 
 def test_limited_list_says_so(client, stores, operator, show_at_most):
-    """A list that is limited says so, and a link shows more."""
     show_at_most(3)
     held = [stores["default"].lock(f"lock:{number}") for number in range(5)]
     assert all(lock.acquire() for lock in held)
@@ -261,7 +260,6 @@ def test_tabs(client, stores, operator):
     "query", [{"q": EVIL}, {"host": EVIL}, {"task": EVIL}, {"kind": EVIL}, {"alias": EVIL}, {"scan": EVIL}]
 )
 def test_filters_are_escaped(client, stores, operator, query):
-    """Search and filter values are escaped in the page."""
     assert "<script>alert" not in client.get(LIST, query).content.decode()
 
 

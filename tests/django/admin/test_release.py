@@ -35,7 +35,6 @@ def said(response):
 
 
 def test_asks_who_holds_it_and_releases_nothing(client, stores, operator):
-    """The action shows the holder and asks, and releases nothing."""
     with stores["default"].lock("stock", owner="till 7") as held:
         page = asked(client, "default:stock")
         assert "till 7" in page.content.decode()
@@ -69,7 +68,6 @@ def test_released_logged_and_lost(client, stores, operator):
 
 
 def test_waiters_are_woken(client, stores, operator, own_thread, monkeypatch):
-    """A forced release wakes a waiter."""
     monkeypatch.setattr(base, "MAX_BLOCK", 60.0)
     backend = stores["default"]
     lock = backend.lock("stock", on_lost="warn")
@@ -187,7 +185,6 @@ def test_needs_the_permission(client, stores, user_with, codenames):
 
 
 def test_needs_the_csrf_token(stores, operator):
-    """A form without the CSRF token is refused."""
     client = Client(enforce_csrf_checks=True)
     client.force_login(operator)
     with stores["default"].lock("stock") as held:

@@ -302,7 +302,6 @@ def test_unknown_options():
 
 @override_settings(MIDDLEWARE=[])
 def test_settings_are_read_late(settings):
-    """Decorating reads no settings."""
     view = locked_view("stock", using="later")(sync_view)
     settings.REDLOCK = {"later": settings.REDLOCK["memory"]}
     assert view(get("/")).content == b"view"

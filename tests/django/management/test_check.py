@@ -51,7 +51,6 @@ def test_check_finds_eviction(stores, redis_server):
 
 
 def test_check_finds_a_replica(stores, redis_server, own_redis, settings):
-    """A replica, which takes no writes, is a problem."""
     replica = own_redis("--replicaof", "127.0.0.1", str(redis_server.port))
     settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "LOCATION": replica.url}}
     done = Done("redlock_check")
@@ -60,7 +59,6 @@ def test_check_finds_a_replica(stores, redis_server, own_redis, settings):
 
 
 def test_check_arm_says_what_it_asserts_and_asks(stores, answer):
-    """--arm says what arming asserts, and arms only after a confirmation."""
     answer("no")
     with pytest.raises(CommandError, match="nothing was armed"):
         call_command("redlock_check", "--arm", stdout=io.StringIO(), stderr=io.StringIO())

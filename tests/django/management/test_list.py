@@ -28,7 +28,6 @@ def test_list(stores):
 
 
 def test_list_without_locks_names_the_stores(stores):
-    """Without a lock the command names the stores that it has listed; JSON doesn't."""
     assert Done("redlock_list").out == "no locks found in default, memory\n"
     assert Done("redlock_list", "--using", "memory").out == "no locks found in memory\n"
     assert Done("redlock_list", "--format", "json").json == []
@@ -108,7 +107,6 @@ def test_list_shows_the_fields_of_the_owner(stores):
 
 
 def test_list_leaves_out_columns_that_say_nothing(stores):
-    """A column with nothing to say about any lock is left out."""
     backend = stores["default"]
     with backend.lock("a"), backend.lock("b"):
         assert heading() == "STORE NAME HOLDER HELD FOR LEFT"

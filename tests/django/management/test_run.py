@@ -62,7 +62,6 @@ signal.sigwait({signal.SIGCONT})
 
 
 def test_runs_under_the_lock(run, backend):
-    """The command runs under the lock, whose name and fencing token it gets. The lock is free afterwards."""
     look = "import os; print(os.environ['REDLOCK_NAME'], int(os.environ['REDLOCK_FENCING_TOKEN']) > 0)"
     assert run("job", "--", sys.executable, "-c", look)[:2] == (0, "job True\n")
     assert backend.describe("job") is None
@@ -154,7 +153,6 @@ def test_passes_signals(begin, backend, number):
 
 
 def test_renews(begin, backend):
-    """The lock is renewed while the command runs."""
     process = begin("--ttl", "6", code=PATIENT)
     wait_until_renewed(backend, "job")
     process.terminate()
@@ -261,7 +259,6 @@ def test_process_1_that_reaps_nothing(start_run):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="zombies of a container")
 def test_orphans_are_reaped(run):
-    """Orphans are reaped while the command runs."""
     assert run("job", "--", "bash", "-c", ZOMBIES, before=NO_REAPER)[0] == 0
 
 

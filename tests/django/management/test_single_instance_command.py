@@ -28,7 +28,6 @@ class Nightly(SingleInstanceCommand):
 
 
 def test_runs_under_the_lock(stores):
-    """The command holds its lock while it runs, and releases it."""
     call_command(Nightly(lambda command: command.lock.check()))
     assert stores["default"].describe("nightly") is None
 

@@ -95,7 +95,6 @@ def test_numbers(lost):
 
 
 def test_no_spans():
-    """With `spans=False` only metrics are exported."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     opentelemetry.install(provider, MeterProvider())

@@ -134,7 +134,6 @@ def test_quarantine(registry, settings, own_redis):
 
 
 def test_installed_twice(registry):
-    """A second install() counts nothing twice."""
     prometheus.install(registry)
     with lock("a"):
         pass

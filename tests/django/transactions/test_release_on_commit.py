@@ -232,7 +232,6 @@ def test_outside_a_transaction(kept, is_locked):
 
 
 def test_opens_no_connection(kept, is_locked):
-    """Without database access no connection is opened."""
     with kept():
         assert is_locked()
     assert not is_locked()

@@ -27,7 +27,6 @@ def backend(servers):
 
 
 def test_waiters_are_woken(backend, servers, woken_only):
-    """A waiter for a permit sends few requests, however long it waits, and is woken by a release."""
     held = [backend.semaphore("exports", limit=2) for _ in range(2)]
     assert all(permit.acquire(timeout=WAKE) for permit in held)
     before = scripts_run(servers[0])
