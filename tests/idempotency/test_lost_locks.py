@@ -1,5 +1,6 @@
 """Views with `@locked_view` and `@idempotent` that lose their lock."""
 
+import asyncio
 import contextlib
 
 import pytest
@@ -76,37 +77,29 @@ def test_unnoticed_in_the_view(atomic_requests):
     assert Charge.objects.using(atomic_requests).count() == 1
 
 
-def test_noticed_in_the_view(using):
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_noticed_in_the_view(using, colour):
     """A lock that is lost in the view leaves the outcome unknown: no repeat runs the view."""
     calls = []
 
-    @idempotent(using=using)
-    @locked_view("stock", using=using)
     def view(request):
         calls.append(1)
         lose(request.lock, using)
         return HttpResponse()
 
-    with pytest.raises(LockLost):
-        ask(view)
-    assert code(ask(view)) == IN_DOUBT
-    assert calls == [1]
-
-
-async def test_noticed_in_an_async_view(using):
-    """A lock that is lost in an async view leaves the outcome unknown: no repeat runs the view."""
-    calls = []
-
-    @idempotent(using=using)
-    @locked_view("stock", using=using)
-    async def view(request):
+    async def aview(request):
         calls.append(1)
         await alose(request.lock, using)
         return HttpResponse()
 
+    decorated = idempotent(using=using)(locked_view("stock", using=using)(view if colour == "sync" else aview))
+
+    def send():
+        return ask(decorated) if colour == "sync" else asyncio.run(aask(decorated))
+
     with pytest.raises(LockLost):
-        await aask(view)
-    assert code(await aask(view)) == IN_DOUBT
+        send()
+    assert code(send()) == IN_DOUBT
     assert calls == [1]
 
 
