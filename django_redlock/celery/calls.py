@@ -19,7 +19,6 @@ from celery import Task
 from django.db.models import Model
 from kombu.serialization import dumps, loads
 
-from ..core.keys import keys_for
 from ..single_instance.call import TaskCall
 from ..single_instance.call_names import SCALARS, TextOf, canonical, mapping_text
 from ..single_instance.options import TaskOptions
@@ -60,9 +59,11 @@ class CeleryTaskLock(TaskLock):
     ) -> str:
         """Return the lock's name for a call of ``task`` with these arguments.
 
-        ``serializer``: ``None`` means the task's own. ``headers``: those of the message. Raises ``TypeError`` when the
-        arguments don't fit the task.
+        ``serializer``: the kombu serializer of the message; ``None``: the task's own. ``headers``: those of the
+        message, which ``key`` may use. Raises ``TypeError`` when the arguments don't fit the task.
         """
+        if (dump := getattr(task, "_dump_pydantic_arguments", None)) is not None:
+            args, kwargs = dump(args, kwargs)
         serializer = serializer or task.serializer or task.app.conf.task_serializer
         text_of = text_for(serializer)
         return self.namer.name(task.name, tuple(args or ()), kwargs or {}, text_of, self._this, headers or {})
@@ -88,23 +89,13 @@ class CeleryTaskLock(TaskLock):
         ``delay``: seconds until the call may start. ``expires``: seconds until the call expires. Both set how long the
         record of the queued call is kept.
         """
-        options, records = self.options, self.records
         if not self._done_ttl:  # reading a setting costs as much as the rest of this method
             transport = task.app.conf.broker_transport_options or {}
             visible = max(VISIBILITY_SECONDS, float(transport.get("visibility_timeout") or 0))
             self._done_ttl = visible + REDELIVERY_SECONDS
-        return TaskCall(
-            message.name,
-            keys_for(message.prefix.encode() or records.backend.encoded_prefix, message.name.encode()),
-            task.name,
-            task_id,
-            message.delivery_id,
-            options.states,
-            options.limit,
-            options.queued_ttl + delay if options.states.until_expiry else min(options.queued_ttl + delay, expires),
-            self._done_ttl,
-            cluster=records.cluster,
-        )
+        ttl, (name, delivery_id, *_) = self.options.queued_ttl + delay, message
+        ttl = ttl if self.options.states.until_expiry else min(ttl, expires)
+        return self.task_call(name, task.name, task_id, delivery_id, ttl, self._done_ttl, message.prefix)
 
     def received_call(self, task: Task[Any, Any], request: Any) -> TaskCall:
         """Return the `TaskCall` of a message that a worker has received as ``request``."""

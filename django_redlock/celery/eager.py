@@ -11,11 +11,11 @@ from celery import Task, states
 from celery.result import EagerResult
 from kombu.utils.uuid import uuid
 
-from ..core.flow.requests import Flow
+from ..call_styles import Blocking, complete
 from ..core.values import Refusal
 from ..single_instance.call import new_delivery_id
-from ..single_instance.conflicts import AT_START, AT_SUBMIT, Conflict, conflict_of, duplicate_result, flag_result
-from ..single_instance.flows import BodyRun, body_flow, run
+from ..single_instance.conflicts import AT_START, AT_SUBMIT, Conflict, conflict_of, duplicate_result
+from ..single_instance.lifecycle import BodyRun
 from .messages import HEADER, Message
 from .put_off import send
 
@@ -32,7 +32,7 @@ class EagerRun(BodyRun):
 
     def __init__(self, task: Any, message: Message) -> None:
         self.task = task
-        super().__init__(task.redlock, task.redlock.new_call(task, message.task_id, message))
+        super().__init__(Blocking(), task.redlock, task.redlock.new_call(task, message.task_id, message))
         self.word = "skip"  # until a conflict says which check has refused the call
 
     def conflict(self, refusal: Refusal) -> Conflict:
@@ -43,22 +43,21 @@ class EagerRun(BodyRun):
             self.word, conflict = at_submit, conflict._replace(where="submit")
         return conflict
 
-    def refused_flow(self, conflict: Conflict, action: str, failure: Exception) -> Flow[Any]:
+    async def refused(self, conflict: Conflict, action: str, failure: Exception) -> Any:
         """Return the ``EagerResult`` of a duplicate, or raise ``failure``."""
-        yield from super().refused_flow(conflict, action, failure)
+        await super().refused(conflict, action, failure)
         return eager_duplicate(self.task, conflict)
 
-    def send(self, message: bytes | None) -> None:
-        """Send the message of a call that was put off until this body ended."""
+    def send(self, message: bytes) -> None:
         send(self.task.app, message)
 
 
 def eager_duplicate(task: Any, conflict: Conflict) -> Any:
     """Return the ``EagerResult`` of a duplicate, with the id of the call in the way."""
-    result = EagerResult(
-        conflict.holder or conflict.task_id, duplicate_result(conflict), states.SUCCESS, name=task.name
-    )
-    return flag_result(result, True)
+    task_id, value = conflict.holder or conflict.task_id, duplicate_result(conflict)
+    result: Any = EagerResult(task_id, value, states.SUCCESS, name=task.name)
+    result.duplicate = True
+    return result
 
 
 def apply(task: Any, call: Callable[..., Any], args: Any, kwargs: Any, *rest: Any, **options: Any) -> Any:
@@ -72,17 +71,18 @@ def apply(task: Any, call: Callable[..., Any], args: Any, kwargs: Any, *rest: An
     task_id = options["task_id"] = options.get("task_id") or uuid()
     headers = options.get("headers") or {}
     message = Message.read(headers.get(HEADER), task_id) or Message(
-        task.lock_name(args, kwargs, options.get("serializer"), headers), new_delivery_id(), task_id
+        task.redlock.name(task, args, kwargs, options.get("serializer"), headers), new_delivery_id(), task_id
     )
 
-    def call_as_holder() -> Any:
+    async def call_as_holder() -> Any:
         token = _running.set((*_running.get(), (message.name, task_id)))
         try:
-            return flag_result(call(args, kwargs, **options), False)
+            result = call(args, kwargs, **options)
         finally:
             _running.reset(token)
+        result.duplicate = False
+        return result
 
     if (message.name, task_id) in _running.get():
         return call(args, kwargs, **options)
-    this = EagerRun(task, message)
-    return run(body_flow(this), task.redlock.performer.perform, call_as_holder)
+    return complete(EagerRun(task, message).run(call_as_holder))

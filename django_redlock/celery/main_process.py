@@ -15,7 +15,7 @@ from weakref import WeakSet
 from celery import Celery
 from celery.app.task import Context
 from celery.bootsteps import Step
-from celery.signals import task_received, task_revoked
+from celery.signals import task_revoked
 from kombu.utils.imports import symbol_by_name
 
 from ..core.events import logger
@@ -23,7 +23,7 @@ from ..core.process import fork
 from ..core.process.threads import Kind, start
 from ..errors import LockNotSupported
 from ..single_instance.call import TaskCall
-from ..single_instance.flows import message_flow
+from ..single_instance.lifecycle import message_flow
 from ..single_instance.records import end_dead
 from ..single_instance.task_lock import refusals
 from .put_off import send
@@ -62,13 +62,6 @@ def _cancel_record(sender: Any, request: Any, **_: Any) -> None:
         logger.warning("task %s[%s]: its lock is not released: %r", sender.name, request.id, error)
 
 
-@task_received.connect
-def _remember(request: Any, **_: Any) -> None:
-    if hasattr(request.task, "redlock"):
-        _replace_command()
-        _received.add(request)
-
-
 @cache
 def _replace_command() -> None:
     """Register a command ``revoke`` in place of Celery's. It calls Celery's, and removes the records of revoked calls.
@@ -104,22 +97,19 @@ class LockReleasingRequest:
         id: str
         task: Any
         worker_pid: int | None
-        time_start: float | None
         acknowledged: bool
         request_dict: dict[str, Any]
 
     _requeued = False
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        _received.add(self)
+
     def reject(self, requeue: bool = False) -> None:
         """Reject the message. ``requeue``: the broker delivers it again."""
         self._requeued = requeue
         super().reject(requeue=requeue)  # type: ignore[misc]
-
-    def on_timeout(self, soft: bool, timeout: float) -> None:
-        """Handle an exceeded time limit. After a hard limit (not ``soft``), Celery kills the process next."""
-        super().on_timeout(soft, timeout)  # type: ignore[misc]
-        if not soft:
-            self._process_dies()
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         """Handle a failed task. Unless ``return_ok``, its process is dead or about to be killed."""
@@ -128,12 +118,6 @@ class LockReleasingRequest:
         finally:
             if not return_ok:
                 self._process_dies()
-
-    def terminate(self, pool: Any, signal: Any = None) -> None:
-        """Kill the process of a revoked call."""
-        super().terminate(pool, signal)  # type: ignore[misc]
-        if self.time_start:
-            self._process_dies()
 
     def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
         """Kill the process of a call whose message the broker delivers again."""
@@ -160,8 +144,8 @@ class LockReleasingRequest:
             exited = _wait_for_exit(pid)
             with fork.postponed:
                 redelivered = self._requeued or not self.acknowledged
-                if exited:
-                    send(self.task.app, lock.drive(message_flow(end_dead(call, pid, redelivered))))
+                if exited and (message := lock.drive(message_flow(end_dead(call, pid, redelivered)))):
+                    send(self.task.app, message)
                 if not redelivered:
                     lock.cancel(call)
         except Exception as error:  # noqa: BLE001  (the lock ends with its lease)
@@ -179,6 +163,7 @@ def request_of(task: Any, base: Any) -> Any:
 @cache
 def request_class(base: Any) -> type:
     """Return a subclass of ``base`` (a class or its dotted path) whose first base class is `LockReleasingRequest`."""
+    _replace_command()
     return type("Request", (LockReleasingRequest, symbol_by_name(base)), {})
 
 

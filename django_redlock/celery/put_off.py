@@ -16,7 +16,6 @@ from celery import Celery
 from kombu.serialization import dumps
 from kombu.utils import json
 
-from ..client.redact import redact
 from ..core.events import logger
 from ..errors import LockError
 from ..single_instance.call import TaskCall
@@ -45,7 +44,7 @@ def put_off(task: Any, call: TaskCall, message: Message, conflict: Conflict) -> 
             pause = min(MAX_RESEND_SECONDS, 2.0**message.tries) * random.uniform(0.5, 1.0)
             message = message._replace(tries=message.tries + 1, until=now + pause)
         task.resend(min(message.until - now, conflict.remaining + _LEASE_MARGIN), message)
-    if not task.redlock.keeps_records:
+    if not task.redlock.records.keeps_records:
         return
     try:
         copy = _prompt_copy(task, message)
@@ -60,7 +59,7 @@ def end_delivery(task: Any, call: TaskCall) -> None:
 
     The copies are the prompt copy and the copy with the ETA. Errors of the store are logged and not raised.
     """
-    if not task.redlock.keeps_records:
+    if not task.redlock.records.keeps_records:
         return  # there is no other copy
     try:
         task.redlock.drive(remember_ended(call))
@@ -68,14 +67,12 @@ def end_delivery(task: Any, call: TaskCall) -> None:
         logger.warning("task %s[%s] may run again: %s", task.name, call.task_id, error)
 
 
-def send(app: Celery, copy: bytes | None) -> None:
-    """Send the message ``copy`` that `put_off` has stored. Does nothing for ``None``.
+def send(app: Celery, copy: bytes) -> None:
+    """Send the message ``copy`` that `put_off` has stored.
 
     A message of another broker than that of ``app`` is dropped: apps with different brokers may have a lock in common.
     Errors are logged and not raised. In both cases the copy with the ETA has been sent before.
     """
-    if copy is None:
-        return
     try:
         message = json.loads(copy)
         if message.pop("broker") != _broker_digest(app):
@@ -91,14 +88,10 @@ def send(app: Celery, copy: bytes | None) -> None:
 
 
 def _broker_digest(app: Celery) -> str:
-    """Return a digest of the address of the broker to which ``app`` sends, without user and password.
-
-    Transport options that are texts belong to the address, for example a key prefix or the name of a Sentinel's master.
-    """
+    """Return a digest of the address of the broker to which ``app`` sends, and of the options that belong to it."""
     broker: Any = app.connection_for_write()
     options = sorted((name, value) for name, value in broker.transport_options.items() if isinstance(value, str))
-    address = (broker.transport_cls, redact(broker.hostname), broker.port, broker.virtual_host, options)
-    return sha1(repr(address).encode(), usedforsecurity=False).hexdigest()
+    return sha1(f"{broker.as_uri()} {options}".encode(), usedforsecurity=False).hexdigest()
 
 
 def _prompt_copy(task: Any, message: Message) -> bytes | None:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MethodType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from celery import Task
 from celery.result import AsyncResult
 from kombu.utils.uuid import uuid
 
+from ..call_styles import Blocking, complete
 from ..single_instance.call import new_delivery_id
-from ..single_instance.conflicts import Conflict, flag_result
-from ..single_instance.flows import run, submit_flow
+from ..single_instance.conflicts import Conflict
+from ..single_instance.lifecycle import submit_call
 from . import eager
 from .calls import CeleryTaskLock
 from .main_process import request_of
@@ -29,7 +30,6 @@ OLD_OPTIONS = {
     "raise_on_duplicate": 'on_conflict="raise" on the task',
     "lock_expiry": "queue_ttl on the task",
 }
-_RESENT = "redlock_resent"  # option of apply_async with a `Resent`
 # Options of apply_async that only a canvas sets. The next step of the canvas waits for exactly this message.
 _CANVAS_OPTIONS = {"chain", "chord", "group_id", "parent_id", "root_id"}
 
@@ -39,15 +39,6 @@ def refuse_old_options(given: Iterable[str], where: str) -> None:
     for name in given:
         if name in OLD_OPTIONS:
             raise TypeError(f"{where} has no option {name!r}: use {OLD_OPTIONS[name]}")
-
-
-class Resent(NamedTuple):
-    """The message that `SubmitMixin.resend` sends again: what ``apply_async`` of a base class must not change."""
-
-    args: Any
-    kwargs: Any
-    headers: dict[str, Any]
-    producer: Any
 
 
 if TYPE_CHECKING:
@@ -86,61 +77,51 @@ class SubmitMixin(_Task):
         if not hasattr(self, "redlock"):
             return super().apply_async(args, kwargs, task_id=task_id, **options)
         refuse_old_options(options, f"{self.name}.apply_async()")
-        headers, again = options.pop("headers", None) or {}, options.pop(_RESENT, None)
-        if again is not None:
-            options |= {"producer": again.producer or producer, "headers": {**headers, **again.headers}}
-            return super().apply_async(again.args, again.kwargs, task_id=task_id, **options)
-        lock, own = self.redlock, _is_own_retry(self, task_id, options)
+        lock, own, headers = self.redlock, _is_own_retry(self, task_id, options), options.pop("headers", None) or {}
         if own and self.request.id == task_id:
             headers = {**sent_headers(self.request), **headers}  # Celery drops headers beside one named ``headers``
         task_id, serializer = task_id or uuid(), options.get("serializer")
-        name = self.lock_name(args, kwargs, serializer, headers)
+        name = lock.name(self, args, kwargs, serializer, headers)
         prefix = lock.records.backend.tenant_prefix
         message = Message(name, new_delivery_id(), task_id, serializer=serializer or "", prefix=prefix)
         headers = {**headers, HEADER: message.header}
 
-        def send() -> Any:
-            result = super(SubmitMixin, self).apply_async(args, kwargs, task_id=task_id, headers=headers, **options)
-            return flag_result(result, getattr(result, "duplicate", False))
+        async def send() -> Any:
+            result: Any = super(SubmitMixin, self).apply_async(
+                args, kwargs, task_id=task_id, headers=headers, **options
+            )
+            result.duplicate = getattr(result, "duplicate", False)
+            return result
 
         if not lock.options.states.at_submit:
-            return send()
+            return complete(send())
         call = lock.new_call(self, task_id, message, delay_of(self, options), expiry_of(self, options))
         # An error would end the task that sends a retry or the next step of a canvas, and the call would be lost.
         canvas = any(options[name] is not None for name in _CANVAS_OPTIONS.intersection(options))
         survives = own or (canvas and self.app.current_worker_task is not None)
-        flow = submit_flow(lock, call, own=own, must_send=own or canvas, must_survive=survives)
-        result = run(flow, lock.performer.perform, send)
+        flags = {"own": own, "must_send": own or canvas, "must_survive": survives}
+        result = complete(submit_call(Blocking(), lock, call, send, **flags))
         return _result_of_duplicate(self, result, options) if isinstance(result, Conflict) else result
-
-    def lock_name(
-        self, args: Any, kwargs: Any, serializer: str | None = None, headers: Mapping[str, Any] | None = None
-    ) -> str:
-        """Return the lock's name for a call with these arguments.
-
-        ``serializer``: the kombu serializer of the message; ``None``: the task's own. ``headers``: the headers of the
-        message, which ``key`` may use. Raises ``TypeError`` for arguments that don't fit the task.
-        """
-        if (dump := getattr(self, "_dump_pydantic_arguments", None)) is not None:
-            args, kwargs = dump(args, kwargs)
-        return self.redlock.name(self, args, kwargs, serializer, headers)
 
     def resend(self, seconds: float, message: Message, producer: Any = None) -> AsyncResult[Any]:
         """Send the message of the running task again, to start in ``seconds`` seconds. Returns the ``AsyncResult``.
 
-        The copy has the arguments, headers and options of the running message, and what ``apply_async`` of the task's
-        base classes adds. ``message``: the header of the new message, which keeps the delivery id. ``producer``: the
-        kombu producer that sends it.
+        The copy has the arguments, headers and options of the running message, which passed ``apply_async`` of the
+        task's base classes already. ``message``: the header of the new message, which keeps the delivery id.
+        ``producer``: the kombu producer that sends it.
         """
         request: Any = self.request
         signature = self.signature_from_request(request, countdown=seconds, retries=request.retries)
-        options = {**signature.options, "argsrepr": request.get("argsrepr"), "kwargsrepr": request.get("kwargsrepr")}
+        options = {
+            **signature.options,
+            "argsrepr": request.get("argsrepr"),
+            "kwargsrepr": request.get("kwargsrepr"),
+            "headers": {**sent_headers(request), HEADER: message.header},
+            "producer": producer,
+        }
         if message.serializer:
             options["serializer"] = message.serializer
-        options["headers"] = headers = {**sent_headers(request), HEADER: message.header}
-        options[_RESENT] = Resent(signature.args, signature.kwargs, headers, producer)
-        result: AsyncResult[Any] = self.apply_async(signature.args, signature.kwargs, **options)
-        return result
+        return super().apply_async(signature.args, signature.kwargs, **options)
 
 
 def _is_own_retry(task: Any, task_id: str | None, options: Mapping[str, Any]) -> bool:
@@ -156,7 +137,8 @@ def _result_of_duplicate(task: Any, conflict: Conflict, options: Mapping[str, An
     """
     if task.app.conf.task_always_eager:
         return eager.eager_duplicate(task, conflict)
-    result = flag_result(task.AsyncResult(conflict.holder or conflict.task_id), True)
+    result: Any = task.AsyncResult(conflict.holder or conflict.task_id)
+    result.duplicate = True
     result.ignored = options.get("ignore_result", task.ignore_result)  # as in Celery: get() doesn't wait then
     if task.backend.as_uri() == "rpc://" and not result.ignored:
         result.get = result.wait = _never_arrives
@@ -185,22 +167,10 @@ class SingleInstanceMixin(_Submitting):
         return request_of(self, super().Request)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        inherited: Any = super().__call__
-        if inherited != MethodType(Task.__call__, self):  # that of a base of the task
-            return self.run_body(inherited, args, kwargs)
-        request: Any = self.request
-        if request.called_directly:
-            return inherited(*args, **kwargs)
-        if ENTERED not in vars(request):  # not by `Task.__call__`, so that the body sees the worker's request
-            return self.run_body(self.run, args, kwargs)
-        self.push_request(args=args, kwargs=kwargs)  # a direct call in the body
-        try:
-            return self.run(*args, **kwargs)
-        finally:
-            self.pop_request()
+        return self.run_body(super().__call__, args, kwargs)
 
     def run_body(self, body: Any, args: Any, kwargs: Any) -> Any:
-        """Run the callable ``body`` and return its value. In a worker, the lock is held meanwhile.
+        """Run ``body``, a ``__call__`` of the task, and return its value. In a worker, the lock is held meanwhile.
 
         No lock is acquired here for a task without a lock, a direct call, an eager call, or a call that the body makes
         itself.
@@ -208,6 +178,8 @@ class SingleInstanceMixin(_Submitting):
         request: Any = self.request
         if request.called_directly or ENTERED in vars(request):
             return body(*args, **kwargs)
+        if body == MethodType(Task.__call__, self):  # which would hide the worker's request from the body
+            body = self.run
         if not hasattr(self, "redlock") or request.is_eager:
             enter(request)
             return body(*args, **kwargs)

@@ -13,6 +13,7 @@ from celery.exceptions import Ignore, Reject, Retry
 from celery.signals import task_failure, task_postrun, task_success
 from celery.utils.time import get_exponential_backoff_interval
 
+from ..call_styles import Blocking, complete
 from ..core.events import logger
 from ..core.flow.requests import Flow
 from ..core.locks.hold import Hold
@@ -21,7 +22,7 @@ from ..core.values import Refusal
 from ..errors import LockNotAcquired, LockUnavailable
 from ..single_instance.call import Ending
 from ..single_instance.conflicts import AT_START, Conflict, conflict_of, duplicate_result
-from ..single_instance.flows import BodyRun, body_flow, run
+from ..single_instance.lifecycle import BodyRun
 from .messages import ENDS, ENTERED, enter
 from .put_off import MAX_RESEND_SECONDS, end_delivery, put_off, send
 
@@ -38,17 +39,17 @@ def run_body(task: Any, request: Any, body: Callable[..., Any], args: Any, kwarg
     enter(request)
     this = WorkerRun(task, request)
 
-    def call() -> Any:
+    async def call() -> Any:
         this.before_body()
         return body(*args, **kwargs)
 
     try:
-        return run(body_flow(this), this.lock.performer.perform, call)
+        return complete(this.run(call))
     except (Ignore, Retry, LockNotAcquired, LockUnavailable):
         raise
     except BaseException:
         if not this.begun:  # for example a soft time limit while the call waited
-            this.cancel()
+            this.lock.cancel(this.call)
         raise
 
 
@@ -60,7 +61,7 @@ class WorkerRun(BodyRun):
     def __init__(self, task: Any, request: Any) -> None:
         self.task, self.request = task, request
         self.message = task.redlock.message(task, request)
-        super().__init__(task.redlock, task.redlock.new_call(task, request.id, self.message))
+        super().__init__(Blocking(), task.redlock, task.redlock.new_call(task, request.id, self.message))
 
     def acquire_flow(self, handle: Lock, wait: float) -> Flow[Hold | Refusal]:
         """Acquire the lock. A message that arrived just before the end of the body that sent it waits for that end."""
@@ -99,7 +100,7 @@ class WorkerRun(BodyRun):
             self._ignore_after(partial(put_off, task, self.call, message, conflict))
         return conflict
 
-    def refused_flow(self, conflict: Conflict, action: str, failure: Exception) -> Flow[Any]:
+    async def refused(self, conflict: Conflict, action: str, failure: Exception) -> Any:
         """Put the call off, fail it, or return the value of a duplicate."""
         message, retries = self.message, self.lock.options.retries
         if conflict.state == "replaced":
@@ -111,16 +112,16 @@ class WorkerRun(BodyRun):
             end_delivery(self.task, self.call)
         if action in ("raise", "wait", "retry"):
             self._fail(failure)
-        return (yield from super().refused_flow(conflict, "skip", failure))  # a value: a chord would wait forever
+        return await super().refused(conflict, "skip", failure)  # a value: a chord would wait forever
 
-    def unavailable_flow(self, error: LockUnavailable) -> Flow[None]:
+    async def on_unavailable(self, error: LockUnavailable) -> None:
         """Fail the task, unless its body runs unprotected or another copy of its message follows."""
         if self.message.prompt:
             logger.info("task %s[%s] is tried again at its ETA only: %s", self.call.task, self.call.task_id, error)
             raise Ignore("sent again") from error
-        if not self.lock.options.runs_unprotected:
+        if self.lock.options.on_store_error != "run":
             self._fail(error)
-        yield from super().unavailable_flow(error)
+        await super().on_unavailable(error)
 
     def before_body(self) -> None:
         """Keep other copies of the message from running, if this one will not be redelivered. Store STARTED.
@@ -131,7 +132,7 @@ class WorkerRun(BodyRun):
         task, request = self.task, self.request
         if self.message.tries and not task.acks_late:
             end_delivery(task, self.call)
-        if self.lock.track_started and not vars(request).get("ignore_result", task.ignore_result):
+        if task.redlock.track_started and not vars(request).get("ignore_result", task.ignore_result):
             meta = {"pid": os.getpid(), "hostname": request.hostname}
             task.backend.store_result(request.id, meta, states.STARTED, request=request)
 
@@ -152,24 +153,20 @@ class WorkerRun(BodyRun):
         if not (follows and acks_late) or isinstance(error, Ignore | Reject | Retry):
             return "ended"
         vars(request)[ENDS] = self.call
+        for signal in (task_success, task_failure):  # not before: a receiver costs each task time
+            signal.connect(_end_delivery_at_last)
         return "removed"
 
-    def send(self, message: bytes | None) -> None:
-        """Send the message of a call that was put off until this body ended."""
+    def send(self, message: bytes) -> None:
         send(self.task.app, message)
-
-    def cancel(self) -> None:
-        """Cancel the queued call."""
-        self.lock.cancel(self.call)
 
     def _fail(self, error: Exception) -> NoReturn:
         """Raise ``error``, or Celery's ``Retry`` if the task is retried. Unless it is, the call is cancelled."""
         try:
             _raise_or_retry(self.task, error)
-        except Retry:
-            raise
-        except BaseException:
-            self.cancel()
+        except BaseException as raised:
+            if not isinstance(raised, Retry):
+                self.lock.cancel(self.call)
             raise
 
     def _ignore_after(self, resend: Callable[[], Any]) -> NoReturn:
@@ -180,7 +177,7 @@ class WorkerRun(BodyRun):
         try:
             resend()
         except Exception:
-            self.cancel()
+            self.lock.cancel(self.call)
             raise
         raise Ignore("sent again")
 
@@ -190,22 +187,21 @@ def _raise_or_retry(task: Any, error: Exception) -> NoReturn:
 
     Celery retries errors of a body only. Reads the options as ``celery.app.autoretry`` does.
     """
-    retried, excluded = tuple(getattr(task, "autoretry_for", ())), tuple(getattr(task, "dont_autoretry_for", ()))
+    get = partial(getattr, task)
+    retried, excluded = tuple(get("autoretry_for", ())), tuple(get("dont_autoretry_for", ()))
     if not isinstance(error, retried) or isinstance(error, excluded):
         raise error
-    options = dict(getattr(task, "retry_kwargs", {}))
-    if backoff := float(getattr(task, "retry_backoff", False)):
+    options = dict(get("retry_kwargs", {}))
+    if backoff := float(get("retry_backoff", False)):
         options["countdown"] = get_exponential_backoff_interval(
             factor=int(max(1.0, backoff)),
             retries=task.request.retries,
-            maximum=int(getattr(task, "retry_backoff_max", 600)),
-            full_jitter=getattr(task, "retry_jitter", True),
+            maximum=int(get("retry_backoff_max", 600)),
+            full_jitter=get("retry_jitter", True),
         )
     raise task.retry(exc=error, **options)
 
 
-@task_success.connect
-@task_failure.connect
 def _end_delivery_at_last(sender: Any, **_: Any) -> None:
     """End the delivery of a call whose following messages have been sent. A receiver of signals."""
     if hasattr(sender, "redlock") and (call := vars(sender.request).pop(ENDS, None)) is not None:
@@ -223,4 +219,4 @@ def _cancel_unstarted(sender: Any, **_: Any) -> None:
     this = WorkerRun(sender, request)
     if this.message.tries:
         end_delivery(sender, this.call)
-    this.cancel()
+    this.lock.cancel(this.call)

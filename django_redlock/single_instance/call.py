@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from hashlib import sha1
 from json.encoder import encode_basestring_ascii as encode
 from typing import Literal, NamedTuple
 
@@ -72,7 +71,7 @@ class TaskCall(NamedTuple):
         return describe_owner(None, ttl)[:-1] + own.encode()
 
     @property
-    def ended(self) -> EndedMark:
+    def ended(self) -> tuple[bytes, bytes]:
         """The key of the set that lists this delivery once it has ended, and the delivery's number in the set."""
         return ended_mark(self.keys.lock, self.delivery_id, self.cluster)
 
@@ -87,15 +86,7 @@ class TaskCall(NamedTuple):
 # set divided by 2**64.
 _SECONDS, _SETS = 128, 512
 _CLUSTER_SECONDS = 3600
-_DIGITS = 24  # length of an id that `new_delivery_id` makes
 _SIGN = 1 << 63
-
-
-class EndedMark(NamedTuple):
-    """Where an ended delivery is listed: the key of the set, and the delivery's number in the set."""
-
-    key: bytes
-    number: bytes
 
 
 def new_delivery_id() -> str:
@@ -103,21 +94,15 @@ def new_delivery_id() -> str:
     return f"{int(time.time()):08x}{os.urandom(8).hex()}"
 
 
-def ended_mark(lock_key: bytes, delivery_id: str, cluster: bool) -> EndedMark:
-    """Return the set that lists the delivery ``delivery_id`` once it has ended, and its number in the set.
+def ended_mark(lock_key: bytes, delivery_id: str, cluster: bool) -> tuple[bytes, bytes]:
+    """Return the key of the set that lists the delivery ``delivery_id`` once it has ended, and its number in the set.
 
-    ``cluster``: the store is a Redis Cluster, so the set must be in the slot of ``lock_key``. An id that
-    `new_delivery_id` did not make contains no time, so it has a set of its own.
+    ``delivery_id``: hex digits. If they are not from `new_delivery_id`, they contain no time, and the delivery has a
+    set of its own. ``cluster``: the store is a Redis Cluster, so the set must be in the slot of ``lock_key``.
     """
-    try:
-        sent, number = divmod(int(delivery_id, 16), 1 << 64)
-    except ValueError:
-        sent = 0
-    if len(delivery_id) != _DIGITS or not sent:
-        digest = sha1(delivery_id.encode(), usedforsecurity=False).digest()
-        return EndedMark(lock_key + b":ended:" + delivery_id.encode(), b"%d" % (int.from_bytes(digest[:8]) - _SIGN))
+    sent, number = divmod(int(delivery_id, 16), 1 << 64)
     if cluster:
         key = b"%b:ended:%x" % (lock_key, sent // _CLUSTER_SECONDS)
     else:
         key = b"%b:ended:%x.%x" % (lock_key.partition(b":{")[0], sent // _SECONDS, number % _SETS)
-    return EndedMark(key, b"%d" % (number - _SIGN))
+    return key, b"%d" % (number - _SIGN)

@@ -90,12 +90,6 @@ def duplicate_result(conflict: Conflict) -> dict[str, str]:
     return {"redlock": "duplicate", "key": conflict.key, "holder": conflict.holder}
 
 
-def flag_result(result: Any, duplicate: bool) -> Any:
-    """Set the attribute ``duplicate`` on a result of ``apply_async``. Returns the result."""
-    result.duplicate = duplicate
-    return result
-
-
 def is_duplicate(result: Any) -> bool:
     """Return whether the call was a duplicate.
 

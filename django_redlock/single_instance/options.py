@@ -127,11 +127,6 @@ class TaskOptions:
         return self.conflict_retries or (None if waits else 20)
 
     @cached_property
-    def runs_unprotected(self) -> bool:
-        """Whether a call runs without a lock while the store is down."""
-        return self.on_store_error == "run"
-
-    @cached_property
     def queued_ttl(self) -> float:
         """The time to live of a queued record in seconds, from the ETA on."""
         return cast("float", (self.ttl or DEFAULT_BODY_TTL) if self.states.until_expiry else self.queue_ttl)

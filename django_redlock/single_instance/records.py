@@ -50,7 +50,7 @@ class BodyPrimitive(Primitive):
         data. Calls with other task ids then don't refuse it.
         """
         call, keys = cast("TaskCall", claim.payload), claim.keys
-        ended = call.ended
+        ended, number = call.ended
         args = (
             claim.token,
             claim.owner,
@@ -61,10 +61,10 @@ class BodyPrimitive(Primitive):
             call.mode.at_start.encode() if self.queue_order else b"",
             millis(call.queued_ttl) if call.mode.until_expiry else b"0",
             self.wait_arg(wait),
-            ended.number,
+            number,
         )
         undo = partial(self.release_request, claim, node=node)
-        return EvalScript(_START, (*task_keys(keys), ended.key), args, node, undo)
+        return EvalScript(_START, (*task_keys(keys), ended), args, node, undo)
 
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
         """Return the request that lets the lease end ``ttl`` seconds from now."""
@@ -76,16 +76,24 @@ class BodyPrimitive(Primitive):
         The ``ending`` in the claim's payload decides whether the record is removed or queued again, see `Ending`.
         """
         call = cast("TaskCall", claim.payload)
-        ended = call.ended
-        args = (
-            claim.token,
-            call.task_id.encode(),
-            millis(call.done_ttl) if call.ending == "ended" else b"0",
-            millis(call.queued_ttl) if call.ending == "requeued" and call.mode.at_submit else b"0",
-            ended.number,
-            b"",
-        )
-        return EvalScript(_END, (*task_keys(claim.keys), ended.key), args, node)
+        return end_request(call, call.ending, claim.token, node=node)
+
+
+def end_request(call: TaskCall, ending: Ending, token: bytes = b"", part: bytes = b"", node: int = 0) -> EvalScript:
+    """Return the request that ends the body of ``call``. ``ending``: the effect on the record.
+
+    ``token``: that of the body's lease; empty: any. ``part``: a part of the owner's JSON of the body; empty: any owner.
+    """
+    ended, number = call.ended
+    args = (
+        token,
+        call.task_id.encode(),
+        millis(call.done_ttl) if ending == "ended" else b"0",
+        millis(call.queued_ttl) if ending == "requeued" and call.mode.at_submit else b"0",
+        number,
+        part,
+    )
+    return EvalScript(_END, (*task_keys(call.keys), ended), args, node)
 
 
 class BodyLock(Lock):
@@ -209,9 +217,7 @@ def keep_message(call: TaskCall, message: bytes) -> Flow[bool]:
 
 def remember_ended(call: TaskCall) -> Flow[bool]:
     """Record that the delivery of ``call`` has ended, so that it is not run again. Raises ``LockUnavailable``."""
-    ended = call.ended
-    args = b"", b"", millis(call.done_ttl), b"0", ended.number, b""
-    return (yield from _run(call, EvalScript(_END, (*task_keys(call.keys), ended.key), args)))
+    return (yield from _run(call, end_request(call._replace(task_id=""), "ended")))
 
 
 def end_dead(call: TaskCall, pid: int, redelivered: bool) -> Flow[bool]:
@@ -220,16 +226,9 @@ def end_dead(call: TaskCall, pid: int, redelivered: bool) -> Flow[bool]:
     ``redelivered``: the broker will deliver the message again, so the call counts as queued again in the modes that
     queue. Otherwise the record is removed, and no copy of the message runs. Returns whether the body ran there.
     """
-    ended, host = call.ended, describe_owner()[1:].partition(b'"pid":')[0]
-    args = (
-        b"",
-        call.task_id.encode(),
-        b"0" if redelivered else millis(call.done_ttl),
-        millis(call.queued_ttl) if redelivered and call.mode.at_submit else b"0",
-        ended.number,
-        host + b'"pid":%d,' % pid,
-    )
-    return (yield from _run(call, EvalScript(_END, (*task_keys(call.keys), ended.key), args)))
+    host = describe_owner()[1:].partition(b'"pid":')[0]
+    request = end_request(call, "requeued" if redelivered else "ended", part=host + b'"pid":%d,' % pid)
+    return (yield from _run(call, request))
 
 
 def _run(call: TaskCall, request: EvalScript) -> Flow[bool]:

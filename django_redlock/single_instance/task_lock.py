@@ -14,8 +14,9 @@ from ..backends.base import Backend
 from ..core.algorithms.cluster import Cluster
 from ..core.contract import Orphan, Store
 from ..core.events import logger
-from ..core.flow.drivers import drive
+from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import Flow
+from ..core.keys import keys_for
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import MUTEX, SEMAPHORE
@@ -34,14 +35,16 @@ declared: WeakKeyDictionary[Callable[..., Any], TaskOptions] = WeakKeyDictionary
 
 
 class RecordStore(NamedTuple):
-    """The backend of a task's lock, and the store for the records of its queued and running calls.
+    """Where the lock of a task is.
 
-    ``store``: ``None`` if the backend can't keep records. ``options``: those of a running body's lease. ``cluster``:
-    the backend is a Redis Cluster.
+    ``backend``: the backend that the task's option ``using`` names. ``store``: performs the requests of the lock. If
+    ``keeps_records``, it is the store for the records of queued and running calls, otherwise the backend itself.
+    ``options``: those of a running body's lease. ``cluster``: the backend is a Redis Cluster.
     """
 
     backend: Backend
-    store: Store | None
+    store: Store
+    keeps_records: bool
     options: LockOptions
     cluster: bool
 
@@ -59,61 +62,55 @@ class TaskLock:
 
     @property
     def records(self) -> RecordStore:
-        """The lock backend that the task's option ``using`` names, and its store for records."""
+        """Where the lock is. Raises ``LockNotSupported`` if the backend does not support the task's mode or limit."""
         backend, records = locks[self.options.using], self._records
         if records is None or records.backend is not backend:
+            if reason := unsupported(backend, self.options):
+                raise LockNotSupported("", reason)
             lease = LockOptions(backend.check_ttl(self.options.body_ttl(backend.max_ttl)), on_lost="warn")
-            is_cluster = isinstance(backend.algorithm, Cluster)
-            self._records = records = RecordStore(backend, backend.task_store(), lease, is_cluster)
+            store, is_cluster = backend.task_store(), isinstance(backend.algorithm, Cluster)
+            self._records = records = RecordStore(backend, store or backend, store is not None, lease, is_cluster)
         return records
 
     @property
-    def keeps_records(self) -> bool:
-        """True if the backend can keep records of queued and running calls."""
-        return self.records.store is not None
-
-    @property
     def store(self) -> Store:
-        """The store for the records of queued and running calls.
+        """The object that performs the requests of the lock, see `RecordStore`."""
+        return self.records.store
 
-        Raises ``LockNotSupported`` for a backend that can't keep records.
-        """
-        backend, store, *_ = self.records
-        if store is None:
-            raise LockNotSupported("", unsupported(backend, self.options))
-        return store
-
-    @property
-    def performer(self) -> Store | Backend:
-        """The object that performs the requests of a body's lock.
-
-        It is the store for the records, or the backend itself if the backend can't keep records.
-        """
-        return self.records.store or self.records.backend
+    def task_call(
+        self, name: str, task: str, task_id: str, delivery_id: str, queued_ttl: float, done_ttl: float, prefix: str
+    ) -> TaskCall:
+        """Return a `TaskCall`. ``name``: the lock's name. ``prefix``: the key prefix; ``""``: the backend's."""
+        states, limit, records = self.options.states, self.options.limit, self.records
+        keys = keys_for(prefix.encode() or records.backend.encoded_prefix, name.encode())
+        cluster = records.cluster
+        return TaskCall(name, keys, task, task_id, delivery_id, states, limit, queued_ttl, done_ttl, cluster=cluster)
 
     def body_lock(self, call: TaskCall) -> Lock:
         """Return the lock handle for the running body of ``call``.
 
-        If the backend can't keep records, the handle is a mutex, or a semaphore for a ``limit`` above 1. Raises
-        ``LockNotSupported`` if the mode needs records and the backend can't keep them.
+        If the backend can't keep records, the handle is a mutex, or a semaphore for a ``limit`` above 1.
         """
-        backend, store, options, _ = self.records
-        if store is None and not unsupported(backend, self.options):
-            primitive = MUTEX if call.limit == 1 else SEMAPHORE._replace(limit=call.limit)
-            owner = {"label": call.task, "task_id": call.task_id}
-            return Lock(backend, primitive, call.name, call.keys, options._replace(owner=owner))
-        return BodyLock(store or self.store, call, options)
+        _, store, keeps_records, options, _ = self.records
+        if keeps_records:
+            return BodyLock(store, call, options)
+        primitive = MUTEX if call.limit == 1 else SEMAPHORE._replace(limit=call.limit)
+        owner = {"label": call.task, "task_id": call.task_id}
+        return Lock(store, primitive, call.name, call.keys, options._replace(owner=owner))
 
     def cancel(self, call: TaskCall, same_delivery: bool = True) -> None:
-        """Remove the queued record of a call, as `cancel_flow` does."""
-        self.drive(self.cancel_flow(call, same_delivery))
-
-    def cancel_flow(self, call: TaskCall, same_delivery: bool = True) -> Flow[None]:
         """Remove the queued record of a call that will not run. Errors are logged and not raised.
 
         ``same_delivery``: remove the record only if it has the delivery id of ``call``. While the store is unavailable,
         the removal is retried in the background for up to an hour. A mode without queued records has none.
         """
+        self.drive(self._cancel_flow(call, same_delivery))
+
+    async def acancel(self, call: TaskCall, same_delivery: bool = True) -> None:
+        """`cancel` for asyncio."""
+        await self.adrive(self._cancel_flow(call, same_delivery))
+
+    def _cancel_flow(self, call: TaskCall, same_delivery: bool) -> Flow[None]:
         if not call.mode.at_submit:
             return
         call = call if same_delivery else call._replace(delivery_id="")
@@ -129,8 +126,12 @@ class TaskLock:
             logger.warning("task %s[%s]: %s", call.task, call.task_id, error)
 
     def drive(self, flow: Flow[Any]) -> Any:
-        """Run ``flow``, a generator of requests, on the `performer`. Returns its result."""
-        return drive(flow, self.performer.perform)
+        """Run ``flow``, a generator of requests, on `store`. Returns its result."""
+        return drive(flow, self.store.perform)
+
+    async def adrive(self, flow: Flow[Any]) -> Any:
+        """`drive` for asyncio."""
+        return await adrive(flow, self.store.aperform)
 
 
 # ── tasks that their backend does not support ────────────────────────────────────────────────────

@@ -14,9 +14,9 @@ from typing import Any
 
 from django.utils import timezone
 
+from ..call_styles import Blocking
 from ..core.events import logger
 from ..core.flow.requests import Flow
-from ..core.keys import keys_for
 from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.values import Refusal
@@ -24,12 +24,12 @@ from ..errors import LockError
 from ..single_instance.call import UNNAMED, TaskCall, new_delivery_id
 from ..single_instance.call_names import canonical
 from ..single_instance.conflicts import Conflict, conflict_of
-from ..single_instance.flows import BodyRun, submit_flow
+from ..single_instance.lifecycle import BodyRun
 from ..single_instance.options import TaskOptions
 from ..single_instance.records import rename
 from ..single_instance.task_lock import TaskLock
 from ..transactions import after_rollback
-from .framework import base_module, duplicate_of
+from .framework import base_module
 
 # Name and provisional id of the call that this context is enqueuing. ImmediateBackend runs the body within.
 enqueuing: ContextVar[tuple[str, str]] = ContextVar("redlock_enqueuing", default=("", ""))
@@ -65,34 +65,10 @@ class DjangoTaskLock(TaskLock):
         ``task_id``: the id of the call's ``TaskResult``. ``""`` if it is not known: the `TaskCall` then gets a
         provisional id. ``run_after``: the datetime before which the call does not start, as in ``Task``.
         """
-        options, records, delivery_id = self.options, self.records, new_delivery_id()
+        delivery_id = new_delivery_id()
         delay = 0.0 if run_after is None else max(0.0, (run_after - timezone.now()).total_seconds())
-        return TaskCall(
-            name,
-            keys_for(records.backend.encoded_prefix, name.encode()),
-            self.path,
-            task_id or UNNAMED + delivery_id,
-            delivery_id,
-            options.states,
-            options.limit,
-            options.queued_ttl + delay,
-            0.0,  # the end is not remembered: a call that the task backend delivers again runs again
-            cluster=records.cluster,
-        )
-
-
-def enqueue_flow(lock: DjangoTaskLock, call: TaskCall, task: Any, args: Any, kwargs: Any) -> Flow[Any]:
-    """Write the record of the queued call and enqueue the call, unless another call holds the lock.
-
-    Returns the ``TaskResult``. Raises ``LockNotAcquired`` for a duplicate with ``on_conflict="raise"``,
-    ``LockUnavailable`` when the store is unavailable.
-    """
-    result = yield from submit_flow(lock, call)
-    if isinstance(result, Conflict):
-        return duplicate_of(task, args, kwargs, result)
-    if call.mode.at_submit:
-        yield from _rename_flow(call._replace(task_id=result.id), call.task_id)
-    return result
+        ttl, done_ttl = self.options.queued_ttl + delay, 0.0  # a call that is delivered again after its end runs again
+        return self.task_call(name, self.path, task_id or UNNAMED + delivery_id, delivery_id, ttl, done_ttl, "")
 
 
 def cancel_after_rollback(lock: DjangoTaskLock, call: TaskCall, result: Any) -> None:
@@ -106,7 +82,7 @@ def cancel_after_rollback(lock: DjangoTaskLock, call: TaskCall, result: Any) -> 
             after_rollback(row._state.db, partial(lock.cancel, each))
 
 
-def _rename_flow(call: TaskCall, task_id: str) -> Flow[None]:
+def rename_flow(call: TaskCall, task_id: str) -> Flow[None]:
     """Give the record with the provisional id ``task_id`` the task id of ``call``. Errors are logged and not raised.
 
     If a worker has started the call before, it has renamed the record already, and this flow changes nothing.
@@ -122,8 +98,8 @@ class DjangoRun(BodyRun):
 
     same_delivery = False  # the worker doesn't know the delivery id of the record
 
-    def __init__(self, lock: DjangoTaskLock, name: str, task_id: str) -> None:
-        super().__init__(lock, lock.call(name, task_id))
+    def __init__(self, style: Blocking, lock: DjangoTaskLock, name: str, task_id: str) -> None:
+        super().__init__(style, lock, lock.call(name, task_id))
         self.is_named = bool(task_id)
 
     def acquire_flow(self, handle: Lock, wait: float) -> Flow[Hold | Refusal]:
@@ -149,8 +125,9 @@ class DjangoRun(BodyRun):
                 outcome = yield from handle.acquire_flow(wait)
         return outcome
 
-    def refused_flow(self, conflict: Conflict, action: str, failure: Exception) -> Flow[Any]:
+    async def refused(self, conflict: Conflict, action: str, failure: Exception) -> Any:
         """Cancel the call, if it was queued and a task of another mode with the same key runs."""
         if self.call.mode.at_submit:
-            yield from _rename_flow(self.call, UNNAMED)  # it may have started before enqueue() has renamed the record
-        return (yield from super().refused_flow(conflict, action, failure))
+            # The body may have started before enqueue() has renamed the record.
+            await self.style.method(self.lock, "drive", rename_flow(self.call, UNNAMED))
+        return await super().refused(conflict, action, failure)

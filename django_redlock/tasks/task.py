@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import fields, replace
-from functools import cache
+from functools import cache, partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
-from asgiref.sync import sync_to_async
 from django.utils.module_loading import import_string
 
-from ..call_styles import run_to_end
-from ..single_instance.call import TaskCall
-from ..single_instance.flows import arun, body_flow, run
+from ..call_styles import Awaiting, Blocking, complete, run_to_end
+from ..single_instance.conflicts import Conflict
+from ..single_instance.lifecycle import submit_call
 from ..single_instance.options import TaskOptions
 from ..single_instance.task_lock import declared
-from .calls import DjangoRun, DjangoTaskLock, cancel_after_rollback, enqueue_flow, enqueuing
-from .framework import signals_of
+from .calls import DjangoRun, DjangoTaskLock, cancel_after_rollback, enqueuing, rename_flow
+from .framework import duplicate_of, signals_of
 
 _ATTRIBUTE = "__redlock_task__"  # attribute of the task's function that holds its `DjangoTaskLock`
 # The function and the id of the call that a worker has announced and is about to run.
@@ -62,49 +61,48 @@ class ProtectedDjangoTask(_Task):
         For the result of a duplicate, `is_duplicate` returns ``True``. Raises ``LockNotAcquired`` for a duplicate with
         ``on_conflict="raise"``, ``LockUnavailable`` when the store is unavailable.
         """
-        lock, call, send = self.redlock, self._queued_call(args, kwargs), super().enqueue
-
-        def call_framework() -> Any:
-            with _enqueuing(call):
-                result = send(*args, **kwargs)
-            cancel_after_rollback(lock, call, result)
-            return result
-
-        return run(enqueue_flow(lock, call, self, args, kwargs), lock.performer.perform, call_framework)
+        return complete(self._enqueue(Blocking(), super().enqueue, args, kwargs))
 
     async def aenqueue(self, *args: Any, **kwargs: Any) -> Any:
         """Enqueue the task as `enqueue` does, under asyncio."""
-        lock, call, send = self.redlock, self._queued_call(args, kwargs), super().aenqueue
+        return await self._enqueue(Awaiting(), super().aenqueue, args, kwargs)
 
-        async def call_framework() -> Any:
-            with _enqueuing(call):
-                result = await send(*args, **kwargs)
-            await sync_to_async(cancel_after_rollback)(lock, call, result)
+    async def _enqueue(self, style: Blocking, enqueue: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        lock = self.redlock
+        call = lock.call(lock.name(args, kwargs), run_after=self.run_after)
+
+        async def send() -> Any:
+            token = enqueuing.set((call.name, call.task_id))
+            try:
+                result = await style.call(partial(enqueue, *args, **kwargs))
+            finally:
+                enqueuing.reset(token)
+            await style.query(cancel_after_rollback, lock, call, result)
             return result
 
-        return await arun(enqueue_flow(lock, call, self, args, kwargs), lock.performer.aperform, call_framework)
-
-    def _queued_call(self, args: Any, kwargs: Any) -> TaskCall:
-        return self.redlock.call(self.redlock.name(args, kwargs), run_after=self.run_after)
+        result = await submit_call(style, lock, call, send)
+        if isinstance(result, Conflict):
+            return duplicate_of(self, args, kwargs, result)
+        if call.mode.at_submit:
+            await style.method(lock, "drive", rename_flow(call._replace(task_id=result.id), call.task_id))
+        return result
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Run the body with its lock held, as a worker does. Returns its value. ``func()`` runs it without a lock."""
-        call, body = super().call, self._body(args, kwargs)
-        return run(body_flow(body), self.redlock.performer.perform, lambda: call(*args, **kwargs))
+        style = Blocking()
+        return complete(self._run(style, args, kwargs).run(partial(style.call, partial(super().call, *args, **kwargs))))
 
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
         """Run the body as `call` does, under asyncio.
 
         If the caller is cancelled, a body that runs in a thread runs to its end and keeps its lock until then.
         """
-        acall, body, cancellable = super().acall, self._body(args, kwargs), iscoroutinefunction(self.func)
+        acall, cancellable = super().acall, iscoroutinefunction(self.func)
+        return await self._run(Awaiting(), args, kwargs).run(
+            lambda: run_to_end(acall(*args, **kwargs), cancellable=lambda: cancellable)
+        )
 
-        async def call_function() -> Any:
-            return await run_to_end(acall(*args, **kwargs), cancellable=lambda: cancellable)
-
-        return await arun(body_flow(body), self.redlock.performer.aperform, call_function)
-
-    def _body(self, args: Any, kwargs: Any) -> DjangoRun:
+    def _run(self, style: Blocking, args: Any, kwargs: Any) -> DjangoRun:
         announced = _announced.get()
         _announced.set(None)
         task_id = announced[1] if announced is not None and announced[0] is self.func else ""
@@ -112,7 +110,7 @@ class ProtectedDjangoTask(_Task):
         if self.takes_context:
             context, *sent = args
             task_id = getattr(getattr(context, "task_result", None), "id", task_id)
-        return DjangoRun(self.redlock, self.redlock.name(sent, kwargs), task_id)
+        return DjangoRun(style, self.redlock, self.redlock.name(sent, kwargs), task_id)
 
     def __deepcopy__(self, memo: Any) -> Any:
         return self
@@ -120,15 +118,6 @@ class ProtectedDjangoTask(_Task):
     def __reduce__(self) -> Any:
         changes = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "func"}  # type: ignore[arg-type]
         return _restored, (self.module_path, changes)
-
-
-@contextmanager
-def _enqueuing(call: TaskCall) -> Iterator[None]:
-    token = enqueuing.set((call.name, call.task_id))
-    try:
-        yield
-    finally:
-        enqueuing.reset(token)
 
 
 def _restored(path: str, changes: dict[str, Any]) -> Any:

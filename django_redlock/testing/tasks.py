@@ -174,5 +174,5 @@ def _lock_name(task: Any, args: Any, kwargs: Any, serializer: str | None) -> str
     from kombu.exceptions import EncodeError
 
     with suppress(EncodeError):
-        return str(task.lock_name(args, kwargs, serializer)) if hasattr(task, "redlock") else ""
+        return str(task.redlock.name(task, args, kwargs, serializer)) if hasattr(task, "redlock") else ""
     return ""

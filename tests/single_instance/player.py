@@ -3,7 +3,9 @@
 import itertools
 import json
 import os
+from hashlib import sha1
 
+from django_redlock.core.algorithms.cluster import Cluster
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.keys import keys_for
 from django_redlock.core.owner import describe_owner
@@ -24,7 +26,9 @@ class Player:
         self.keys = keys_for(b"redlock", self.name.encode())
 
     def call(self, task, sending):
-        return TaskCall(self.name, self.keys, "t", task, sending, self.mode, self.limit, 600.0, self.remember)
+        delivery = sha1(f"{self.name} {sending}".encode(), usedforsecurity=False).hexdigest()
+        ttls, cluster = (600.0, self.remember), isinstance(self.store.algorithm, Cluster)
+        return TaskCall(self.name, self.keys, "t", task, delivery, self.mode, self.limit, *ttls, cluster=cluster)
 
     def claim(self, task, run):
         owner = describe_owner({"task_id": task})

@@ -24,7 +24,7 @@ def test_deliveries_that_have_ended_share_sets_that_are_arrays(redis_server):
         for number in range(DELIVERIES):
             player = Player(store, "while_executing", remember=3600.0)
             delivery = sent + f"{number << 9:016x}"  # all in one of the sets
-            call = player.call("a", delivery)
+            call = player.call("a", "")._replace(delivery_id=delivery)
             player.call = lambda *_, call=call: call
             assert player.play("start", "a", "") == "granted"
             assert player.play("end", "a", "") in (0, 1)
@@ -51,6 +51,6 @@ def test_an_end_is_known_for_longer_than_the_broker_takes_to_redeliver(timeout):
 @pytest.mark.parametrize("name", ["a", "settle:17", "{a}{b", "a}b", "ä"])
 def test_on_a_cluster_the_set_is_in_the_slot_of_the_lock(name):
     key = f"redlock:{{{name}}}".encode()
-    mark = ended_mark(key, new_delivery_id(), cluster=True)
-    assert key_slot(mark.key) == key_slot(key)
-    assert len({ended_mark(key, f"{hour * 3600:08x}{5:016x}", cluster=True).key for hour in range(1, 5)}) == 4
+    ended, _ = ended_mark(key, new_delivery_id(), cluster=True)
+    assert key_slot(ended) == key_slot(key)
+    assert len({ended_mark(key, f"{hour * 3600:08x}{5:016x}", cluster=True)[0] for hour in range(1, 5)}) == 4

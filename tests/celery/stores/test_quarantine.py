@@ -7,7 +7,7 @@ from django_redlock.celery.messages import Message
 from django_redlock.core.flow.drivers import drive
 from django_redlock.errors import LockUnavailable
 from django_redlock.single_instance.call import new_delivery_id
-from django_redlock.single_instance.flows import end_flow
+from django_redlock.single_instance.lifecycle import end_flow
 from tests.support.locks import redis_entry
 
 

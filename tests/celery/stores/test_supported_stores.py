@@ -12,7 +12,7 @@ from django_redlock.core.flow.drivers import drive
 from django_redlock.core.locks.hold import Hold
 from django_redlock.errors import LockUnavailable
 from django_redlock.single_instance.call import new_delivery_id
-from django_redlock.single_instance.flows import end_flow
+from django_redlock.single_instance.lifecycle import end_flow
 from testproject.redis_server import RedisServer
 from tests.celery.workers.test_killed_processes import deliver_again
 from tests.support.group import Group

@@ -11,8 +11,8 @@ from django_redlock.core.flow.requests import Fault
 from django_redlock.core.keys import keys_for
 from django_redlock.core.options import LockOptions
 from django_redlock.core.renewal.registry import renewal
-from django_redlock.single_instance.call import MODES, TaskCall
-from django_redlock.single_instance.flows import end_flow
+from django_redlock.single_instance.call import MODES, TaskCall, new_delivery_id
+from django_redlock.single_instance.lifecycle import end_flow
 from django_redlock.single_instance.records import BodyLock, submit
 from tests.support.service import poll
 
@@ -26,7 +26,7 @@ def store(proxy):
 @pytest.fixture
 def call(unique):
     keys = keys_for(b"redlock", unique.encode())
-    return TaskCall(unique, keys, "settle", "a", "a-1", MODES["until_executed"], 1, 600.0, 600.0)
+    return TaskCall(unique, keys, "settle", "a", new_delivery_id(), MODES["until_executed"], 1, 600.0, 600.0)
 
 
 def send(store, call):
@@ -51,7 +51,7 @@ def assert_ended(store, call):
     """Assert that a redelivered message of the call does not run, and that another call is sent."""
     assert json.loads(start(store, call)[1].holder) == {"state": "ended"}
     assert store.describe(call.name) is None
-    assert send(store, call._replace(task_id="b", delivery_id="b-1")) is None
+    assert send(store, call._replace(task_id="b", delivery_id=new_delivery_id())) is None
 
 
 def test_a_lost_lease_queues_nothing(store, call):

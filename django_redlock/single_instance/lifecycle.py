@@ -1,0 +1,226 @@
+"""The life of a call: `submit_call` sends it, and a `BodyRun` runs its body. Celery and ``django.tasks`` share both.
+
+They are coroutines for blocking code and for asyncio, see `django_redlock.call_styles`. If the store refuses a call at
+its start, a worker can put the call off: the store keeps the call's message until a body ends. The process that has
+ended the body then sends the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from ..call_styles import Blocking
+from ..core.events import logger
+from ..core.flow.requests import Flow, Sleep
+from ..core.locks.hold import Hold
+from ..core.locks.lock import Lock
+from ..core.values import Refusal
+from ..errors import LockError, LockUnavailable
+from .call import Ending, TaskCall
+from .conflicts import AT_START, AT_SUBMIT, Conflict, conflict_of, decide, duplicate_result, notify_duplicate
+from .records import BodyLock, submit
+from .task_lock import TaskLock
+
+_POLL_SECONDS = 0.05
+
+
+# ── submit ───────────────────────────────────────────────────────────────────────────────────────
+
+
+async def submit_call(
+    style: Blocking,
+    lock: TaskLock,
+    call: TaskCall,
+    send: Callable[[], Awaitable[Any]],
+    *,
+    own: bool = False,
+    must_send: bool = False,
+    must_survive: bool = False,
+) -> Any:
+    """Write the record of the queued call, and send the call. Returns the result of ``send``, or a `Conflict`.
+
+    ``own``: the call is a retry by the task that owns the record. ``must_send``: the call is sent even if it is
+    refused, and a worker decides when it starts the body. ``must_survive``: it is sent even if the store is down.
+    Raises ``LockNotAcquired`` for a duplicate with the action "raise" or "wait", ``LockUnavailable``.
+    """
+    conflict: Conflict | None = None
+    recorded = bool(call.mode.at_submit)
+    try:
+        if recorded:
+            conflict = await style.method(lock, "drive", _record_flow(lock, call, own, must_send))
+    except LockUnavailable as error:
+        if not (lock.options.on_store_error == "run" or must_survive):
+            if error.unconfirmed:  # its record would make every later call a duplicate of a call that was not sent
+                await style.method(lock, "cancel", call)
+            raise
+        logger.warning("task %s[%s] is sent without a record: %s", call.task, call.task_id, error)
+        recorded = False
+    if conflict is not None and not must_send:
+        return conflict
+    try:
+        return await send()
+    except BaseException:
+        if recorded and conflict is None:
+            await style.method(lock, "cancel", call)
+        raise
+
+
+def _record_flow(lock: TaskLock, call: TaskCall, own: bool, must_send: bool) -> Flow[Conflict | None]:
+    """Write the record of the queued call. Returns ``None``, or the `Conflict` of a call that was refused."""
+    store: Any = lock.store
+    on_conflict, wait = lock.options.actions[0], cast("float", lock.options.conflict_timeout)
+    deadline = store.clock() + wait
+    action: Any = on_conflict
+    while True:
+        refusal: Refusal | None = yield from submit(call, own, action == "replace", store.algorithm)
+        if refusal is None:
+            return None
+        conflict = conflict_of(call, "submit", refusal)
+        if must_send:
+            return conflict
+        if callable(action):
+            action = decide(on_conflict, conflict, AT_SUBMIT)
+            if action == "replace":
+                continue
+        if action != "wait" or refusal.final or store.clock() > deadline:
+            break
+        yield Sleep(min(_POLL_SECONDS, wait))
+    notify_duplicate(conflict, action == "log")
+    if action in ("raise", "wait"):
+        raise conflict.error()
+    return conflict
+
+
+# ── run ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class BodyRun:
+    """One run of a task's body, and the decisions that depend on the framework. Subclasses override these.
+
+    ``word``: the option ``on_conflict`` for this run. ``begun``: the lock is held, or the run is unprotected.
+    """
+
+    known: tuple[str, ...] = tuple(action for action in AT_START if action != "retry")
+    same_delivery = True  # the run knows the delivery id of its queued record
+    begun = False
+
+    def __init__(self, style: Blocking, lock: TaskLock, call: TaskCall) -> None:
+        self.style, self.lock, self.call = style, lock, call
+        self.word = lock.options.actions[1]
+
+    async def run(self, body: Callable[[], Awaitable[Any]]) -> Any:
+        """Run ``body`` with the lock held, and return its value. A refused call gets the action of ``on_conflict``.
+
+        Raises ``LockNotAcquired`` for a duplicate that must fail, ``LockUnavailable`` when the store is unavailable,
+        and the errors of the methods that the framework overrides.
+        """
+        handle: Lock | None = None
+        outcome: Hold | Refusal | None = None
+        wait, waited = cast("float", self.lock.options.conflict_timeout), self.word == "wait"
+        try:
+            handle = self.lock.body_lock(self.call)
+            outcome = await self._drive(self.acquire_flow(handle, wait if waited else 0.0))
+            while isinstance(outcome, Refusal):
+                conflict = self.conflict(outcome)
+                action, failure = ("wait", conflict.error()) if waited else self._decided(conflict)
+                if waited or action != "wait":
+                    break
+                waited, outcome = True, await self._drive(handle.acquire_flow(wait))
+        except LockUnavailable as error:
+            await self.on_unavailable(error)
+            handle = outcome = None
+        if isinstance(outcome, Refusal):
+            notify_duplicate(conflict, action == "log")
+            return await self.refused(conflict, action, failure)
+        self.begun = True
+        ending: Ending = "removed"
+        try:
+            value = await body()
+            ending = self.ending(None)
+            return value
+        except BaseException as error:
+            ending = self.ending(error)
+            raise
+        finally:
+            if handle is not None:
+                if message := await self._drive(end_flow(handle, ending)):
+                    self.send(message)
+            elif ending != "requeued":
+                await self.cancel()
+
+    async def _drive(self, flow: Flow[Any]) -> Any:
+        return await self.style.method(self.lock, "drive", flow)
+
+    async def cancel(self) -> None:
+        """Cancel the queued call."""
+        await self.style.method(self.lock, "cancel", self.call, self.same_delivery)
+
+    def _decided(self, conflict: Conflict) -> tuple[str, Exception]:
+        """Return the action for a conflict, and the error with which the call fails if it must."""
+        if conflict.state == "replaced":
+            return ("log" if self.word == "log" else "skip"), conflict.error()
+        try:
+            return decide(self.word, conflict, self.known), conflict.error()
+        except Exception as error:  # noqa: BLE001  (the task fails with what the callable raised)
+            return "raise", error
+
+    def acquire_flow(self, handle: Lock, wait: float) -> Flow[Hold | Refusal]:
+        """Acquire the lock of the body."""
+        return handle.acquire_flow(wait)
+
+    def conflict(self, refusal: Refusal) -> Conflict:
+        """Return the `Conflict` for a refused start. Raises an error for a call that is neither run nor a duplicate."""
+        return conflict_of(self.call, "start", refusal)
+
+    async def refused(self, conflict: Conflict, action: str, failure: Exception) -> Any:
+        """Return the value of a refused call, or raise ``failure``. ``action``: what ``on_conflict`` says."""
+        await self.cancel()
+        if action in ("raise", "wait"):
+            raise failure
+        return duplicate_result(conflict)
+
+    async def on_unavailable(self, error: LockUnavailable) -> None:
+        """Raise ``error``, with which the store has answered the start, unless the body runs unprotected."""
+        if self.lock.options.on_store_error != "run":
+            await self.cancel()
+            raise error
+        logger.warning("task %s[%s] runs unprotected: %s", self.call.task, self.call.task_id, error)
+
+    def ending(self, error: BaseException | None) -> Ending:
+        """Return the effect of the body's end on the record. ``error``: what the body has raised."""
+        return "removed"
+
+    def send(self, message: bytes) -> None:
+        """Send the message of a call that was put off until this body ended."""
+
+
+def end_flow(lock: Lock, ending: Ending) -> Flow[bytes | None]:
+    """Release the lock of a task's body, as `message_flow`. ``ending``: the effect on the record of the task."""
+    if isinstance(lock, BodyLock):
+        lock.ending = ending
+    return message_flow(lock.release_flow())
+
+
+def message_flow(flow: Flow[Any]) -> Flow[bytes | None]:
+    """Run ``flow``, which ends a task's body. Returns the message of another call that waited for the end of the body.
+
+    The caller must send the message now; ``None`` if no call waited. The script that ends the body may reply ``[1,
+    message]`` in place of 1. A ``LockError`` is logged and not raised, because it must not change the outcome of the
+    task, and the message must not be lost.
+    """
+    message: bytes | None = None
+    try:
+        request = next(flow)
+        while True:
+            reply = yield request
+            if isinstance(reply, list) and reply[:1] == [1] and isinstance(reply[-1], bytes):
+                message, reply = reply[1], 1
+            request = flow.send(reply)
+    except StopIteration:
+        return message
+    except LockError as error:
+        logger.warning("%s", error)
+        return message
+    finally:
+        flow.close()
