@@ -18,26 +18,16 @@ ENDS = "redlock_ends"  # attribute of a request: the call that counts as ended w
 
 
 class Message(NamedTuple):
-    """The header of a protected task's message.
+    """The header of a protected task's message."""
 
-    ``name``: the lock's name. ``delivery_id``: the identity of the message in the lock store. All copies of a message
-    have the same one. ``task_id``: shows that the header belongs to this message, because middleware copies headers to
-    other messages. ``tries``: the number of pauses between tries that the call has begun after conflicts; in one pause
-    the message may be sent several times. ``until``: end of the present pause, in seconds since the epoch. ``prompt``:
-    whether the message is the copy without an ETA that `put_off` stores, and that is sent when a body has ended.
-    ``serializer``: the serializer named in ``apply_async``, which Celery does not tell a worker; ``""``: none was
-    named. ``prefix``: the key prefix of the sender's tenant, if the backend's is a function: the main process of a
-    worker has no tenant.
-    """
-
-    name: str
-    delivery_id: str
-    task_id: str
-    tries: int = 0
-    until: float = 0.0
-    prompt: bool = False
-    serializer: str = ""
-    prefix: str = ""
+    name: str  # of the lock
+    delivery_id: str  # identity of the message in the lock store; all copies of a message have the same one
+    task_id: str  # shows that the header belongs to this message: middleware copies headers to other messages
+    tries: int = 0  # pauses that the call has begun after conflicts; a pause may have several tries
+    until: float = 0.0  # end of the present pause, in seconds since the epoch
+    prompt: bool = False  # the copy without an ETA that `put_off` stores, and that is sent when a body has ended
+    serializer: str = ""  # named in ``apply_async``; Celery does not tell a worker
+    prefix: str = ""  # the sender's key prefix, if the backend's is a function: a main process has no tenant
 
     @property
     def header(self) -> list[Any]:
@@ -67,7 +57,7 @@ _RABBITMQS = ("x-death", "x-first-death-", "x-last-death-")
 def enter(request: Any) -> None:
     """Mark that the body of a call has begun. ``request``: the call's Celery request.
 
-    Celery copies a request for a direct call. If its ``headers`` are ``None``, it collects them from the attributes. A
+    For a direct call, Celery copies the request, and collects ``headers`` that are ``None`` from its attributes. A
     retry would then send the mark, and its body would run without a lock.
     """
     if request.headers is None:
@@ -76,11 +66,10 @@ def enter(request: Any) -> None:
 
 
 def sent_headers(request: Any) -> dict[str, Any]:
-    """Return the headers that the sender of a received message has added.
+    """Return the headers that the sender of a received message has added, without those that RabbitMQ adds.
 
-    ``request``: the worker's Celery request for that message. Its attribute ``headers`` is not enough: if a sender has
-    added a header named ``headers``, it is that header, and leaves out the others. Headers that RabbitMQ adds to a
-    message that it has delivered before are left out.
+    ``request``: the worker's Celery request for that message. If a sender has added a header named ``headers``, the
+    request's attribute is that header, and leaves out the others.
     """
     own = {name: value for name, value in vars(request).items() if not (hasattr(Context, name) or name in _CELERYS)}
     headers = {name: value for name, value in own.items() if not name.startswith(_RABBITMQS)}
@@ -94,19 +83,15 @@ def delay_of(task: Task[Any, Any], options: Mapping[str, Any]) -> float:
 
 
 def expiry_of(task: Task[Any, Any], options: Mapping[str, Any]) -> float:
-    """Return the seconds until a call expires and is discarded; ``inf`` for a call without an expiry.
+    """Return the seconds until a call expires; ``inf``: never. ``options``: the options of ``apply_async``.
 
-    ``options``: the options of ``apply_async``. As in Celery, ``expires=None`` in them means that the task's own
-    ``expires`` does not apply.
+    As in Celery, ``expires=None`` in them means that the task's own ``expires`` does not apply.
     """
     return _until(task, options.get("expires", task.expires), inf)
 
 
 def _until(task: Task[Any, Any], when: Any, never: float) -> float:
-    """Return the seconds until ``when``, or ``never`` for ``None``.
-
-    ``when``: a number of seconds, a datetime, or a datetime in ISO format, as in the options of a retry.
-    """
+    """Return the seconds until ``when``: a number of seconds, a datetime, its ISO format, or ``None`` for ``never``."""
     if when is None:
         return never
     if isinstance(when, Real):

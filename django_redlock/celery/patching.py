@@ -14,12 +14,14 @@ from functools import cache, partial, wraps
 from typing import Any
 
 from celery import Task
+from celery.signals import task_postrun
 
 from ..core.events import logger
 from ..single_instance.options import OPTIONS, checked_options
 from .calls import CeleryTaskLock
 from .main_process import CheckTasks, request_of
 from .task import OLD_OPTIONS, SingleInstanceMixin, SubmitMixin, refuse_old_options
+from .worker_run import cancel_unstarted
 
 OPTIONS_ATTRIBUTE = "__redlock__"  # attribute of a decorated function that holds its `TaskOptions`
 
@@ -65,17 +67,15 @@ def protect(task: type[Any], lock: CeleryTaskLock) -> None:
     task.redlock = lock
     if any("__call__" in vars(each) for each in task.__mro__[: task.__mro__.index(SingleInstanceMixin)]):
         task.__call__ = _locked_call(task.__call__)
+    if task.before_start is not Task.before_start:
+        task_postrun.connect(cancel_unstarted)  # not for each task: a receiver costs time
     own: Any = task.Request
     if not isinstance(own, property):  # the task's class defines Request, which hides the mixin's
         task.Request = property(lambda self: request_of(self, own))
 
 
 def _locked_call(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the ``__call__`` of a task's class, wrapped so that it runs with the lock held.
-
-    Needed for a class that defines ``__call__`` itself, because this hides the mixin's ``__call__``, which holds the
-    lock.
-    """
+    """Return the ``__call__`` that a task's class defines itself, wrapped so that it runs with the lock held."""
 
     @wraps(call)
     def locked(self: SingleInstanceMixin, *args: Any, **kwargs: Any) -> Any:
@@ -85,10 +85,9 @@ def _locked_call(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def bound_to(task: type[Any], app: Any) -> None:
-    """Let a worker of ``app`` check at its start whether the task's lock backend supports it, and take over STARTED.
+    """Let a worker of ``app`` check the task at its start, and move ``track_started`` from the task to its lock.
 
-    ``track_started`` moves from the task to its lock, see `WorkerRun.before_body`. A task without a lock gets back what
-    its parent class had.
+    `WorkerRun.before_body` stores STARTED. A task without a lock gets back what its parent class had.
     """
     owned = [lock for each in task.__mro__ if isinstance(lock := vars(each).get("redlock"), CeleryTaskLock)]
     tracked = bool(task.track_started) or any(lock.track_started for lock in owned)

@@ -33,10 +33,9 @@ _NOT_KEPT = {"serializer", "retry", "retry_policy", "declare", "timeout", "confi
 def put_off(task: Any, call: TaskCall, message: Message, conflict: Conflict) -> None:
     """Send the message of the running task again with an ETA, and store a copy that is sent when a body ends.
 
-    The ETA is the end of a pause, and the pauses of a call grow up to a minute. If the lease that refuses the call
-    (``conflict``) ends before the pause, the ETA is just after the end of the lease. The call may thus be tried several
-    times in one pause. If the running message is a prompt copy, no copy with an ETA is sent, because one is on its way
-    already.
+    The ETA is the end of a pause, and the pauses of a call grow up to a minute. If the lease in the way (``conflict``)
+    ends before the pause, the ETA is just after its end, so a pause may have several tries. If the running message is a
+    prompt copy, a copy with an ETA is on its way already.
     """
     if not message.prompt:
         now = time.time()
@@ -97,7 +96,7 @@ def _broker_digest(app: Celery) -> str:
 def _prompt_copy(task: Any, message: Message) -> bytes | None:
     """Return a copy of the running task's message without an ETA, as JSON with the arguments of ``Producer.publish``.
 
-    The JSON also has the digest of the broker. Returns ``None`` for a copy of more than `MAX_MESSAGE_BYTES` bytes.
+    Returns ``None`` for a copy of more than `MAX_MESSAGE_BYTES` bytes.
     """
     with task.app.producer_pool.acquire(block=True) as producer:
         recorder = _Recorder(producer)

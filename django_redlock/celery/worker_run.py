@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from celery import states
 from celery.exceptions import Ignore, Reject, Retry
-from celery.signals import task_failure, task_postrun, task_success
+from celery.signals import task_failure, task_success
 from celery.utils.time import get_exponential_backoff_interval
 
 from ..call_styles import Blocking, complete
@@ -19,7 +19,7 @@ from ..core.flow.requests import Flow
 from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.values import Refusal
-from ..errors import LockNotAcquired, LockUnavailable
+from ..errors import LockUnavailable
 from ..single_instance.call import Ending
 from ..single_instance.conflicts import AT_START, Conflict, conflict_of, duplicate_result
 from ..single_instance.lifecycle import BodyRun
@@ -45,10 +45,10 @@ def run_body(task: Any, request: Any, body: Callable[..., Any], args: Any, kwarg
 
     try:
         return complete(this.run(call))
-    except (Ignore, Retry, LockNotAcquired, LockUnavailable):
+    except (Ignore, Retry):
         raise
     except BaseException:
-        if not this.begun:  # for example a soft time limit while the call waited
+        if not this.begun:  # failed, or for example a soft time limit while the call waited
             this.lock.cancel(this.call)
         raise
 
@@ -95,9 +95,10 @@ class WorkerRun(BodyRun):
             if message.until or (request.delivery_info or {}).get("redelivered"):
                 message = message._replace(until=time.time() + pause)
             logger.info("task %s[%s] still runs: tried again in %.0f s", task.name, conflict.holder, pause)
-            self._ignore_after(partial(task.resend, pause, message))
+            task.resend(pause, message)
+            raise Ignore("sent again")
         if message.prompt:
-            self._ignore_after(partial(put_off, task, self.call, message, conflict))
+            self._put_off(conflict)
         return conflict
 
     async def refused(self, conflict: Conflict, action: str, failure: Exception) -> Any:
@@ -107,11 +108,11 @@ class WorkerRun(BodyRun):
             return duplicate_result(conflict)
         left = retries is None or message.tries < retries or time.time() < message.until
         if action == "retry" and left:
-            self._ignore_after(partial(put_off, self.task, self.call, message, conflict))
+            self._put_off(conflict)
         if message.tries:
             end_delivery(self.task, self.call)
         if action in ("raise", "wait", "retry"):
-            self._fail(failure)
+            _raise_or_retry(self.task, failure)
         return await super().refused(conflict, "skip", failure)  # a value: a chord would wait forever
 
     async def on_unavailable(self, error: LockUnavailable) -> None:
@@ -120,7 +121,7 @@ class WorkerRun(BodyRun):
             logger.info("task %s[%s] is tried again at its ETA only: %s", self.call.task, self.call.task_id, error)
             raise Ignore("sent again") from error
         if self.lock.options.on_store_error != "run":
-            self._fail(error)
+            _raise_or_retry(self.task, error)
         await super().on_unavailable(error)
 
     def before_body(self) -> None:
@@ -160,25 +161,9 @@ class WorkerRun(BodyRun):
     def send(self, message: bytes) -> None:
         send(self.task.app, message)
 
-    def _fail(self, error: Exception) -> NoReturn:
-        """Raise ``error``, or Celery's ``Retry`` if the task is retried. Unless it is, the call is cancelled."""
-        try:
-            _raise_or_retry(self.task, error)
-        except BaseException as raised:
-            if not isinstance(raised, Retry):
-                self.lock.cancel(self.call)
-            raise
-
-    def _ignore_after(self, resend: Callable[[], Any]) -> NoReturn:
-        """Call ``resend``, which sends the call again, and end this run of the task without a result.
-
-        Raises Celery's ``Ignore``. If ``resend`` raises, the queued call is cancelled.
-        """
-        try:
-            resend()
-        except Exception:
-            self.lock.cancel(self.call)
-            raise
+    def _put_off(self, conflict: Conflict) -> NoReturn:
+        """Put the call off, and end this run without a result. Raises Celery's ``Ignore``."""
+        put_off(self.task, self.call, self.message, conflict)
         raise Ignore("sent again")
 
 
@@ -208,9 +193,8 @@ def _end_delivery_at_last(sender: Any, **_: Any) -> None:
         end_delivery(sender, call)
 
 
-@task_postrun.connect
-def _cancel_unstarted(sender: Any, **_: Any) -> None:
-    """Cancel the queued call of a task whose ``before_start`` has raised an error. A receiver of a signal.
+def cancel_unstarted(sender: Any, **_: Any) -> None:
+    """Cancel the queued call of a task whose ``before_start`` has raised an error. A receiver of ``task_postrun``.
 
     After such an error, Celery never calls the body, so nothing else would remove the record.
     """

@@ -22,17 +22,14 @@ ModeName = Literal["until_executed", "until_executing", "while_executing", "unti
 
 
 class Mode(NamedTuple):
-    """A mode of ``single_instance_task``: the states in which one call refuses another.
+    """A mode of ``single_instance_task``: the states ("queued", "running") in which one call refuses another.
 
-    ``at_submit``: the states of another call ("queued", "running") in which a call is refused at submit; ``""``: never.
-    ``at_start``: the same for the start of the body. ``until_expiry``: the call counts as queued until its ttl has
-    passed, even after its body has ended. A running body has a lease in every mode, so that a redelivered message does
-    not run at the same time.
+    A running body has a lease in every mode, so that a redelivered message does not run at the same time.
     """
 
-    at_submit: str
-    at_start: str
-    until_expiry: bool = False
+    at_submit: str  # states in which a call is refused at submit; "": never
+    at_start: str  # the same for the start of the body
+    until_expiry: bool = False  # the call counts as queued until its ttl has passed, even after its body has ended
 
 
 MODES: dict[str, Mode] = {
@@ -45,25 +42,18 @@ MODES: dict[str, Mode] = {
 
 
 class TaskCall(NamedTuple):
-    """One call of a task, with its lock. Times are seconds.
+    """One call of a task, with its lock. Times are seconds."""
 
-    ``name`` and ``keys``: the name and the Redis keys of the lock. ``delivery_id``: the identity of the message. A
-    redelivered message keeps it, a retry gets a new one. ``queued_ttl``: time to live of a queued record from now.
-    ``done_ttl``: time for which the store remembers that this delivery has ended. ``ending``: the effect on the record
-    when the body's lease is released. ``cluster``: the records are in a Redis Cluster.
-    """
-
-    name: str
+    name: str  # of the lock
     keys: Keys
     task: str
     task_id: str
-    delivery_id: str
+    delivery_id: str  # identity of the message; a redelivered message keeps it, a retry gets a new one
     mode: Mode
     limit: int
-    queued_ttl: float
-    done_ttl: float
-    ending: Ending = "removed"  # also after a start without a reply, which may have been granted
-    cluster: bool = False
+    queued_ttl: float  # time to live of a queued record from now
+    done_ttl: float  # time for which the store remembers that this delivery has ended
+    cluster: bool = False  # the records are in a Redis Cluster
 
     def owner(self, ttl: float = 0.0) -> bytes:
         """Describe the running thread or asyncio task as JSON, with the call's task and id. ``ttl``: seconds, or 0."""

@@ -21,10 +21,10 @@ AT_START = ("skip", "log", "raise", "wait", "retry")
 class Conflict(NamedTuple):
     """A refused call of a task, and the call in its way.
 
-    ``task``, ``task_id`` and ``key`` (the lock's name) belong to the refused call. ``holder``: id of the task in the
-    way, ``""`` if unknown. ``state``: its state, "queued" or "running"; "held" if the store keeps no records of tasks;
-    "replaced" if a later call has replaced the refused one. ``remaining``: seconds until the record in the way ends
-    unless it is renewed. ``where``: "submit" if the sender was refused, "start" if a worker was.
+    ``task``, ``task_id`` and ``key`` (the lock's name) belong to the refused call. ``where``: "submit" if the sender
+    was refused, "start" if a worker was. ``holder``: id of the task in the way, ``""`` if unknown. ``state``: its
+    state, "queued" or "running"; "held" if the store keeps no records of tasks; "replaced" if a later call has replaced
+    the refused one. ``remaining``: seconds until the record in the way ends unless it is renewed.
     """
 
     task: str
@@ -57,9 +57,9 @@ def conflict_of(call: TaskCall, where: Where, refusal: Refusal) -> Conflict:
 
 
 def decide(on_conflict: OnConflict, conflict: Conflict, known: tuple[str, ...]) -> str:
-    """Return the action for a conflict: ``on_conflict`` itself, or its return value if it is a callable.
+    """Return the action for a conflict: ``on_conflict`` itself, or what a callable returns; ``None`` means "skip".
 
-    ``None`` means "skip". Raises ``ValueError`` for an action that is not in ``known``.
+    Raises ``ValueError`` for an action that is not in ``known``.
     """
     action = (on_conflict(conflict) if callable(on_conflict) else on_conflict) or "skip"
     if action not in known:
@@ -83,10 +83,7 @@ def notify_duplicate(conflict: Conflict, warn: bool = False) -> None:
 
 
 def duplicate_result(conflict: Conflict) -> dict[str, str]:
-    """Return the value that a skipped call has as its result in a worker.
-
-    It is a dict of texts, so that every serializer can carry it.
-    """
+    """Return the value that a skipped call has as its result in a worker. Every serializer can carry it."""
     return {"redlock": "duplicate", "key": conflict.key, "holder": conflict.holder}
 
 

@@ -20,7 +20,6 @@ from ..errors import LockError, LockUnavailable
 from .call import Ending, TaskCall
 from .conflicts import AT_START, AT_SUBMIT, Conflict, conflict_of, decide, duplicate_result, notify_duplicate
 from .records import BodyLock, submit
-from .task_lock import TaskLock
 
 _POLL_SECONDS = 0.05
 
@@ -30,7 +29,7 @@ _POLL_SECONDS = 0.05
 
 async def submit_call(
     style: Blocking,
-    lock: TaskLock,
+    lock: Any,
     call: TaskCall,
     send: Callable[[], Awaitable[Any]],
     *,
@@ -40,8 +39,9 @@ async def submit_call(
 ) -> Any:
     """Write the record of the queued call, and send the call. Returns the result of ``send``, or a `Conflict`.
 
-    ``own``: the call is a retry by the task that owns the record. ``must_send``: the call is sent even if it is
-    refused, and a worker decides when it starts the body. ``must_survive``: it is sent even if the store is down.
+    ``lock``: the `TaskLock`. ``own``: the call is a retry by the task that owns the record. ``must_send``: the call is
+    sent even if it is refused, and a worker decides when it starts the body. ``must_survive``: it is sent even if the
+    store is down.
     Raises ``LockNotAcquired`` for a duplicate with the action "raise" or "wait", ``LockUnavailable``.
     """
     conflict: Conflict | None = None
@@ -66,7 +66,7 @@ async def submit_call(
         raise
 
 
-def _record_flow(lock: TaskLock, call: TaskCall, own: bool, must_send: bool) -> Flow[Conflict | None]:
+def _record_flow(lock: Any, call: TaskCall, own: bool, must_send: bool) -> Flow[Conflict | None]:
     """Write the record of the queued call. Returns ``None``, or the `Conflict` of a call that was refused."""
     store: Any = lock.store
     on_conflict, wait = lock.options.actions[0], cast("float", lock.options.conflict_timeout)
@@ -98,14 +98,15 @@ def _record_flow(lock: TaskLock, call: TaskCall, own: bool, must_send: bool) -> 
 class BodyRun:
     """One run of a task's body, and the decisions that depend on the framework. Subclasses override these.
 
-    ``word``: the option ``on_conflict`` for this run. ``begun``: the lock is held, or the run is unprotected.
+    ``lock``: the `TaskLock`. ``word``: the option ``on_conflict`` for this run. ``begun``: the lock is held, or the run
+    is unprotected.
     """
 
     known: tuple[str, ...] = tuple(action for action in AT_START if action != "retry")
     same_delivery = True  # the run knows the delivery id of its queued record
     begun = False
 
-    def __init__(self, style: Blocking, lock: TaskLock, call: TaskCall) -> None:
+    def __init__(self, style: Blocking, lock: Any, call: TaskCall) -> None:
         self.style, self.lock, self.call = style, lock, call
         self.word = lock.options.actions[1]
 
@@ -198,7 +199,7 @@ class BodyRun:
 def end_flow(lock: Lock, ending: Ending) -> Flow[bytes | None]:
     """Release the lock of a task's body, as `message_flow`. ``ending``: the effect on the record of the task."""
     if isinstance(lock, BodyLock):
-        lock.ending = ending
+        lock.running.ending = ending
     return message_flow(lock.release_flow())
 
 

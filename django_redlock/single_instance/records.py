@@ -7,6 +7,7 @@ queued record in the background. The flows are for code that doesn't hold the bo
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
@@ -22,7 +23,7 @@ from ..core.options import LockOptions
 from ..core.owner import Owner, describe_owner
 from ..core.primitives.base import Primitive, sized_request
 from ..core.renewal.registry import renewal
-from ..core.values import Claim, Lease, Refusal, Wait, millis, new_token
+from ..core.values import Claim, Refusal, Wait, millis, new_token
 from .call import Ending, TaskCall
 
 _START, _EXTEND, _END, _CANCEL = map(script, ("task_start", "task_extend", "task_end", "task_cancel"))
@@ -40,8 +41,16 @@ def task_keys(keys: Keys) -> tuple[bytes, ...]:
 # ── the lease of a running body ──────────────────────────────────────────────────────────────────
 
 
+@dataclass(slots=True, eq=False)
+class Running:
+    """The payload of the claim of a running body. ``ending``: the effect on the record when the lease is released."""
+
+    call: TaskCall
+    ending: Ending = "removed"  # also after a start without a reply, which may have been granted
+
+
 class BodyPrimitive(Primitive):
-    """The kind of lock that a running body holds. The payload of its claims is the `TaskCall`."""
+    """The kind of lock that a running body holds. The payload of its claims is a `Running`."""
 
     def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
         """Return the request that starts the body. Its script writes the lease to the record, or refuses the call.
@@ -49,7 +58,7 @@ class BodyPrimitive(Primitive):
         If the ``queue_order`` of this primitive is 0, the request restores the lease of a running body after a loss of
         data. Calls with other task ids then don't refuse it.
         """
-        call, keys = cast("TaskCall", claim.payload), claim.keys
+        call, keys = claim.payload.call, claim.keys
         ended, number = call.ended
         args = (
             claim.token,
@@ -71,12 +80,9 @@ class BodyPrimitive(Primitive):
         return EvalScript(_EXTEND, (claim.keys.lock,), (claim.token, millis(ttl)), node)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        """Return the request that ends the body and releases the body's lease. ``keep`` has no effect.
-
-        The ``ending`` in the claim's payload decides whether the record is removed or queued again, see `Ending`.
-        """
-        call = cast("TaskCall", claim.payload)
-        return end_request(call, call.ending, claim.token, node=node)
+        """Return the request that ends the body and releases the body's lease. ``keep`` has no effect."""
+        running: Running = claim.payload
+        return end_request(running.call, running.ending, claim.token, node=node)
 
 
 def end_request(call: TaskCall, ending: Ending, token: bytes = b"", part: bytes = b"", node: int = 0) -> EvalScript:
@@ -97,22 +103,16 @@ def end_request(call: TaskCall, ending: Ending, token: bytes = b"", part: bytes 
 
 
 class BodyLock(Lock):
-    """The lock handle of a running body. ``ending``: the effect of `release_flow` on the record, see `Ending`."""
+    """The lock handle of a running body."""
 
     def __init__(self, store: Store, call: TaskCall, options: LockOptions) -> None:
         super().__init__(store, BODY, call.name, call.keys, options)
-        self.call = call
-        self.ending: Ending = "removed"
+        self.running = Running(call)
 
     def new_claim(self) -> Claim:
-        call, ttl = self.call, self.options.ttl
+        call, ttl = self.running.call, self.options.ttl
         owner, asked = call.owner(ttl), self.store.clock()
-        return Claim(call.name, (call.keys,), new_token(), owner, ttl, payload=call, asked=asked)
-
-    def _lease_to_release(self, lease: Lease) -> Lease:
-        if self.ending == self.call.ending:
-            return lease
-        return lease._replace(claim=lease.claim._replace(payload=self.call._replace(ending=self.ending)))
+        return Claim(call.name, (call.keys,), new_token(), owner, ttl, payload=self.running, asked=asked)
 
 
 # ── queued records ───────────────────────────────────────────────────────────────────────────────
@@ -123,7 +123,7 @@ class QueuedPrimitive(Primitive):
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         """Return the request that removes the record of the queued call. ``keep`` and ``node`` have no effect."""
-        return cancel_request(cast("TaskCall", claim.payload))
+        return cancel_request(claim.payload)
 
 
 BODY = BodyPrimitive("task", _START, _EXTEND, _END)
@@ -131,9 +131,9 @@ QUEUED = QueuedPrimitive("task", _START, _EXTEND, _CANCEL)
 
 
 def cancel_request(call: TaskCall) -> EvalScript:
-    """Return the request that removes the record of a queued call, if it has the call's delivery id.
+    """Return the request that removes the record of a queued call. The call that it has replaced can run then.
 
-    The call that it has replaced can run then. Without a delivery id, the record is removed whatever its delivery.
+    Without a delivery id in ``call``, the record is removed whatever its delivery.
     """
     return EvalScript(_CANCEL, task_keys(call.keys), (call.task_id.encode(), call.delivery_id.encode()))
 
@@ -180,18 +180,14 @@ def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> F
 
 
 def cancel(call: TaskCall) -> Flow[bool]:
-    """Remove the record of a call that will not run, as `cancel_request` does. Raises ``LockUnavailable``.
-
-    Returns whether it was queued.
-    """
+    """Remove the record of a call, see `cancel_request`. Returns whether it was queued. Raises ``LockUnavailable``."""
     return (yield from _run(call, cancel_request(call)))
 
 
 def rename(call: TaskCall, task_id: str) -> Flow[bool]:
-    """Give the queued record with the task id ``task_id`` the task id and the owner of ``call``.
+    """Give the queued record of ``task_id`` (``"?"``: whose id begins with it) the task id and the owner of ``call``.
 
-    ``task_id``: ``"?"`` means a record whose id begins with it. Returns whether the record was changed. Raises
-    ``LockUnavailable``.
+    Returns whether the record was changed. Raises ``LockUnavailable``.
     """
     args = (task_id.encode(), call.task_id.encode(), call.owner())
     return (yield from _run(call, EvalScript(_RENAME, (call.keys.lock,), args)))
@@ -200,8 +196,7 @@ def rename(call: TaskCall, task_id: str) -> Flow[bool]:
 def keep_message(call: TaskCall, message: bytes) -> Flow[bool]:
     """Store the message of a call that was refused at its start. The script that ends a body returns the message.
 
-    Returns ``False``, and stores nothing, if the call would no longer be refused. A call that was replaced stays
-    refused, and its message is not stored. Raises ``LockUnavailable``.
+    Returns ``False``, and stores nothing, if the call would no longer be refused. Raises ``LockUnavailable``.
     """
     args = (
         call.task_id.encode(),

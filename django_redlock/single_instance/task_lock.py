@@ -84,7 +84,7 @@ class TaskLock:
         states, limit, records = self.options.states, self.options.limit, self.records
         keys = keys_for(prefix.encode() or records.backend.encoded_prefix, name.encode())
         cluster = records.cluster
-        return TaskCall(name, keys, task, task_id, delivery_id, states, limit, queued_ttl, done_ttl, cluster=cluster)
+        return TaskCall(name, keys, task, task_id, delivery_id, states, limit, queued_ttl, done_ttl, cluster)
 
     def body_lock(self, call: TaskCall) -> Lock:
         """Return the lock handle for the running body of ``call``.
@@ -147,10 +147,7 @@ def unsupported(backend: Backend, options: TaskOptions) -> str:
 
 
 def refusals(tasks: Iterable[tuple[str, TaskOptions]]) -> list[str]:
-    """Return a reason for each of ``tasks`` with a mode or limit that its lock backend does not support.
-
-    ``tasks``: pairs of a task's name and its options.
-    """
+    """Return a reason for each of ``tasks``, pairs of name and options, that its lock backend does not support."""
     reasons = []
     for name, options in tasks:
         with suppress(Exception):  # other checks report an alias that can't be built

@@ -45,10 +45,7 @@ class DjangoTaskLock(TaskLock):
         self._normalize: Callable[[Any], Any] = base_module(task).normalize_json
 
     def name(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Return the lock's name for these arguments of ``enqueue()``.
-
-        Raises ``TypeError`` when the arguments don't fit the task or can't be sent as JSON.
-        """
+        """Return the lock's name for these arguments of ``enqueue()``. Raises ``TypeError`` if they don't fit."""
         args, kwargs = self._as_json([args, kwargs])
         return self.namer.name(self.path, tuple(args), kwargs, self._text_of, self._context)
 

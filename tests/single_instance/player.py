@@ -11,7 +11,7 @@ from django_redlock.core.keys import keys_for
 from django_redlock.core.owner import describe_owner
 from django_redlock.core.values import Claim, Refusal
 from django_redlock.single_instance.call import MODES, TaskCall
-from django_redlock.single_instance.records import BODY, cancel, end_dead, submit
+from django_redlock.single_instance.records import BODY, Running, cancel, end_dead, submit
 
 numbers = itertools.count()
 
@@ -28,7 +28,7 @@ class Player:
     def call(self, task, sending):
         delivery = sha1(f"{self.name} {sending}".encode(), usedforsecurity=False).hexdigest()
         ttls, cluster = (600.0, self.remember), isinstance(self.store.algorithm, Cluster)
-        return TaskCall(self.name, self.keys, "t", task, delivery, self.mode, self.limit, *ttls, cluster=cluster)
+        return TaskCall(self.name, self.keys, "t", task, delivery, self.mode, self.limit, *ttls, cluster)
 
     def claim(self, task, run):
         owner = describe_owner({"task_id": task})
@@ -37,8 +37,8 @@ class Player:
     def play(self, move, task, sending, *, own=False, replace=False, run=0, ended=True, again=False):
         store = self.store
         ending = "requeued" if again else "ended" if ended else "removed"
-        call = self.call(task, f"{task}-{sending}")._replace(ending=ending)
-        claim = self.claim(task, run)._replace(payload=call)
+        call = self.call(task, f"{task}-{sending}")
+        claim = self.claim(task, run)._replace(payload=Running(call, ending))
         if move == "submit":
             return self.outcome(drive(submit(call, own, replace, store.algorithm), store.perform))
         if move == "start":

@@ -257,7 +257,6 @@ class Handle:
         try:
             hold.end_once()
             is_extending, lost = hold.is_extending, hold.lost
-            hold.lease = self._lease_to_release(hold.lease)
             gate = (None if lost else self.store.local_queue_for(self.primitive)) or self.store.algorithm
             released = yield from gate.release(self.primitive, hold.lease.claim, self.options.min_hold - held)
         except LockNotHeld:
@@ -278,10 +277,6 @@ class Handle:
             hold.report_loss(ENDED_BEFORE)
             raise LockLost(self.name)
         hold.emit("released", held=held)
-
-    def _lease_to_release(self, lease: Lease) -> Lease:
-        """Return ``lease`` with the claim to release. A subclass can replace its payload, which the scripts read."""
-        return lease
 
     def extend_flow(self, ttl: Seconds | None) -> Flow[float]:
         """Extend the lease to ``ttl`` seconds from now (``None``: the ttl of the lock).

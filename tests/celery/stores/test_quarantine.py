@@ -45,10 +45,10 @@ def test_running_bodies_are_restored(tasks, begun, store, seen, held):
     assert [outcome.claim.token for outcome in outcomes] == [body.token.encode() for body in bodies]
     for body in bodies:
         (owner,) = held(body.name).holders
-        assert owner.extra == {"state": "running", "task_id": body.call.task_id}
+        assert owner.extra == {"state": "running", "task_id": body.running.call.task_id}
         drive(end_flow(body, "ended"), body.store.perform)
         with store.client() as client:
-            assert client.sismember(*body.call.ended)
+            assert client.sismember(*body.running.call.ended)
 
 
 def test_nothing_is_submitted(tasks, begun, store, seen, held):
