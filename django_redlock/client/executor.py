@@ -15,10 +15,8 @@ from .connect import AwaitFuture
 from .fanout.broadcast_drivers import FanOut
 from .multiplexer import Multiplexer
 from .nodes.node import Node
-from .plans import PLANS, eval_request, read_reply, read_set_reply, set_request
+from .plans import PLANS, REPLY_TYPES, eval_request, read_reply, read_set_reply, set_request
 from .request import Request, asend, send
-
-_REPLY_TYPES = int, list  # the types of nearly all replies of scripts
 
 
 class Executor:
@@ -40,7 +38,7 @@ class Executor:
         """
         if isinstance(request, EvalScript):  # most requests are scripts, and nearly always need one reply only
             replies = send(eval_request(self.nodes, request))
-            plain = type(replies) is list and type(replies[0]) in _REPLY_TYPES
+            plain = type(replies) is list and type(replies[0]) in REPLY_TYPES
             return replies[0] if plain else drive(read_reply(self.nodes, request, replies), send)
         if isinstance(request, SetIfAbsent):
             return read_set_reply(send(set_request(self.nodes, request)))
@@ -52,7 +50,7 @@ class Executor:
         """`perform` for asyncio."""
         if isinstance(request, EvalScript):
             replies = await asend(eval_request(self.nodes, request))
-            plain = type(replies) is list and type(replies[0]) in _REPLY_TYPES
+            plain = type(replies) is list and type(replies[0]) in REPLY_TYPES
             return replies[0] if plain else await adrive(read_reply(self.nodes, request, replies), asend)
         if isinstance(request, SetIfAbsent):
             return read_set_reply(await asend(set_request(self.nodes, request)))

@@ -44,6 +44,7 @@ MAX_REDIRECTS = 5
 LPOP_SECONDS = 0.02, 0.5  # the shortest and the longest pause of a waiter whose server or proxy refuses BLPOP
 REMEMBERED_SECONDS = 300.0  # seconds for which a server that refuses BLPOP is not asked to block
 _CANNOT_BLOCK = re.compile(r"(?i)unknown command|no permissions|NOPERM|not (allowed|supported)|unsupported|disabled")
+REPLY_TYPES = int, list  # of nearly all replies of scripts
 _TIME = encode_command(b"TIME")
 Nodes = Sequence[Node]
 
@@ -242,7 +243,9 @@ def _batch(nodes: Nodes, batch: Batch) -> Flow[list[Any]]:
             if isinstance(replies, Fault) and replies.stale:  # an idle connection was closed; scripts may be repeated
                 replies = yield request._replace(pool=None)
         for position, index in enumerate(part):
-            answers[index] = yield from read_reply(nodes, calls[index], replies, position)
+            reply = replies if isinstance(replies, Fault) else replies[position]
+            plain = type(reply) in REPLY_TYPES
+            answers[index] = reply if plain else (yield from read_reply(nodes, calls[index], replies, position))
     return answers
 
 

@@ -8,7 +8,6 @@ by a client that already holds all its locks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from ...errors import LockError
@@ -20,24 +19,6 @@ from ..values import Claim, Lease, Wait
 from .single_node import SingleNode
 
 
-def by_slot(claim: Claim) -> list[Claim]:
-    """Return ``claim`` split into one claim for each hash tag, in the order in which all clients acquire them."""
-    if not claim.require_all:
-        return [claim]
-    tags: dict[bytes, list[Keys]] = {}
-    for keys in claim.all_keys:
-        tags.setdefault(hash_tag(keys.lock), []).append(keys)
-    return [claim._replace(all_keys=tuple(keys)) for _, keys in sorted(tags.items())]
-
-
-def by_lock(claim: Claim) -> list[Claim]:
-    """Return ``claim`` split into one claim for each lock, if it is for a multilock; otherwise ``claim`` alone.
-
-    A Cluster that is moving a slot refuses requests with several keys.
-    """
-    return [claim._replace(all_keys=(keys,)) for keys in claim.all_keys] if claim.require_all else [claim]
-
-
 class Cluster(SingleNode):
     """The algorithm for a Redis Cluster."""
 
@@ -46,7 +27,7 @@ class Cluster(SingleNode):
 
         If the server of a slot does not reply, a part of the claim may stay granted: the `Fault` is ``unconfirmed``.
         """
-        parts = by_slot(claim)
+        parts = self._by_slot(claim)
         if len(parts) == 1:
             return (yield from super()._ask(primitive, claim, wait))
         leases: list[Lease] = []
@@ -77,42 +58,23 @@ class Cluster(SingleNode):
         return [reply for reply in replies if isinstance(reply, Fault)]
 
     def _waits_apart(self, primitive: Primitive, claim: Claim) -> bool:
-        return super()._waits_apart(primitive, claim) or len(by_slot(claim)) > 1
+        return super()._waits_apart(primitive, claim) or len(self._by_slot(claim)) > 1
 
-    def _parts(self, claim: Claim) -> list[Claim]:
-        return by_slot(claim)
+    def _by_slot(self, claim: Claim) -> list[Claim]:
+        """Return ``claim`` split into one claim for each hash tag, in the order in which all clients acquire them."""
+        if not claim.require_all:
+            return [claim]
+        tags: dict[bytes, list[Keys]] = {}
+        for keys in claim.all_keys:
+            tags.setdefault(hash_tag(keys.lock), []).append(keys)
+        return [claim._replace(all_keys=tuple(keys)) for _, keys in sorted(tags.items())]
 
-    def extend_many(
-        self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
-    ) -> Flow[list[Lease | Fault | None]]:
-        """Extend many leases in one batch. A lease that is lost in any slot is lost."""
-        start = self.clock()
-        parts = [by_lock(lease.claim) if start < lease.valid_until else [] for lease, _ in leases]
-        runs = [
-            primitive.extend_request(part, ttl)
-            for (lease, ttl), own_parts in zip(leases, parts, strict=True)
-            for part in own_parts
-        ]
-        replies = iter((yield Batch(runs)) if runs else ())
-        outcomes: list[Lease | Fault | None] = []
-        for (lease, ttl), own_parts in zip(leases, parts, strict=True):
-            own_replies = [next(replies) for _ in own_parts]
-            lost = not own_replies or any(reply in (0, -1) for reply in own_replies)
-            fault = next((reply for reply in own_replies if isinstance(reply, Fault)), None)
-            outcomes.append(None if lost else fault or lease.extended(start, ttl))
-        return outcomes
-
-    def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        yield from self._run_all([primitive.dequeue_request(part) for part in by_slot(claim)])
-        return (yield from self.release(primitive, claim.all_attempts()))
-
-    def cancel_many(self, claims: Sequence[tuple[Primitive, Claim]]) -> Flow[list[bool]]:
-        """Cancel many claims, but skip a claim whose locks are in several slots."""
-        served = iter((yield from super().cancel_many([each for each in claims if len(by_slot(each[1])) == 1])))
-        return [len(by_slot(claim)) == 1 and next(served) for _, claim in claims]
+    def _by_lock(self, claim: Claim) -> list[Claim]:
+        """Return one claim for each lock of a multilock: a Cluster that moves a slot refuses requests for several."""
+        return [claim._replace(all_keys=(keys,)) for keys in claim.all_keys] if claim.require_all else [claim]
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        parts = by_lock(claim)
+        parts = self._by_lock(claim)
         if len(parts) == 1:
             return (yield from super().release(primitive, claim, keep))
         held, errors = True, []

@@ -1,7 +1,8 @@
-"""The requests that extend, restore and cancel a lease on one node, and what their replies mean."""
+"""The requests that describe, extend and restore a lease on one node, and what their replies mean."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..flow.requests import EvalScript, Fault
@@ -18,11 +19,6 @@ _DESCRIBE = script("describe")
 def describe_request(keys: Keys, with_waiters: bool, node: int = 0) -> EvalScript:
     """Return the request that reads a lock, and with ``with_waiters`` also the entries of its waiters."""
     return EvalScript(_DESCRIBE, (keys.lock, keys.waiters), (b"1" if with_waiters else b"0",), node)
-
-
-def cancel_requests(primitive: Primitive, claim: Claim) -> list[EvalScript]:
-    """Return the requests that remove ``claim`` from the waiters, and release the lock if any attempt was granted."""
-    return [primitive.dequeue_request(claim), primitive.release_request(claim.all_attempts())]
 
 
 def quarantine_restore_request(primitive: Primitive, claim: Claim, ttl: float, guard: Quarantine) -> EvalScript:
@@ -44,11 +40,12 @@ def restore_request(primitive: Primitive, claim: Claim, ttl: float) -> EvalScrip
     return primitive._replace(queue_order=RESTORED).acquire_request(held)._replace(compensation=None)
 
 
-def extension(lease: Lease, ttl: float, reply: Any, start: float) -> Lease | Fault | None:
-    """Return the outcome of an extension that was sent at ``start`` (monotonic seconds), from its reply."""
-    if isinstance(reply, Fault):
-        return reply
-    return lease.extended(start, ttl) if is_confirmed(reply) else None
+def extension(lease: Lease, ttl: float, replies: Sequence[Any], start: float) -> Lease | Fault | None:
+    """Return the outcome of an extension that was sent at ``start`` (monotonic seconds), from its replies."""
+    faults = [reply for reply in replies if isinstance(reply, Fault)]
+    if sum(map(is_confirmed, replies)) + len(faults) < max(1, len(replies)):
+        return None
+    return faults[0] if faults else lease.extended(start, ttl)
 
 
 def is_confirmed(reply: Any) -> bool:

@@ -24,7 +24,7 @@ from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
 from ..primitives.base import Primitive, is_released, names_waiters, wake_request
 from ..values import Claim, Lease, OnRefusal, Refusal, Wait
-from .lease_requests import cancel_requests, describe_request, is_confirmed, quarantine_restore_request, restore_request
+from .lease_requests import describe_request, is_confirmed, quarantine_restore_request, restore_request
 from .merging import merge_views
 from .quarantine import Quarantine, unwrap_reply
 from .retries import must_requeue
@@ -263,7 +263,11 @@ class Redlock(NamedTuple):
 
     def cancel_many(self, claims: Sequence[tuple[Primitive, Claim]]) -> Flow[list[bool]]:
         """Cancel many claims in one pipeline for each node."""
-        runs = [run for each in claims for run in cancel_requests(*each)]
+        runs = [
+            run
+            for primitive, claim in claims
+            for run in (primitive.dequeue_request(claim), primitive.release_request(claim.all_attempts()))
+        ]
         asks = [Batch([run.at(node) for run in runs], node) for node in range(self.nodes)]
         answers = yield SendToAll(asks, _all_answered, b"", "release")
         served = [reply for reply in answers if not isinstance(reply, Fault)]

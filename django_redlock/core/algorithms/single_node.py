@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from ..flow.replies import fault_error, is_grant, parse_reply, read_outcome
@@ -12,8 +13,7 @@ from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
 from ..primitives.base import Primitive, is_released, names_waiters, wake_request
 from ..values import DRIFT, Claim, Lease, OnRefusal, Refusal, Wait
-from .batched_extensions import run_extensions
-from .lease_requests import cancel_requests, describe_request, extension, is_confirmed, quarantine_restore_request
+from .lease_requests import describe_request, extension, is_confirmed, quarantine_restore_request
 from .quarantine import Quarantine, unwrap_reply
 from .retries import (
     block,
@@ -82,7 +82,7 @@ class SingleNode:
             if isinstance(outcome, Lease) or outcome.final:
                 return outcome
             if left <= 0:
-                for part in self._parts(claim) if wait.listed else ():
+                for part in self._by_slot(claim) if wait.listed else ():
                     yield from run_idempotent(primitive.dequeue_request(part))
                 return outcome
             if on_refusal is not None:
@@ -155,8 +155,12 @@ class SingleNode:
         """Return whether a waiter sends the acquire script after the reply to BLPOP, not with it in one pipeline."""
         return primitive.access != ""
 
-    def _parts(self, claim: Claim) -> list[Claim]:
-        """Return ``claim`` split into one claim for each request that releases or dequeues it."""
+    def _by_slot(self, claim: Claim) -> list[Claim]:
+        """Return ``claim`` split into one claim for each request that acquires or dequeues it."""
+        return [claim]
+
+    def _by_lock(self, claim: Claim) -> list[Claim]:
+        """Return ``claim`` split into one claim for each request that extends or releases it."""
         return [claim]
 
     def _retry_until_served(
@@ -169,13 +173,13 @@ class SingleNode:
         """
         start = self.clock()
         if fault.unconfirmed:
-            lost.extend(self._parts(claim))
+            lost.extend(self._by_slot(claim))
 
         def again() -> Flow[Any]:
             nonlocal claim, start
             claim, start, reply = yield from self._next_try(primitive, claim, Wait.REQUEUE)
             if isinstance(reply, Fault) and reply.unconfirmed:
-                lost.extend(self._parts(claim))
+                lost.extend(self._by_slot(claim))
             return reply
 
         reply = yield from retry_until_served(self.clock, deadline, fault, again)
@@ -201,28 +205,27 @@ class SingleNode:
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """Extend many leases in one pipeline.
+        """Extend many leases in one pipeline. A lease that is lost in any of its parts is lost.
 
         The pipeline also starts a quarantine that is due, because a server that has restarted may have lost locks.
         """
-        start = self.clock()
+        start, guard = self.clock(), self.quarantine
         # Don't extend a lease that has ended: a node that has restarted with old data would confirm it.
-        due = [index for index, (lease, _) in enumerate(leases) if start < lease.valid_until]
-        if not due:
-            return [None] * len(leases)
-        touch = [self.quarantine.noop_request()] if self.quarantine else []
-        answers = yield from run_extensions(primitive, [leases[index] for index in due], touch)
-        replies = dict(zip(due, answers, strict=True))
-        if self.quarantine and (absent := [index for index in due if replies[index] == 0]):
-            guard = self.quarantine
+        runs = [
+            [primitive.extend_request(part, ttl) for part in self._by_lock(lease.claim)]
+            if start < lease.valid_until
+            else []
+            for lease, ttl in leases
+        ]
+        touch = [guard.noop_request()] if guard else []
+        replies = yield from _run_groups(runs, touch)
+        if guard and (absent := [index for index, each in enumerate(replies) if each == [0]]):
             restores = [quarantine_restore_request(primitive, leases[i][0].claim, leases[i][1], guard) for i in absent]
             _, *restored = yield Batch([*touch, *restores])
             now = self.clock()
-            replies.update(
-                (index, reply if now < leases[index][0].valid_until else 0)
-                for index, reply in zip(absent, restored, strict=True)
-            )
-        return [extension(*pair, replies.get(index, 0), start) for index, pair in enumerate(leases)]
+            for index, reply in zip(absent, restored, strict=True):
+                replies[index] = [reply] if now < leases[index][0].valid_until else []
+        return [extension(lease, ttl, each, start) for (lease, ttl), each in zip(leases, replies, strict=True)]
 
     def hand_over(self, primitive: Primitive, claim: Claim, following: Claim) -> Flow[Lease | None]:
         """Release ``claim`` and acquire the lock for ``following`` in one request.
@@ -248,14 +251,17 @@ class SingleNode:
         return parse_reply(name, partial(read_lock_info, name), reply) if reply else None
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        _, reply = yield Batch(cancel_requests(primitive, claim))
-        if isinstance(reply, Fault):
-            raise fault_error(claim.name, reply)
-        return is_released(reply)
+        yield Batch(list(map(primitive.dequeue_request, self._by_slot(claim))))
+        return (yield from self.release(primitive, claim.all_attempts()))
 
     def cancel_many(self, claims: Sequence[tuple[Primitive, Claim]]) -> Flow[list[bool]]:
-        replies = yield Batch([run for each in claims for run in cancel_requests(*each)])
-        return [not isinstance(reply, Fault) for reply in replies[1::2]]
+        runs = [
+            [*map(primitive.dequeue_request, self._by_slot(claim))]
+            + [primitive.release_request(each.all_attempts()) for each in self._by_lock(claim)]
+            for primitive, claim in claims
+        ]
+        replies = yield from _run_groups(runs)
+        return [not any(isinstance(reply, Fault) for reply in each) for each in replies]
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         run = primitive.release_request(claim, keep)
@@ -270,3 +276,10 @@ class SingleNode:
         if names_waiters(reply):
             yield wake_request(claim.keys, reply)
         return stale or is_released(reply)  # a repeated request may find that the first one has released the lock
+
+
+def _run_groups(groups: Sequence[Sequence[EvalScript]], more: Sequence[EvalScript] = ()) -> Flow[list[list[Any]]]:
+    """Run the scripts of all ``groups`` in one pipeline, and then ``more``. Returns the replies of each group."""
+    runs = [run for group in groups for run in group]
+    replies = iter((yield Batch([*runs, *more])) if runs else ())
+    return [list(islice(replies, len(group))) for group in groups]

@@ -209,30 +209,10 @@ def test_unconfirmed(fed, faults, unconfirmed):
 # ── extend, release ──────────────────────────────────────────────────────────────────────────
 
 
-def names(batch):
-    return [call.script.name for call in batch.script_calls]
-
-
-def test_extend_many_with_one_script(fed):
-    """Leases with one ttl share a script. If it has not extended all, each lease is asked for by itself."""
-    leases = [(fed.lease(), TTL)] * 3
-    fed.begin(fed.algorithm.extend_many(MUTEX, [*leases, (fed.lease(), 2 * TTL)]))
-    assert names(fed.request) == ["mutex_extend", "mutex_extend"]
-    assert fed.request.script_calls[0].keys == (fed.claim.keys.lock,) * 3
-    fed.reply([0, 1], after=1)
-    assert names(fed.request) == ["mutex_extend"] * 3
-    fed.reply([1, 1, 0], after=1)
-    assert [outcome and outcome.valid_until for outcome in fed.result] == [
-        pytest.approx(100 + VALID, abs=1e-9),
-        pytest.approx(100 + VALID, abs=1e-9),
-        None,
-        pytest.approx(100 + 2 * TTL * 0.99 - 0.002, abs=1e-9),
-    ]
-
-
-@pytest.mark.parametrize("refusal", [Fault(ValueError("CROSSSLOT"), refused=True), 1, [1], None])
-def test_extend_many_through_a_proxy(fed, refusal):
-    """A server that can't run one script for several locks is asked for each lock."""
-    fed.begin(fed.algorithm.extend_many(MUTEX, [(fed.lease(), TTL)] * 2)).reply([refusal])
-    assert names(fed.request) == ["mutex_extend", "mutex_extend"]
-    assert all(fed.reply([1, 1]).result)
+def test_extend_many(fed):
+    """Many leases are extended in one pipeline, and each has its own outcome."""
+    leases = [(fed.lease(), TTL), (fed.lease(), TTL), (fed.lease(), 2 * TTL)]
+    fault = Fault(ValueError("WRONGTYPE"), refused=True)
+    fed.begin(fed.algorithm.extend_many(MUTEX, leases)).reply([fault, 0, 1], after=1)
+    assert fed.result[:2] == [fault, None]
+    assert fed.result[2].valid_until == pytest.approx(100 + 2 * TTL * 0.99 - 0.002, abs=1e-9)
