@@ -18,11 +18,7 @@ elseif string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then
   left = redis.call('PTTL', KEYS[1])
 end
 if left then
-  if math.abs(wait) > 1 then
-    stand(place, micros, math.abs(wait))
-  elseif wait < 0 then
-    leave(place)
-  end
+  refuse_in_queue(place, micros, wait)
   local space = held and string.find(held, ' ', 1, true)
   return {0, left, micros, space and string.sub(held, space + 1) or ''}
 end

@@ -25,19 +25,22 @@ local function ahead(place, mode, now)
   end
 end
 
--- Add the waiter to the queue, or keep its place. The waiter is alive for `wait` ms.
-local function stand(place, micros, wait)
-  local now = math.floor(micros / 1000)
-  redis.call('ZREMRANGEBYSCORE', WAITERS, '-inf', now - 10000)
-  redis.call('ZADD', WAITERS, now + wait, string.sub(place, 3))
-  redis.call('PEXPIRE', WAITERS, wait + 10000)
-  redis.call('ZADD', LINE, 'NX', micros, place)
-  redis.call('PEXPIRE', LINE, wait + 10000)
-end
-
 local function leave(place)
   redis.call('ZREM', WAITERS, string.sub(place, 3))
   redis.call('ZREM', LINE, place)
+end
+
+-- Add a client that is refused to the queue, or keep its place. It is alive for `wait` ms. Or remove it after its last
+-- try. `wait`: as mutex_acquire's.
+local function refuse_in_queue(place, micros, wait)
+  local now, alive = math.floor(micros / 1000), math.abs(wait)
+  if wait == -1 then leave(place) end
+  if alive <= 1 then return end
+  redis.call('ZREMRANGEBYSCORE', WAITERS, '-inf', now - 10000)
+  redis.call('ZADD', WAITERS, now + alive, string.sub(place, 3))
+  redis.call('PEXPIRE', WAITERS, alive + 10000)
+  redis.call('ZADD', LINE, 'NX', micros, place)
+  redis.call('PEXPIRE', LINE, alive + 10000)
 end
 
 -- Return the reply of a script that has released the lock: {1, id, …} with the waiters that are first in the queue, or

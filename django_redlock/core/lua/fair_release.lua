@@ -14,10 +14,12 @@ if tonumber(ARGV[2] or 0) > 0 then
   return 1
 end
 local reply = first_waiters(true)
-if not reply then
-  free_mutex(KEYS[1], KEYS[2], KEYS[3])
-  return 1
+if reply then
+  redis.call('PEXPIRE', KEYS[1], 100) -- as free_mutex in waking
+  redis.call('SET', KEYS[1], 'reserved', 'PX', 100)
+elseif redis.call('EXISTS', KEYS[2]) == 1 then
+  free_mutex(KEYS[1], KEYS[3])
+else
+  redis.call('DEL', KEYS[1])
 end
-redis.call('DEL', KEYS[1]) -- first: a full server refuses a script whose first write needs memory
-redis.call('SET', KEYS[1], 'reserved', 'PX', 100) -- as free_mutex in waking
-return reply
+return reply or 1

@@ -17,7 +17,7 @@ for i = 1, #KEYS, 3 do
       -- Defined only here, because most locks have no waiters: it takes a part of the 3.4 µs of a release.
       -- USES waking
       -- A waiter of a kept lock learns when it ends. Otherwise it would wait for the end of the lease.
-      if keep > 0 then wake_one(KEYS[i + 2]) else free_mutex(lock, KEYS[i + 1], KEYS[i + 2]) end
+      if keep > 0 then wake_one(KEYS[i + 2]) else free_mutex(lock, KEYS[i + 2]) end
     elseif keep <= 0 then
       redis.call('DEL', lock)
     end

@@ -44,11 +44,7 @@ if not left and not (mine.r or mine.w) and (order == '2' or order == '1' and mod
   left = ahead(place, mode, now)
 end
 if left then
-  if math.abs(wait) > 1 then
-    stand(place, micros, math.abs(wait))
-  elseif wait < 0 then
-    leave(place)
-  end
+  refuse_in_queue(place, micros, wait)
   return {0, left, micros, owner}
 end
 

@@ -10,7 +10,6 @@ local micros = clock[1] * 1000000 + clock[2]
 local now = math.floor(micros / 1000)
 local queued = wait < 0
 local waiter = string.sub(token, 1, -9) .. ' ' .. ARGV[2] -- the same for all attempts of one acquire
-wait = math.abs(wait)
 
 local shares = redis.call('HGETALL', KEYS[1])
 local due = now + ARGV[3]
@@ -38,12 +37,7 @@ end
 local room = limit - others
 local turn = mine or queued or wait == 0 or redis.call('ZCOUNT', KEYS[2], now, '+inf') < room
 if room <= 0 or not turn then
-  if wait > 1 then
-    redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
-    enlist(KEYS[2], waiter, now, wait)
-  elseif queued then
-    redis.call('ZREM', KEYS[2], waiter)
-  end
+  refuse(KEYS[2], waiter, now, wait)
   return {0, room > 0 and 100 or (limit == 1 and final or first) - now, micros, owner}
 end
 

@@ -23,12 +23,7 @@ if is_replaced(ARGV[5]) then return never('replaced') end
 
 local blocker, mine, last = find_blocker(ARGV[4], ARGV[1], ARGV[7], ARGV[6])
 if blocker then
-  if math.abs(wait) > 1 then
-    redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
-    enlist(KEYS[2], place, now, math.abs(wait))
-  elseif wait < 0 then
-    redis.call('ZREM', KEYS[2], place)
-  end
+  refuse(KEYS[2], place, now, wait)
   return refusal(blocker)
 end
 

@@ -36,13 +36,7 @@ if left <= 0 and wait > 0 and not mine and not adopted and redis.call('ZCOUNT', 
   left, ours = 100, false -- free, but a waiter has been woken, as in mutex_acquire
 end
 if left > 0 then
-  if math.abs(wait) > 1 then
-    wait = math.abs(wait)
-    redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
-    enlist(KEYS[2], waiter, now, wait)
-  elseif wait < 0 then
-    redis.call('ZREM', KEYS[2], waiter)
-  end
+  refuse(KEYS[2], waiter, now, wait)
   return {0, left, micros, ours and holder[3] or ''}
 end
 
