@@ -95,11 +95,14 @@ class Redlock(NamedTuple):
     def _attempt(self, primitive: Primitive, claim: Claim, wait: Wait, deadline: float) -> Flow[Lease | RefusedAttempt]:
         need = votes_needed(self.nodes, primitive.limit)
         start = self.clock()
-        asks = self._everywhere(self._acquire_request(primitive, claim, wait))
+        ask = primitive.acquire_request(claim, wait)
+        asks = self._everywhere(self.quarantine.wrap(ask) if self.quarantine else ask)
         decided = partial(acquire_decided, need=need)
         replies = yield SendToAll(asks, decided, claim.acquisition_id, "acquire", deadline)
         outcomes = [_outcome(claim, reply, start) for reply in replies]
-        self._count_quarantined(outcomes)
+        for node, each in enumerate(outcomes):  # if the attempt succeeds without it, nothing else shows its quarantine
+            if type(each) is Fault and isinstance(each.error, Quarantined):
+                report_fault(self._label(node), "quarantine")
         grants, strays = split_votes([(node, each) for node, each in enumerate(outcomes) if isinstance(each, Lease)])
         if len(grants) >= need:
             token = max((each.fencing_token for each in grants if each.fencing_token), default=None)
@@ -122,19 +125,6 @@ class Redlock(NamedTuple):
             raise self._no_quorum(claim.name, faults)
         any_one = len(claim.all_keys) > 1 and not claim.require_all
         return refused_attempt(outcomes, need, any_one=any_one, several=primitive.limit > 1 or primitive.access != "")
-
-    def _count_quarantined(self, outcomes: Sequence[Any]) -> None:
-        """Record an event for each node in quarantine.
-
-        The attempt may succeed without the node, and then nothing else would show the quarantine.
-        """
-        for node, each in enumerate(outcomes):
-            if type(each) is Fault and isinstance(each.error, Quarantined):
-                report_fault(self._label(node), "quarantine")
-
-    def _acquire_request(self, primitive: Primitive, claim: Claim, wait: Wait) -> EvalScript:
-        run = primitive.acquire_request(claim, wait)
-        return self.quarantine.wrap(run) if self.quarantine else run
 
     def _everywhere(self, run: EvalScript) -> list[EvalScript]:
         return [run.at(node) for node in range(self.nodes)]
@@ -196,45 +186,36 @@ class Redlock(NamedTuple):
     ) -> Flow[Lease | Fault | None]:
         """Count the ``replies`` of all nodes to an extension, and restore the lock on nodes that do not have it.
 
+        Without a majority, the lock is restored on nodes in quarantine, and their votes count. With a majority, the
+        other nodes refused the acquire, were unavailable then, or have restarted since: the next extension counts them.
         Returns the extended lease, ``None`` if the lease is lost, or a `Fault` if too few nodes replied. ``silent``:
-        the nodes that did not reply when another lock of the same batch was restored. A lease that a majority has
-        confirmed is not restored there.
+        nodes that did not reply when another lock of the same batch was restored.
         """
-        need = votes_needed(self.nodes, primitive.limit)
-        absent = [node for node, reply in enumerate(replies) if reply == 0]
+        need, guard = votes_needed(self.nodes, primitive.limit), self.quarantine
         kept = sum(is_confirmed(reply) for reply in replies)
-        # `_restore` counts votes at once, so a request of the acquire must not be in flight to these nodes.
-        if kept < need and self.quarantine and (forgot := [node for node in absent if node in lease.nodes]):
-            kept += yield from self._restore(primitive, lease, ttl, self.quarantine, forgot)
-        elif kept >= need and (absent := [node for node in absent if node not in silent]):
-            # These nodes refused the acquire, were unavailable then, or have restarted since: get their votes. The
-            # next extension counts them.
-            guard = self.quarantine  # starts a quarantine that is due
-            touch = [guard.noop_request()] if guard else []
-            runs = [*touch, restore_request(primitive, lease.claim, ttl)]
+        absent = [node for node, reply in enumerate(replies) if reply == 0]
+        if kept >= need:
+            absent = [node for node in absent if node not in silent]
+            again = restore_request(primitive, lease.claim, ttl)
+        elif guard:
+            # Votes count at once, so a request of the acquire must not be in flight to these nodes.
+            absent = [node for node in absent if node in lease.nodes]
+            again = quarantine_restore_request(primitive, lease.claim, ttl, guard)
+        else:
+            absent = []
+        if absent:
+            runs = [*([guard.noop_request()] if guard else []), again]  # starts a quarantine that is due
             asks = [Batch([run.at(node) for run in runs], node) for node in absent]
             answers = yield SendToAll(asks, _all_answered, lease.claim.acquisition_id)
             silent.update(node for node, answer in zip(absent, answers, strict=True) if isinstance(answer, Fault))
+            if kept < need and self.clock() < lease.valid_until:
+                kept += sum(is_confirmed(answer[-1]) for answer in answers if not isinstance(answer, Fault))
         if kept >= need:
             return lease.extended(start, ttl)
         faults = {node: reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
         if kept + len(faults) >= need:
             return Fault(self._no_quorum(lease.claim.name, faults))
         return None
-
-    def _restore(
-        self, primitive: Primitive, lease: Lease, ttl: float, guard: Quarantine, absent: Sequence[int]
-    ) -> Flow[int]:
-        """Restore the lock on those of the ``absent`` nodes that are in quarantine.
-
-        Returns how many nodes have restored the lock; 0 if the lease has ended meanwhile.
-        """
-        runs = [guard.noop_request(), quarantine_restore_request(primitive, lease.claim, ttl, guard)]
-        votes = [Batch([run.at(node) for run in runs], node) for node in absent]
-        answers = yield SendToAll(votes, _all_answered, lease.claim.acquisition_id)
-        if self.clock() >= lease.valid_until:
-            return 0
-        return sum(is_confirmed(answer[1]) for answer in answers if not isinstance(answer, Fault))
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         """Release on all nodes. Returns whether ``claim`` held the lock on a majority.
