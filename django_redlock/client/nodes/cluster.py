@@ -57,10 +57,23 @@ class ClusterNode(Node):
         return _pool_for(key, self._slots)
 
     def find_pool(self, key: bytes | None) -> Flow[ServerPool]:
-        pool = self.known_pool(key) or _pool_for(key, (yield from self._map.get(self._servers_to_ask())))
+        pool = self.known_pool(key) or _pool_for(key, (yield from self._ask_servers()))
         if pool is None:
             raise RedisError("no node of the cluster serves this slot")
         return pool
+
+    def _ask_servers(self) -> Flow[Slots]:
+        """Flow that returns the slot map. If all servers fail but have named others, asks these, too.
+
+        A server that is cut off from the Cluster has no usable map, but names servers that may have one.
+        """
+        known = len(self.open_pools())
+        try:
+            return (yield from self._map.get(self._servers_to_ask()))
+        except RedisError:
+            if len(self.open_pools()) == known:
+                raise
+            return (yield from self._map.get(self._servers_to_ask()))
 
     def _servers_to_ask(self) -> Sequence[ServerPool]:
         others = [pool for pool in self.open_pools() if pool not in self._seeds]
@@ -126,7 +139,7 @@ class ClusterNode(Node):
         return pool
 
     def pools(self) -> Flow[list[ServerPool]]:
-        slots = (yield from self._map.get(self._servers_to_ask())) if None in self._slots else self._slots
+        slots = (yield from self._ask_servers()) if None in self._slots else self._slots
         return list(dict.fromkeys(filter(None, slots)))
 
     def open_pools(self) -> list[ServerPool]:

@@ -10,7 +10,8 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer
-from tests.support.cluster import OPTIONS
+from tests.support.cluster import OPTIONS, ask
+from tests.support.service import poll
 
 NODE_TIMEOUT = 4  # seconds
 SLOW = 6  # seconds that a busy machine may take for everything else
@@ -67,3 +68,16 @@ def test_a_node_outside_the_cluster(cluster, start, unique, args):
         contextlib.closing(RedisBackend(f"redis+cluster://127.0.0.1:{stranger.port},{hosts}", ttl=30, node_timeout=5))
     )
     assert both.lock(unique).acquire(False)
+
+
+def test_the_only_address_is_cut_off(cluster, start, elsewhere):
+    """A server that reports the Cluster as down names other servers, which are asked for the slot map."""
+    seed, slot = cluster.nodes[0], 0
+    ask(seed, "CLUSTER", "DELSLOTS", slot)
+    try:
+        poll(lambda: "cluster_state:fail" in ask(seed, "CLUSTER", "INFO"), timeout=20, what="a Cluster that is down")
+        backend = start(contextlib.closing(RedisBackend(f"redis+cluster://127.0.0.1:{seed.port}", node_timeout=5)))
+        assert backend.lock(elsewhere).acquire(False)
+    finally:
+        ask(seed, "CLUSTER", "ADDSLOTS", slot)
+        cluster.heal()
