@@ -112,6 +112,10 @@ class Connection:
         self._arrived = arrived[count:]
         return arrived[:count]
 
+    def wait(self, until: float) -> None:
+        """Wait until the socket can be read, or until ``until`` (monotonic seconds)."""
+        self._readable(max(0.0, until - time.monotonic()) * 1000)
+
     def read_available(self, count: int) -> bool:
         """Read replies from the bytes that were received, up to ``count``, and return whether there are so many."""
         arrived, read = self._arrived, self._reader.reply

@@ -13,7 +13,6 @@ from ..core.flow.requests import CallFunction, EvalScript, SendToAll, SetIfAbsen
 from ..core.waiting.waiters import AwaitTurn
 from .connect import AwaitFuture
 from .fanout.broadcast_drivers import FanOut
-from .multiplexer import Multiplexer
 from .nodes.node import Node
 from .plans import PLANS, REPLY_TYPES, eval_request, read_reply, read_set_reply, set_request
 from .request import Request, asend, send
@@ -29,7 +28,6 @@ class Executor:
     def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
         self.nodes = nodes
         self.fan_out = FanOut(nodes, timeout, greeting)
-        self.multiplexer = Multiplexer(nodes, self._run_plan)
 
     def perform(self, request: FlowRequest) -> Any:
         """Perform a request of a flow (`core.flow`), blocking, and return its result.
@@ -54,12 +52,9 @@ class Executor:
             return replies[0] if plain else await adrive(read_reply(self.nodes, request, replies), asend)
         if isinstance(request, SetIfAbsent):
             return read_set_reply(await asend(set_request(self.nodes, request)))
-        if type(request) in PLANS:
-            return await self.multiplexer.perform(request)
+        if (plan := PLANS.get(type(request))) is not None:
+            return await adrive(plan(self.nodes, request), _aperform)
         return await (self.fan_out.aperform(request) if isinstance(request, SendToAll) else _aperform(request))
-
-    async def _run_plan(self, request: Any) -> Any:
-        return await adrive(PLANS[type(request)](self.nodes, request), _aperform)
 
 
 def _perform(request: Any) -> Any:

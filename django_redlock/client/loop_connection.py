@@ -1,4 +1,4 @@
-"""A connection whose replies asyncio tasks await: all tasks of an event loop, or one task whose request blocks.
+"""The connection that the asyncio tasks of an event loop share for all requests that do not block on the server.
 
 The requests of one round of the loop are written together, and the replies are matched in order (redis.io, "Redis
 pipelining"). Each request has its own deadline.
@@ -13,33 +13,31 @@ import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from redis.exceptions import InvalidResponse, RedisError
 
 from ..core.flow.requests import EvalScript
-from .connection import Connection, ConnectionSilent, closed_by_server
+from .connection import Connection, ConnectionSilent
 from .resp import encode_eval
 
 Compensation = Callable[[], EvalScript] | None
-Discard = Callable[[Connection, bytes | None], object]
+Discard = Callable[[Connection], object]
 
 
 @dataclass(slots=True, eq=False)
 class PendingRequest:
     """A request on a shared connection. ``future`` gets the list of its ``count`` replies.
 
-    ``payload`` has the encoded commands. The replies must arrive within ``seconds`` after it was sent. ``compensation``
-    is a function that returns the script that undoes the request. It is ``None`` if there is nothing to undo.
+    ``payload`` has the encoded commands. ``compensation`` returns the script that undoes the request; ``None`` if there
+    is nothing to undo. ``due``: when the replies must have arrived, by the loop's clock; 0 if it was not written yet.
     """
 
     future: asyncio.Future[list[Any]]
     payload: bytes
     count: int
     compensation: Compensation
-    seconds: float
-    due: float = 0.0  # by the loop's clock; 0: not written yet
+    due: float = 0.0
 
     @property
     def awaited(self) -> bool:
@@ -65,23 +63,18 @@ class LoopConnection:
         self._queued: list[PendingRequest] = []  # not written yet
         self._in_flight: deque[PendingRequest] = deque()
         self._unsent = b""  # bytes of requests in flight that the socket did not take
-        self._closed = False
-        self._error: Callable[[], Exception] = closed_by_server
+        self._error: Exception | None = None  # the reason why the connection is closed
         self._loop.add_reader(self._fileno, self._receive)
 
-    def send(
-        self, payload: bytes, count: int, compensation: Compensation = None, seconds: float | None = None
-    ) -> PendingRequest:
+    def send(self, payload: bytes, count: int, compensation: Compensation = None) -> PendingRequest:
         """Send ``payload``, the encoded commands of a request with ``count`` replies. Returns the pending request.
 
         Sends at once if the connection is idle, otherwise in the next round of the event loop. ``compensation`` returns
-        the script that undoes the request. Raises the error that has closed the connection. The replies must arrive
-        within ``seconds``; ``None``: the timeout.
+        the script that undoes the request. Raises the error that has closed the connection.
         """
-        if self._closed:
-            raise self._error()
-        seconds = self._timeout if seconds is None else seconds
-        request = PendingRequest(self._loop.create_future(), payload, count, compensation, seconds)
+        if self._error is not None:
+            raise _copied(self._error)
+        request = PendingRequest(self._loop.create_future(), payload, count, compensation)
         self._queued.append(request)
         if len(self._queued) == 1:
             if self._in_flight:
@@ -105,31 +98,19 @@ class LoopConnection:
         self.retired = True
         self._close_if_unused()
 
-    def detach(self) -> Connection | None:
-        """Return the connection, which this object no longer uses; ``None`` if it was closed.
-
-        No reply may be outstanding.
-        """
-        return self.connection if self._leave() else None
-
-    def abort(self, compensation: bytes | None = None) -> None:
-        """Close the connection. First sends ``compensation``, if the socket takes it at once."""
-        if self._leave():
-            self._discard(self.connection, compensation)
-
     # ── writing ──────────────────────────────────────────────────────────────────────────────
 
     def _flush(self) -> None:
         """Write the queued requests in one buffer."""
         requests, self._queued = [request for request in self._queued if request.awaited], []
-        if not requests or self._closed:
+        if not requests or self._error is not None:
             return
-        now = self._loop.time()
+        due = self._loop.time() + self._timeout
         for request in requests:
-            request.due = now + request.seconds
+            request.due = due
         self._in_flight += requests
         if self._timer is None:  # one timer for all requests instead of one for each
-            self._timer = self._loop.call_at(requests[0].due, self._watch)
+            self._timer = self._loop.call_at(due, self._watch)
         self._write(b"".join([request.payload for request in requests]))
 
     def _write(self, data: bytes) -> None:
@@ -139,7 +120,7 @@ class LoopConnection:
         try:
             sent = self.connection.write(data)
         except RedisError as error:
-            self._loop.call_soon(self._fail, error)  # the caller of `send` must get its request first
+            self._loop.call_soon(self._close, error)  # the caller of `send` must get its request first
             return
         if sent < len(data):
             self._unsent = data[sent:]
@@ -155,8 +136,8 @@ class LoopConnection:
 
         The reply to the compensation is ignored.
         """
-        if request.compensation and request.due and not self._closed:
-            undoing = PendingRequest(self._loop.create_future(), b"", 1, None, 0.0)
+        if request.compensation and request.due and self._error is None:
+            undoing = PendingRequest(self._loop.create_future(), b"", 1, None)
             undoing.future.cancel()
             self._in_flight.append(undoing)
             self._write(encode_eval(request.compensation()))
@@ -182,7 +163,7 @@ class LoopConnection:
                 (reply,) = connection.receive(1, 0.0)
                 raise reply if isinstance(reply, Exception) else InvalidResponse(f"unexpected data: {reply!r:.80}")
         except RedisError as error:
-            self._fail(error)
+            self._close(error)
         else:
             self._close_if_unused()
 
@@ -198,46 +179,38 @@ class LoopConnection:
         now = self._loop.time()
         overdue = [each for each in self._in_flight if each.awaited and each.due <= now]
         for request in overdue:
-            silent = self._last_reply < request.due - request.seconds
+            silent = self._last_reply < request.due - self._timeout
             self._fail_one(request, (ConnectionSilent if silent else TimeoutError)("no reply in time"))
         if overdue:
             self.retire()
-        if not self._closed and (following := [each.due for each in self._in_flight if each.awaited]):
+        if self._error is None and (following := [each.due for each in self._in_flight if each.awaited]):
             self._timer = self._loop.call_at(following[0], self._watch)
 
     def _close_if_unused(self) -> None:
         if self.retired and not any(request.awaited for request in (*self._in_flight, *self._queued)):
-            self._fail(TimeoutError("no reply in time"))
+            self._close(TimeoutError("no reply in time"))
 
-    def _fail(self, error: Exception) -> None:
+    def _close(self, error: Exception) -> None:
         """Fail all requests with ``error``, and close the connection."""
-        if self._closed:
+        if self._error is not None:
             return
-        self._error = partial(_copied, error)
         if not self._loop.is_closed():
             for request in (*self._in_flight, *self._queued):
                 if request.awaited:
-                    self._fail_one(request, self._error())
+                    self._fail_one(request, _copied(error))
+            self._loop.remove_reader(self._fileno)
+            self._loop.remove_writer(self._fileno)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._error, self.retired = error, True
         self._queued.clear()
-        self.abort()
+        self._discard(self.connection)
 
     def _fail_one(self, request: PendingRequest, error: Exception) -> None:
         request.future.set_exception(error)
         request.future.exception()  # marked as retrieved: of several requests of a task only the first is awaited
         if not isinstance(error, ConnectionSilent):  # the request is repeated: this server must not undo it then
             self._undo(request)
-
-    def _leave(self) -> bool:
-        """Stop watching the connection, and return whether this object had it until now."""
-        if self._closed:
-            return False
-        self._closed = self.retired = True
-        if self._timer is not None:
-            self._timer.cancel()
-        if not self._loop.is_closed():
-            self._loop.remove_reader(self._fileno)
-            self._loop.remove_writer(self._fileno)
-        return True
 
 
 def _copied(error: Exception) -> Exception:
@@ -250,9 +223,6 @@ def _copied(error: Exception) -> Exception:
 # ── by event loop ────────────────────────────────────────────────────────────────────────────
 
 
-Connect = Callable[[], Coroutine[Any, Any, LoopConnection]]
-
-
 @dataclass(eq=False)
 class _Shared:
     """The connection that the tasks of one event loop share, the task that opens it, and what closes it at the end."""
@@ -261,6 +231,10 @@ class _Shared:
     opening: asyncio.Task[LoopConnection] | None = None
     closer: AsyncGenerator[None, None] | None = None
 
+    async def open(self, connect: Callable[[], Coroutine[Any, Any, LoopConnection]]) -> LoopConnection:
+        self.connection = await connect()
+        return self.connection
+
     def retire(self) -> None:
         connection, self.connection = self.connection, None
         if connection is not None:
@@ -268,9 +242,13 @@ class _Shared:
 
 
 class SharedConnections:
-    """The connections to one server that tasks share, one for each event loop. It is closed when the loop ends."""
+    """The connections to one server that tasks share, one for each event loop. It is closed when the loop ends.
 
-    def __init__(self) -> None:
+    ``connect`` opens a connection for the running loop.
+    """
+
+    def __init__(self, connect: Callable[[], Coroutine[Any, Any, LoopConnection]]) -> None:
+        self._connect = connect
         self._by_loop: weakref.WeakKeyDictionary[Any, _Shared] = weakref.WeakKeyDictionary()
 
     def current(self) -> LoopConnection | None:
@@ -279,8 +257,8 @@ class SharedConnections:
         connection = None if shared is None else shared.connection
         return None if connection is None or connection.retired else connection
 
-    async def open(self, connect: Connect) -> LoopConnection:
-        """Return the connection that the tasks of the running loop share. ``connect`` opens it.
+    async def open(self) -> LoopConnection:
+        """Return the connection that the tasks of the running loop share.
 
         Tasks that call this method at the same time get the same connection.
         """
@@ -290,10 +268,10 @@ class SharedConnections:
                 if each.is_closed() and (ended := self._by_loop.pop(each, None)):
                     ended.retire()
             shared = self._by_loop[loop] = _Shared()
-            shared.closer = _close_with_loop(shared, self._by_loop)
+            shared.closer = self._close_with_loop(shared)
             await anext(shared.closer)
         if shared.opening is None or (shared.opening.done() and self.current() is None):
-            shared.opening = asyncio.create_task(_open(shared, connect))
+            shared.opening = asyncio.create_task(shared.open(self._connect))
             shared.opening.add_done_callback(lambda task: task.cancelled() or task.exception())  # mark as retrieved
         return await asyncio.shield(shared.opening)  # a cancelled task must not cancel the others' connection
 
@@ -307,18 +285,10 @@ class SharedConnections:
     def _loops(self) -> list[asyncio.AbstractEventLoop]:
         return list(filter(None, [ref() for ref in self._by_loop.keyrefs()]))
 
-
-async def _open(shared: _Shared, connect: Connect) -> LoopConnection:
-    shared.connection = await connect()
-    return shared.connection
-
-
-async def _close_with_loop(
-    shared: _Shared, by_loop: weakref.WeakKeyDictionary[Any, _Shared]
-) -> AsyncGenerator[None, None]:
-    # An event loop that ends closes the asynchronous generators that were started on it.
-    try:
-        yield
-    finally:
-        by_loop.pop(asyncio.get_running_loop(), None)  # the value refers to the loop, and would keep it alive
-        shared.retire()
+    async def _close_with_loop(self, shared: _Shared) -> AsyncGenerator[None, None]:
+        # An event loop that ends closes the asynchronous generators that were started on it.
+        try:
+            yield
+        finally:
+            self._by_loop.pop(asyncio.get_running_loop(), None)  # the value refers to the loop, and would keep it alive
+            shared.retire()

@@ -32,7 +32,7 @@ from ..core.flow.requests import (
     SetIfAbsent,
     Sleep,
 )
-from .connection import AllInUse, ConnectionSilent
+from .connection import ConnectionSilent
 from .errors import check_reply, fault_of, without_context
 from .nodes.cluster import ClusterNode
 from .nodes.node import Node
@@ -160,8 +160,8 @@ def _must_poll(pool: ServerPool | None, reply: Any, seconds: float) -> bool:
         if pool is not None:
             pool.blocks_closed = 0
         return False
-    if isinstance(reply.error, AllInUse):
-        return True
+    if not (reply.refused or reply.unconfirmed or isinstance(reply.error, TimeoutError)):
+        return True  # no connection for it
     if pool is None:
         return False
     if reply.stale and seconds < pool.timeout and not isinstance(reply.error, ConnectionSilent | ReadOnlyError):
@@ -243,7 +243,7 @@ def _batch(nodes: Nodes, batch: Batch) -> Flow[list[Any]]:
             if isinstance(replies, Fault) and replies.stale:  # an idle connection was closed; scripts may be repeated
                 replies = yield request._replace(pool=None)
         for position, index in enumerate(part):
-            reply = replies if isinstance(replies, Fault) else replies[position]
+            reply: Any = replies if isinstance(replies, Fault) else replies[position]
             plain = type(reply) in REPLY_TYPES
             answers[index] = reply if plain else (yield from read_reply(nodes, calls[index], replies, position))
     return answers

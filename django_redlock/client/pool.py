@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import Any
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -33,9 +34,10 @@ from .connection import AllInUse, Connection
 from .loop_connection import LoopConnection, SharedConnections
 
 MAX_IDLE = 64  # idle connections that a pool keeps open
+MAX_WAITERS = 64  # connections to a server on which waiters block at the same time; further waiters poll
 MAX_IDLE_SECONDS = 60.0  # seconds after which an idle connection is replaced: a firewall may have dropped it
 MAX_AGE_SECONDS = 600.0  # seconds after which a connection whose credentials a provider gave is replaced
-FULL_CHECK_SECONDS = 0.005  # seconds between two checks whether a task may open a connection
+FULL_CHECK_SECONDS = 0.005  # seconds between two checks whether a lasting use may open a connection
 NO_LIMIT = 2**31  # redis-py's default for ``max_connections``
 
 
@@ -96,7 +98,8 @@ class ServerPool:
         self._calls = BoundedCalls()
         self.idle_connections: deque[Connection] = deque()
         self._limit = None if self._connections is None else _Limit(self._connections)
-        self._shared = SharedConnections()
+        self.waiters = _Limit(MAX_WAITERS)
+        self._shared = SharedConnections(self._open_shared)
 
     @property
     def is_full(self) -> bool:
@@ -110,27 +113,27 @@ class ServerPool:
 
     # ── one caller at a time ─────────────────────────────────────────────────────────────────
 
-    def checkout(self, blocking: bool = False) -> Connection:
-        """Return an idle or a new connection. ``blocking``: for a request that blocks on the server.
+    def checkout(self) -> Connection:
+        """Return an idle or a new connection.
 
-        Raises redis-py's errors when connecting fails, and `AllInUse` if no connection is free: at once for a request
-        that blocks, which is polled for instead, otherwise after the timeout.
+        Raises redis-py's errors when connecting fails, and `AllInUse` if no connection is free until the timeout.
         """
         if self._limit is None:
             return self._idle() or self._open()
-        return self._limited(self._limit, blocking, 0.0 if blocking else self.timeout)
+        return self._limited(self._limit, self.timeout)
 
-    async def acheckout(self, seconds: float) -> Connection:
-        """`checkout` for asyncio, and for a lasting use. Waits up to ``seconds`` for a free connection."""
+    def checkout_lasting(self, seconds: float) -> Flow[Connection]:
+        """Flow like `checkout` for a lasting use: a request that blocks, or an event loop.
+
+        Waits up to ``seconds`` for a free connection.
+        """
         until = time.monotonic() + seconds
         while (limit := self._limit) is not None and not limit.take(lasting=True):
             if time.monotonic() >= until:
                 raise _all_in_use(limit)
-            await asyncio.sleep(FULL_CHECK_SECONDS)
+            yield AwaitFuture(Future(), FULL_CHECK_SECONDS)  # a pause: nothing sets the future
         try:
-            if (connection := self._idle()) is None:  # connecting may block
-                connection = await adrive(self._connect_in_time(), AwaitFuture.aperform)
-            return connection
+            return self._idle() or (yield from self._connect_in_time())
         except BaseException:
             self._give_back()
             raise
@@ -213,8 +216,8 @@ class ServerPool:
         else:
             connection.close()
 
-    def _limited(self, limit: _Limit, blocking: bool = False, seconds: float = 0.0) -> Connection:
-        if not limit.take(blocking, seconds):
+    def _limited(self, limit: _Limit, seconds: float = 0.0) -> Connection:
+        if not limit.take(seconds=seconds):
             raise _all_in_use(limit)
         try:
             return self._idle() or self._open()
@@ -238,11 +241,11 @@ class ServerPool:
 
     async def ashared(self) -> LoopConnection:
         """Return the connection that the tasks of the running loop share. Opens one if none accepts requests."""
-        return await self._shared.open(self._open_shared)
+        return await self._shared.open()
 
     async def _open_shared(self) -> LoopConnection:
         era = self._era
-        connection = await self.acheckout(self.timeout)
+        connection = await adrive(self.checkout_lasting(self.timeout), AwaitFuture.aperform)
         shared = LoopConnection(connection, self.timeout, self.discard)
         if era != self._era:  # closed meanwhile
             asyncio.get_running_loop().call_soon(shared.retire)

@@ -6,19 +6,17 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from redis.exceptions import RedisError
 
 from ..core.flow.drivers import adrive, drive
-from ..core.flow.requests import EvalScript, Fault
+from ..core.flow.requests import EvalScript, Fault, Flow
 from .connect import AwaitFuture
-from .connection import Connection, ConnectionSilent, ReplyIncomplete
+from .connection import AllInUse, Connection, ConnectionSilent, ReplyIncomplete
 from .errors import fault_of, without_context
-from .loop_connection import LoopConnection, PendingRequest
 from .nodes.node import Node
-from .pool import ServerPool
+from .pool import MAX_WAITERS, ServerPool
 from .resp import POKE, encode_eval
 
 # An idle Redis checks the timeouts of blocked clients ten times a second. Any command makes Redis check at once.
@@ -53,23 +51,21 @@ def send(request: Request) -> list[Any] | Fault:
 
     Returns a `Fault` if the server is unavailable or the replies can't be read.
     """
-    node, key, payload, count, compensation, pool, blocks, confirmed = request
+    node, key, payload, count, compensation, pool, blocks, _ = request
+    if blocks is not None:
+        return drive(_send_blocking(request, blocks), lambda each: each.perform())
     connection, complete, handled = None, False, sys.exception()
     try:
         pool = pool or node.known_pool(key) or drive(node.find_pool(key), AwaitFuture.perform)
-        connection = pool.checkout(blocks is not None)
+        connection = pool.checkout()
         connection.send(payload)
-        if blocks is None:
-            replies = connection.receive(count, time.monotonic() + pool.timeout)
-        else:
-            replies = _receive_late(connection, count, time.monotonic() + blocks + BLOCK_GRACE, pool.timeout, confirmed)
-        complete = len(replies) == count
+        replies = connection.receive(count, time.monotonic() + pool.timeout)
+        complete = True
         return replies
     except (RedisError, OSError) as error:
-        silent = isinstance(error, ReplyIncomplete) and connection is not None and connection.was_idle
-        if silent:
-            error, compensation = ConnectionSilent(*error.args), None  # it is repeated: no undo may follow
-        return fault_of(node, without_context(error, handled), connection is not None, pool.where if pool else "")
+        fault = _fault(node, pool, connection, without_context(error, handled))
+        compensation = None if fault.stale else compensation
+        return fault
     finally:
         if connection is not None and pool is not None:
             if complete:
@@ -80,9 +76,9 @@ def send(request: Request) -> list[Any] | Fault:
 
 async def asend(request: Request) -> list[Any] | Fault:
     """`send` for asyncio. A request that does not block is sent on a connection that the tasks of the loop share."""
-    if request.blocks is not None:
-        return await _asend_blocking(request, request.blocks + BLOCK_GRACE)
-    node, key, payload, count, compensation, pool, *_ = request
+    node, key, payload, count, compensation, pool, blocks, _ = request
+    if blocks is not None:
+        return await adrive(_send_blocking(request, blocks), lambda each: each.aperform())
     connection, pending, handled = None, None, sys.exception()
     try:
         pool = pool or node.known_pool(key)
@@ -99,57 +95,80 @@ async def asend(request: Request) -> list[Any] | Fault:
         raise
 
 
-async def _asend_blocking(request: Request, seconds: float) -> list[Any] | Fault:
+def _send_blocking(request: Request, blocks: float) -> Flow[list[Any] | Fault]:
+    """Flow like `send` for a request that blocks on the server. Yields `AwaitFuture` and `AwaitReadable`."""
     node, key, payload, count, compensation, pool, _, confirmed = request
-    connection, timer, complete, handled = None, None, False, sys.exception()
+    connection, waits, complete, handled = None, False, False, sys.exception()
     try:
-        pool = pool or node.known_pool(key)
-        if pool is None:
-            pool = await adrive(node.find_pool(key), AwaitFuture.aperform)
-        connection = LoopConnection(await pool.acheckout(seconds=0.0), pool.timeout, pool.discard)
-        first = connection.send(payload, max(1, count - 1), compensation, seconds + pool.timeout)
-        others = [connection.send(b"", 1, compensation, seconds + pool.timeout)] if count > 1 else []
-        timer = asyncio.get_running_loop().call_later(seconds, _poke, connection, others)
-        replies = await first.future
-        if confirmed and _not_serving(replies):
+        pool = pool or node.known_pool(key) or (yield from node.find_pool(key))
+        if not confirmed and not (waits := pool.waiters.take()):
+            raise AllInUse(f"{MAX_WAITERS} connections are blocked")
+        connection = yield from pool.checkout_lasting(pool.timeout if confirmed else 0.0)
+        connection.send(payload)
+        end = time.monotonic() + blocks + BLOCK_GRACE
+        replies = (yield from _receive(connection, count - 1, end + pool.timeout)) if confirmed else []
+        if replies and _not_serving(replies):
             return replies
-        for other in others:
-            replies += await other.future
+        missing = count - len(replies)
+        try:
+            replies += yield from _receive(connection, missing, end)
+        except ReplyIncomplete:  # an idle server may notice late that the timeout of its blocking command has passed
+            connection.send(POKE)
+            replies += (yield from _receive(connection, missing + 1, end + pool.timeout))[:missing]
         complete = True
-        return replies[:count]
-    except (RedisError, OSError) as error:
-        if isinstance(error, ConnectionSilent):
-            compensation = None  # the request is repeated: no undo may follow
-        return fault_of(node, without_context(error, handled), connection is not None, pool.where if pool else "")
-    finally:
-        if timer is not None:
-            timer.cancel()
-        if connection is not None and pool is not None:
-            if complete and (unused := connection.detach()) is not None:
-                pool.checkin(unused)
-            else:
-                connection.abort(compensation and encode_eval(compensation()))
-
-
-def _receive_late(connection: Connection, count: int, end: float, timeout: float, confirmed: bool) -> list[Any]:
-    """Read and return the ``count`` replies to a request that blocks on the server until ``end`` (monotonic seconds).
-
-    Waits for the replies until ``timeout`` seconds after ``end``. Sends a PING at ``end``, because an idle server may
-    notice late that the timeout of its blocking command has passed. ``confirmed``: as in `Request`.
-    """
-    replies = connection.receive(count - 1, end + timeout) if confirmed else []
-    if replies and _not_serving(replies):
         return replies
-    count -= len(replies)
-    with suppress(ReplyIncomplete):
-        return replies + connection.receive(count, end)
-    connection.send(POKE)
-    return replies + connection.receive(count + 1, end + timeout)[:count]
+    except (RedisError, OSError) as error:
+        fault = _fault(node, pool, connection, without_context(error, handled))
+        compensation = None if fault.stale else compensation
+        return fault
+    finally:
+        if pool is not None and waits:
+            pool.waiters.give_back()
+        if connection is not None and pool is not None:
+            if complete:
+                pool.checkin(connection)
+            else:
+                pool.discard(connection, compensation and encode_eval(compensation()))
 
 
-def _poke(connection: LoopConnection, pending: list[PendingRequest]) -> None:
-    with suppress(RedisError):
-        pending.append(connection.send(POKE, 1))
+class AwaitReadable(NamedTuple):
+    """A request of a flow: wait until ``connection`` has data, or until ``until`` (monotonic seconds)."""
+
+    connection: Connection
+    until: float
+
+    def perform(self) -> None:
+        """Wait, blocking the thread."""
+        self.connection.wait(self.until)
+
+    async def aperform(self) -> None:
+        """Wait on the event loop."""
+        loop, number = asyncio.get_running_loop(), self.connection.fileno()
+        readable = asyncio.Event()
+        loop.add_reader(number, readable.set)
+        timer = loop.call_later(max(0.0, self.until - time.monotonic()), readable.set)
+        try:
+            await readable.wait()
+        finally:
+            timer.cancel()
+            loop.remove_reader(number)
+
+
+def _receive(connection: Connection, count: int, until: float) -> Flow[list[Any]]:
+    """Flow like `Connection.receive`. Also reads what has arrived after ``until``: an event loop may have been busy."""
+    while not connection.read_available(count):
+        late = time.monotonic() >= until
+        yield AwaitReadable(connection, until)
+        if not connection.fill() and late:
+            raise ReplyIncomplete("no reply in time")
+    return connection.receive(count, 0.0)
+
+
+def _fault(node: Node, pool: ServerPool | None, connection: Connection | None, error: Exception) -> Fault:
+    """Return the `Fault` for ``error``. It is ``stale`` if the request is to be repeated: no undo may follow then."""
+    if isinstance(error, ReplyIncomplete) and connection is not None and connection.was_idle:
+        error = ConnectionSilent(*error.args)
+    return fault_of(node, error, connection is not None, pool.where if pool else "")
 
 
 def _not_serving(replies: list[Any]) -> bool:

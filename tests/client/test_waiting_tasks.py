@@ -1,4 +1,4 @@
-"""Many tasks of one event loop use few connections."""
+"""Tasks that wait for locks have a connection each, up to a limit, and poll beyond it."""
 
 import asyncio
 import contextlib
@@ -9,16 +9,21 @@ import weakref
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.client import multiplexer
+from django_redlock.client import pool
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.exclusion import WAKE
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
-from tests.support.cluster import Cluster
 from tests.support.service import poll
 
-pytestmark = pytest.mark.usefixtures("woken_only")
-FEW = 6  # one for all requests, 4 for waiters that block, and one on which all other waiters block
+pytestmark = pytest.mark.usefixtures("woken_only", "few_waiters")
+WAITERS = 4
+FEW = WAITERS + 1  # one for all requests that do not block
 SHORT = 0.05
+
+
+@pytest.fixture
+def few_waiters(monkeypatch):
+    monkeypatch.setattr(pool, "MAX_WAITERS", WAITERS)
 
 
 @pytest.fixture
@@ -51,17 +56,10 @@ async def until(condition):
             await asyncio.sleep(0.005)
 
 
-def waiting_lists(backend):
-    """Return how many wake-up lists the shared connections wait for."""
-    return sum(
-        len(crowd._waiting) for crowds in backend._executor.multiplexer._by_loop.values() for crowd in crowds.values()
-    )
-
-
 @contextlib.asynccontextmanager
 async def all_blocked(backend, name, others=1):
-    """Held locks with a waiting task for each, so many more than have a connection of their own."""
-    names = [f"{name}:{number}" for number in range(multiplexer.OWN_CONNECTIONS + others)]
+    """Held locks with a waiting task for each, of which ``others`` poll."""
+    names = [f"{name}:{number}" for number in range(WAITERS + others)]
     holders = [backend.lock(each) for each in names]
     for holder in holders:
         await holder.aacquire()
@@ -69,7 +67,6 @@ async def all_blocked(backend, name, others=1):
     for handle in handles:
         tasks.append(asyncio.create_task(handle.aacquire(timeout=3 * TEST_TIMEOUT)))
         await until(lambda handle=handle: backend.lock(handle.name).locked() and backend.describe(handle.name).waiters)
-    await until(lambda: waiting_lists(backend) == others)
     try:
         yield holders, handles, tasks
     finally:
@@ -81,20 +78,20 @@ async def all_blocked(backend, name, others=1):
 @pytest.mark.parametrize("cohort", [0, 64])
 async def test_a_thousand_tasks(server, admin, unique, cohort):
     """1,000 tasks wait for 100 names on few connections, and all get their lock."""
-    done = []
+    done, names = [], range(100)
 
     async def work(backend, number):
         async with backend.lock(f"{unique}:{number % 100}", blocking_timeout=6 * TEST_TIMEOUT):
             done.append(number)
 
     async with opened(server.url, cohort=cohort) as backend, opened(server.url) as other:
-        holders = [other.lock(f"{unique}:{number}") for number in range(100)]
+        holders = [other.lock(f"{unique}:{number}") for number in names]
         for holder in holders:
             await holder.aacquire()
         await other.aclose()
         tasks = [asyncio.create_task(work(backend, number)) for number in range(1000)]
-        await until(lambda: waiting_lists(backend) >= 100 - multiplexer.OWN_CONNECTIONS)
-        assert connections(admin) <= FEW + 1
+        await until(lambda: all(backend.describe(f"{unique}:{number}").waiters for number in names))
+        assert connections(admin) <= FEW + 2  # the test's own, and the thread of the event history
         assert not done
         for holder in holders:
             await holder.arelease()
@@ -108,7 +105,7 @@ async def test_a_thousand_tasks(server, admin, unique, cohort):
 
 
 async def test_waiter_is_woken(server, unique):
-    """A waiter on a shared connection is woken by a release of its own lock, and only that waiter."""
+    """A waiter that polls is woken by a release of its own lock, and only that waiter."""
     async with opened(server.url) as backend, all_blocked(backend, unique, 3) as (holders, handles, tasks):
         await holders[-2].arelease()
         async with asyncio.timeout(WAKE):
@@ -152,10 +149,9 @@ async def test_wake_up_of_a_cancelled_waiter(server, unique, steps):
 
 
 async def test_connection_lost(server, admin, unique):
-    """When the shared connection breaks the waiters go on waiting and are woken."""
+    """When the connections break, the waiters go on waiting and are woken."""
     async with opened(server.url) as backend, all_blocked(backend, unique, 2) as (holders, handles, tasks):
         admin.client_kill_filter(_type="normal", skipme=True)
-        await until(lambda: waiting_lists(backend) == 2)
         await holders[-1].arelease()
         async with asyncio.timeout(TEST_TIMEOUT):
             assert await tasks[-1]
@@ -186,24 +182,6 @@ async def test_server_hangs(server, unique):
     server.resume()
     await backend.aclose()
     backend.close()
-
-
-async def test_cluster(running, unique):
-    """On a Cluster each waiter has a connection of its own, because one command can't name keys of several slots."""
-    cluster = running(Cluster)
-    cluster.heal()
-
-    async with opened(cluster.url) as backend:
-        names = [f"{unique}:{number}" for number in range(multiplexer.OWN_CONNECTIONS + 4)]
-        holders, handles = [[backend.lock(name) for name in names] for _ in range(2)]
-        await asyncio.gather(*(holder.aacquire() for holder in holders))
-        tasks = [asyncio.create_task(handle.aacquire(timeout=TEST_TIMEOUT)) for handle in handles]
-        await until(lambda: all((held := backend.describe(name)) and held.waiters for name in names))
-        assert not waiting_lists(backend)
-        await asyncio.gather(*(holder.arelease() for holder in holders))
-        async with asyncio.timeout(WAKE):
-            assert all(await asyncio.gather(*tasks))
-        await asyncio.gather(*(handle.arelease() for handle in handles))
 
 
 @pytest.mark.parametrize("woken", [True, False], ids=["woken", "cancelled"])
@@ -249,9 +227,9 @@ def test_loops_that_are_closed_at_once(server, admin, unique):
 
 
 async def test_a_waiter_that_can_not_connect(server, admin, unique):
-    """While no connection can be opened, a waiter on the shared connection asks with pauses."""
+    """While no connection can be opened, a waiter polls with pauses."""
     async with opened(server.url, history=False) as backend:
-        holders = [backend.lock(f"{unique}:{number}", ttl=300) for number in range(multiplexer.OWN_CONNECTIONS + 1)]
+        holders = [backend.lock(f"{unique}:{number}", ttl=300) for number in range(WAITERS)]
         await asyncio.gather(*(holder.aacquire() for holder in holders))
         waiters = [
             asyncio.create_task(backend.lock(holder.name).aacquire(timeout=3 * TEST_TIMEOUT)) for holder in holders[1:]

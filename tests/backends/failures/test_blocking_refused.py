@@ -1,6 +1,5 @@
 """Servers that refuse blocking commands, temporarily or permanently."""
 
-import asyncio
 import contextlib
 import threading
 import time
@@ -9,9 +8,7 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.errors import LockError
-from django_redlock.testing.conformance.exclusion import WAKE
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT, AsyncClient, SyncClient
-from tests.client.test_multiplexing import all_blocked, opened
 from tests.support.service import poll
 
 pytestmark = pytest.mark.usefixtures("woken_only")
@@ -104,19 +101,3 @@ def test_unblocked_by_an_operator(server, admin, unique, face):
         waiter.join(TEST_TIMEOUT)
     assert granted == [True]
     client.backend.close()
-
-
-@pytest.mark.parametrize("trouble", ["unblocked", "type"])
-async def test_one_connection_for_many_waiters(server, admin, unique, trouble):
-    """Of several waiters on one connection, an error of one does not keep the others from being woken."""
-    async with opened(server.url) as backend, all_blocked(backend, unique, 3) as (holders, handles, tasks):
-        if trouble == "unblocked":
-            for each in blocked(admin):
-                admin.client_unblock(each, error=True)
-        else:
-            admin.set(f"redlock:{{{handles[-1].name}}}:wake", "x")
-            with pytest.raises(LockError, match="another kind of lock"):
-                await tasks[-1]
-        await holders[-2].arelease()
-        async with asyncio.timeout(WAKE):
-            assert await tasks[-2]
