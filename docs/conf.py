@@ -34,7 +34,7 @@ autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 
 # Parameters that only refuse misspelled arguments, and the types of keyword arguments that a table of options explains.
-_REFUSALS = re.compile(r"(?:, )?\*\*?\w+: [~.\w]*Never")
+_REFUSALS = re.compile(r"(?:, )?\*\*?\w+: [~.\w]*Never|misplaced: [~.\w]*InitVar\[None\] = None, ")
 _KEYWORDS = re.compile(r"(\*\*\w+): [~.\w]*Unpack\[[~.\w]+\]")
 
 
