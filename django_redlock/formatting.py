@@ -137,11 +137,6 @@ def longest_wait(held: LockInfo) -> float | None:
     return max((waited for owner in held.queue if (waited := age(owner)) is not None), default=None)
 
 
-def ends_soon(held: LockInfo) -> bool:
-    """Return whether less than a third of the lease is left: a renewal is overdue, or the lease is not renewed."""
-    return held.remaining is not None and held.ttl is not None and held.remaining < held.ttl / 3
-
-
 def as_dict(alias: str, held: LockInfo) -> dict[str, Any]:
     """Return the lock ``held`` of the store ``alias`` as a dict for JSON.
 

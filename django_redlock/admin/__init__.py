@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
@@ -28,23 +28,10 @@ from ..history.minutes import MAX_TEXT, HistoryEvent, MinuteStats
 from ..models import HeldLock, make_pk, parse_pk
 from ..store_queries import explain, find_lock, health, last_hour, node_views
 from . import release
-from .charts import Chart, chart
+from .charts import chart
 from .columns import Columns, nodes_of
 from .filters import SCAN, AliasFilter, HostFilter, KindFilter, ScanFilter, StateFilter, TabFilter, TaskFilter
 from .queryset import LockRows
-
-
-class StoreHealth(NamedTuple):
-    """The part of the health page about one store.
-
-    ``nodes``: results of health checks. ``chart`` and ``events``: of the last hour. Each event is a loss, a forced
-    release or an abandoned lock, with the primary key of the lock, quoted for URLs.
-    """
-
-    alias: str
-    nodes: list[dict[str, Any]]
-    chart: Chart | None
-    events: list[tuple[HistoryEvent, str]]
 
 
 def _ages(people: Iterable[Owner]) -> list[tuple[Owner, float | None]]:
@@ -227,20 +214,16 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         ]
 
     def health_view(self, request: HttpRequest) -> HttpResponse:
-        """Show the health of each store and node, as `redlock_check --deploy` prints it."""
+        """Show the health of each store and node, as `redlock_check --deploy` prints it, and the store's last hour."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        return self.page(
-            request, "health", {"title": gettext("Health of the lock stores"), "stores": list(self.stores())}
-        )
-
-    def stores(self) -> Iterator[StoreHealth]:
-        """Yield the part of the health page about each store."""
+        stores = []
         for alias in locks:
             nodes = health(alias)
             minutes = last_hour(alias) if any(node["ok"] for node in nodes) else []
             events = [(event, quote(make_pk(alias, event.name))) for event in self.last_events(minutes)]
-            yield StoreHealth(alias, [*nodes, *deployment(alias, nodes)], chart(minutes), events)
+            stores.append((alias, [*nodes, *deployment(alias, nodes)], chart(minutes), events))
+        return self.page(request, "health", {"title": gettext("Health of the lock stores"), "stores": stores})
 
     def last_events(self, minutes: list[MinuteStats]) -> list[HistoryEvent]:
         """Return the last ``max_events`` events of ``minutes``, the latest first."""

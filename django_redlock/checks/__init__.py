@@ -1,3 +1,3 @@
 """Django system checks of the ``REDLOCK`` setting, of deployments, and of Celery and Django tasks."""
 
-from . import settings, tasks  # noqa: F401  (registers the checks)
+from . import settings  # noqa: F401  (registers the checks)

@@ -1,7 +1,8 @@
-"""System checks of the ``REDLOCK`` setting. docs/reference/checks.rst explains each id."""
+"""System checks of the ``REDLOCK`` setting and of protected tasks. docs/reference/checks.rst explains each id."""
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -145,3 +146,16 @@ def _in_production(alias: str, backend: Backend) -> Iterator[CheckMessage]:
             # A row without a version belongs to a server that did not reply.
             kind, number = (Caution, "W006") if "version" in node else (Info, "I001")
             yield kind(f"{where}, {node['node']}: {problem}", id=f"redlock.{number}")
+
+
+@register(TAG)
+def check_tasks(**_kwargs: Any) -> list[CheckMessage]:
+    """Return an error for each ``single_instance_task`` with a mode or limit that its lock backend does not support.
+
+    Opens no connection. Checks nothing in a project that has imported neither Celery nor ``django_redlock.tasks``.
+    """
+    if not {"celery", "django_redlock.tasks"} & sys.modules.keys():
+        return []
+    from ..single_instance.task_lock import refused_tasks
+
+    return [Error(reason, id="redlock.E005") for reason in refused_tasks()]

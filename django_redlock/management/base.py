@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, TextIO, cast
 
 from django.core.exceptions import ImproperlyConfigured
@@ -16,9 +16,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ..backend_registry import WHAT_TO_WRITE, locks
 from ..core.lock_info import LockInfo
-from ..formatting import printable
 from .pipes import MayBeClosed, unread, unread_errors
-from .tables import Cell, lock_table
+from .tables import lock_table
 
 MISUSED, INTERRUPTED = 2, 130  # argparse's exit code; 128 + SIGINT, as a shell reports it
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -108,11 +107,6 @@ class StoreCommand(LockCommand):
         text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
         self.stdout.write("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
 
-    def print_table(self, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Write a table with the headings ``head`` to stdout. Each column is as wide as its longest cell."""
-        lines = [[Cell(printable(cell)) for cell in row] for row in rows]
-        self.print_lines([Cell(each) for each in head], lines)
-
     def print_locks(self, found: Sequence[tuple[str, LockInfo]], *, wide: bool = False) -> None:
         """Write a table to stdout with a line for each lock. ``found``: pairs of store alias and lock.
 
@@ -120,10 +114,7 @@ class StoreCommand(LockCommand):
         ``wide``, names and holders are shortened so that the lines fit the terminal.
         """
         width = None if wide or not self.stdout.isatty() else shutil.get_terminal_size().columns
-        self.print_lines(*lock_table(found, width, with_store=len(locks) > 1))
-
-    def print_lines(self, head: Sequence[Cell], rows: Iterable[Sequence[Cell]]) -> None:
-        lines = [[cell._replace(style="MIGRATE_HEADING") for cell in head], *rows]
+        lines = lock_table(found, width, with_store=len(locks) > 1)
         widths = [max(len(cell.text) for cell in column) for column in zip(*lines, strict=True)]
         for line in lines:
             padded = [

@@ -10,7 +10,6 @@ from ..formatting import (
     added_fields,
     age,
     duration,
-    ends_soon,
     longest_wait,
     others,
     owners,
@@ -30,10 +29,8 @@ class Cell(NamedTuple):
     style: str = ""
 
 
-def lock_table(
-    found: Sequence[tuple[str, LockInfo]], width: int | None, *, with_store: bool
-) -> tuple[list[Cell], list[list[Cell]]]:
-    """Return the head and the rows of a table of locks. ``found``: pairs of store alias and lock.
+def lock_table(found: Sequence[tuple[str, LockInfo]], width: int | None, *, with_store: bool) -> list[list[Cell]]:
+    """Return a table of locks: its head, and a row for each lock. ``found``: pairs of store alias and lock.
 
     ``with_store``: whether the first column is the store's alias. Names and holders are shortened to fit ``width``
     columns of the terminal (``None``: no limit). Columns that have nothing to say about any lock are left out.
@@ -47,7 +44,7 @@ def lock_table(
     if width is not None:
         _shorten(rows, "NAME", width // 3)
         _shorten(rows, "HOLDER", width - sum(_width(head, rows) + 2 for head in heads if head != "HOLDER"))
-    return [Cell(head) for head in heads], [[row[head] for head in heads] for row in rows]
+    return [[Cell(head, "MIGRATE_HEADING") for head in heads], *([row[head] for head in heads] for row in rows)]
 
 
 def _row(alias: str, held: LockInfo) -> dict[str, Cell]:
@@ -80,7 +77,8 @@ def _remaining(held: LockInfo) -> Cell:
     text = f"{left:.1f} s" if left < 60 else duration(left)
     if state_of(held.owner) == "done":
         return Cell(f"again in {text}")
-    return Cell(text, "ERROR" if ends_soon(held) else "")
+    overdue = held.ttl is not None and left < held.ttl / 3  # a renewal, or the lease is not renewed
+    return Cell(text, "ERROR" if overdue else "")
 
 
 def _width(head: str, rows: Sequence[dict[str, Cell]]) -> int:

@@ -110,9 +110,8 @@ class Command(StoreCommand):
         elif options["dry_run"]:
             self.stdout.write(f"Would release {_number(results)}.")
         else:
-            self.print_table(
-                ("STORE", "NAME", "RESULT"), ((each.alias, each.held.name, told) for each, told in results)
-            )
+            for each, result in results:
+                self.stdout.write(f"{printable(each.alias)}  {printable(each.held.name)}  {printable(result)}")
 
 
 def _named(alias: str, name: str, options: dict[str, Any]) -> Iterator[LockInfo]:
