@@ -30,6 +30,12 @@ __all__ = ["Conflict", "SingleInstance", "is_duplicate", "single_instance_task",
 def single_instance_task(function: Any = None, /, **given: Any) -> Any:
     """Allow at most one call of a Celery task at a time. Its place is below ``@shared_task`` or ``@app.task``.
 
+    ::
+
+        @shared_task
+        @single_instance_task(unique_on=["order_id"])
+        def settle(order_id, note=""): ...
+
     Options, times in seconds (the page "Celery tasks that run once at a time" has the tables of modes and actions):
 
     {options}

@@ -27,10 +27,13 @@ class SingleInstanceCommand(BaseCommand):
 
     The lock excludes other processes on all hosts that use the same store.
 
-    Attributes of the class: ``lock_name`` (default: ``command:`` and the command's name), ``lock_using`` (the alias of
-    the store), ``lock_options`` (options of ``lock()``; ``blocking_timeout`` is 0 by default, so the command does not
-    wait), ``every`` (the command starts at most once in this time). Override ``get_lock_name`` for a name that depends
-    on the command's options. ``handle`` finds the lock in ``self.lock``.
+    - ``lock_name`` (``command:`` and the command's name): name of the lock. Override ``get_lock_name`` for a name that
+      depends on the command's options.
+    - ``lock_using`` ("default"): the alias of the store.
+    - ``lock_options`` (``{}``): options of ``lock()``. Without ``blocking_timeout`` the command doesn't wait.
+    - ``every`` (``None``): the command starts at most once in this time, in seconds or as a ``timedelta``.
+
+    ``handle`` finds the lock in ``self.lock``.
 
     If the store does not reply, the exit code is 69. If the lock is lost while the command runs,
     ``self.lock.check()`` and the end of the command raise ``LockLost``. SIGTERM and SIGHUP raise ``SystemExit``, so

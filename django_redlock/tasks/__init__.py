@@ -26,6 +26,12 @@ _KNOWN = tuple(name for name in OPTIONS if name not in _CELERY_ONLY)
 def single_instance_task(task: Any = None, /, **given: Any) -> Any:
     """Allow at most one call of a task of ``django.tasks`` at a time. Its place is above ``@task``.
 
+    ::
+
+        @single_instance_task(unique_on=["order_id"])
+        @task
+        def settle(order_id, note=""): ...
+
     ``mode`` is "until_executed" or "while_executing", and ``on_conflict`` is "skip", "log", "raise", "wait" (only at
     start), a callable, or a pair. Options, times in seconds:
 

@@ -23,11 +23,12 @@ KEPT_OPTIONS = ("ttl", "max_ttl", "auto_renew", "blocking_timeout")  # projects 
 class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override_settings)
     """Replace the backends of all aliases of ``REDLOCK`` for one test.
 
-    ``kind``: ``"locmem"`` for locks in memory, ``"dummy"`` for locks that are always granted.
+    - ``kind`` ("locmem"): "locmem" for locks in memory, "dummy" for locks that are always granted.
+    - ``kwarg_name`` (``None``): keyword argument by which a decorated function gets the `Rehearsal`.
+    - ``attr_name`` (``None``): attribute by which a decorated test case gets it.
 
     Works as a context manager, and as a decorator of functions, coroutine functions and ``unittest.TestCase`` classes.
-    Each test of a class gets separate locks. ``with`` returns a `Rehearsal`. A decorated function gets the `Rehearsal`
-    as the keyword argument ``kwarg_name``, a test case as the attribute ``attr_name``. The options ``ttl``,
+    Each test of a class gets separate locks. ``with`` returns a `Rehearsal`. The options ``ttl``,
     ``max_ttl``, ``auto_renew`` and ``blocking_timeout`` keep the values of the settings. Handles that were made before,
     such as ``LOCK = lock("x")`` in a module, are in memory, too. Raises ``ValueError`` for an unknown ``kind``.
     """
