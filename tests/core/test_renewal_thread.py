@@ -86,7 +86,7 @@ def test_the_thread_ends_when_nothing_is_watched(unique, monkeypatch):
     monkeypatch.setattr(renewal_thread, "RENEWAL_IDLE_SECONDS", 0.01)
     backend = LocMemBackend(unique)
     for _ in range(2):
-        with backend.lock("stock", ttl=TTL) as lock:
+        with backend.lock("stock", ttl=TTL / 3) as lock:
             assert are_renewed(lock)
         poll(lambda: (id(backend), "") not in renewal._threads, timeout=WAIT, what="its end")
 

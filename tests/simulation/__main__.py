@@ -13,9 +13,9 @@ from django_redlock.core.primitives.base import MUTEX, RLOCK, SEMAPHORE, Primiti
 from django_redlock.core.primitives.fair import FAIR, WRITE
 from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
 
-from .handles import Thread
 from .roles import Candidate, HandingThread, PeriodicThread
 from .scenario import Setting, Violation, play
+from .threads import Thread
 
 # The share of each algorithm, and of each kind of lock, in the seeds.
 ALGORITHMS = *4 * ("quorum",), *3 * ("single",), *2 * ("unguarded",), "cluster", *3 * ("replicas",)

@@ -8,7 +8,7 @@ from django_redlock.core.keys import keys_for
 from django_redlock.core.lock_info import LockInfo
 from django_redlock.core.values import DRIFT, PRECISION, Lease
 
-from .handles import AND, Thread, held
+from .threads import AND, Thread, held
 
 PAUSE = 0.1, 0.8  # seconds between two questions
 

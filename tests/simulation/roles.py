@@ -22,7 +22,9 @@ from django_redlock.core.primitives.periodic import PERIODIC
 from django_redlock.core.values import DRIFT, PRECISION, Claim, Lease
 
 from .aftermath import MAX_TTL
-from .handles import Handle, Process, SimulatedHold, Thread, Virtual
+from .background import Virtual
+from .processes import Process
+from .threads import Handle, SimulatedHold, Thread
 from .world import Clock
 
 # ── hand-offs ────────────────────────────────────────────────────────────────────────────────

@@ -23,14 +23,16 @@ from django_redlock.core.primitives.fair import ARRIVAL_ORDER, READERS_BEHIND_WR
 from django_redlock.core.values import Claim, Lease, millis
 
 from .aftermath import APART, LAG, MAX_TTL, RATE, TIMEOUT, at_rest
-from .handles import SEVERAL, Process, Thread, held, virtual
+from .background import virtual
 from .network import SLOW, Network
 from .onlookers import Onlooker
 from .performer import Performer
+from .processes import Process
 from .replication import Member, ReplicaSet, View
 from .role_checks import RoleChecks
 from .roles import virtual_elections
 from .servers import Server, Slots
+from .threads import SEVERAL, Thread, held
 from .world import Clock, World
 
 DURATION = {"replicas": 12.0}  # seconds; 5 with the other algorithms. A promotion pauses grants

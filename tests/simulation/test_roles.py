@@ -13,9 +13,9 @@ from django_redlock.core.primitives.multi import ADOPT
 from django_redlock.core.primitives.periodic import PERIODIC, PeriodicPrimitive
 from django_redlock.core.values import Claim, Lease
 
-from .handles import Process
 from .network import Then
 from .performer import Performer
+from .processes import Process
 from .roles import Candidate, HandingThread, PeriodicThread
 from .test_simulation import SINGLE, found, rewritten
 

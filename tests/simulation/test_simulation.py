@@ -20,7 +20,7 @@ from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
 from django_redlock.core.values import Lease
 from django_redlock.core.waiting import local_queue
 
-from .handles import Background
+from .background import Background
 from .performer import Performer, Then
 from .requests import Request
 from .roles import Candidate, HandingThread, PeriodicThread

@@ -26,8 +26,8 @@ def new_keeper(url, timeout=10.0):
 @pytest.fixture
 def hopeless(monkeypatch):
     """The keeper of a node that does not listen. Releases are kept for a short time."""
-    monkeypatch.setattr(node_keeper, "KEEP_SECONDS", 3)
-    monkeypatch.setattr(node_keeper, "DOWN_SECONDS", 5)  # the thread sends nothing while the test looks
+    monkeypatch.setattr(node_keeper, "KEEP_SECONDS", 2)
+    monkeypatch.setattr(node_keeper, "DOWN_SECONDS", 2.5)  # the thread sends nothing while the test looks
     return new_keeper(RedisServer().url, 0.1)
 
 
