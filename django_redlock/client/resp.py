@@ -6,24 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, Final
 
-from redis.exceptions import (
-    AskError,
-    AuthenticationError,
-    BusyLoadingError,
-    ClusterDownError,
-    ExecAbortError,
-    InvalidResponse,
-    MasterDownError,
-    MovedError,
-    NoPermissionError,
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-    TryAgainError,
-)
-from redis.exceptions import ConnectionError as RedisConnectionError
+import redis.cluster
+from redis.connection import DefaultParser
+from redis.exceptions import InvalidResponse, RedisError, ResponseError
 
 from ..core.flow.requests import EvalScript
 from ..core.flow.scripts import Script
@@ -152,15 +137,17 @@ class Reader:
         return value
 
 
+# Before redis-py 7, only the parser of its cluster client knew the errors of a Cluster.
+_PARSER: Any = getattr(redis.cluster, "ClusterParser", DefaultParser)
+
+
 def error_reply(line: bytes) -> RedisError:
     """Return the exception for an error reply: of redis-py's class for its code, otherwise ``ResponseError``."""
     text = line.decode(errors="replace")
-    code, _, rest = text.partition(" ")
-    if code == "ERR":
-        return next((kind(rest) for start, kind in _ERR.items() if rest.startswith(start)), ResponseError(rest))
     try:
-        return _ERRORS[code](rest)
-    except (LookupError, ValueError):  # an unknown code, or an address in MOVED that can't be parsed
+        error: RedisError = _PARSER.parse_error(text)
+        return error
+    except (LookupError, ValueError):  # an address in MOVED that can't be parsed
         return ResponseError(text)
 
 
@@ -168,23 +155,3 @@ _NOTHING: Final = object()
 # What is read for most buffers. The table saves 5 % of an acquire and a release.
 _USUAL: Mapping[bytes, Any] = {b"": INCOMPLETE, b"+OK\r\n": b"OK", b":1\r\n": 1, b":0\r\n": 0}
 _LINES: Mapping[int, Callable[[bytes], Any]] = {ord(":"): int, ord("+"): bytes, ord("-"): error_reply}
-_ERR: Mapping[str, type[RedisError]] = {
-    "max number of clients reached": RedisConnectionError,
-    "invalid password": AuthenticationError,
-    "AUTH <password> called without any password": AuthenticationError,
-}
-_ERRORS: Mapping[str, type[RedisError]] = {
-    "ASK": AskError,
-    "CLUSTERDOWN": ClusterDownError,
-    "EXECABORT": ExecAbortError,
-    "LOADING": BusyLoadingError,
-    "MASTERDOWN": MasterDownError,
-    "MOVED": MovedError,
-    "NOAUTH": AuthenticationError,
-    "NOPERM": NoPermissionError,
-    "NOSCRIPT": NoScriptError,
-    "OOM": OutOfMemoryError,
-    "READONLY": ReadOnlyError,
-    "TRYAGAIN": TryAgainError,
-    "WRONGPASS": AuthenticationError,
-}
