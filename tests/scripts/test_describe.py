@@ -9,10 +9,9 @@ from tests.scripts.conftest import RESERVED, VALUE
 KINDS = {
     "string": lambda redis, key: redis.set(key, VALUE, px=9_000),
     "hash": lambda redis, key: redis.hset(key, "holder", 2) and redis.pexpire(key, 9_000),
-    "zset": lambda redis, key: redis.zadd(key, {"holder": 9e15}) and redis.pexpire(key, 9_000),
 }
-VALUES = {"string": VALUE, "hash": [b"holder", b"2"], "zset": [b"holder", b"9000000000000000"]}
-HOLDERS = {"string": VALUE, "hash": b"holder", "zset": b"holder"}
+VALUES = {"string": VALUE, "hash": [b"holder", b"2"]}
+HOLDERS = {"string": VALUE, "hash": b"holder"}
 
 
 @pytest.fixture(params=KINDS)

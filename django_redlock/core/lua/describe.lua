@@ -38,9 +38,6 @@ elseif kind == 'hash' then
   end
   if #value == 0 then return false end -- all have expired, though the key is kept
   left = math.min(left, last - millis)
-elseif kind == 'zset' then
-  value = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
-  holders = redis.call('ZRANGE', KEYS[1], 0, -1)
 end
 table.sort(holders)
 local digest = redis.sha1hex(table.concat(holders, '\n'))

@@ -11,7 +11,6 @@ local one -- the only holder to release, of several
 if ARGV[1] ~= '' then
   local holders = kind == 'string' and {redis.call('GET', KEYS[1])}
     or kind == 'hash' and redis.call('HKEYS', KEYS[1])
-    or kind == 'zset' and redis.call('ZRANGE', KEYS[1], 0, -1)
     or {}
   table.sort(holders)
   if redis.sha1hex(table.concat(holders, '\n')) ~= ARGV[1] then
