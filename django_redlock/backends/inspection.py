@@ -8,14 +8,13 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from ..client.pool import ServerPool
-from ..core.algorithms.lease_requests import describe_request
 from ..core.algorithms.retries import run_idempotent
 from ..core.flow.replies import fault_error, parse_reply, unavailable_error
 from ..core.flow.requests import Batch, Command, EvalScript, Fault, Flow, ListPools
 from ..core.flow.scripts import script
 from ..core.keys import keys_beside, lock_name_of, scan_pattern
 from ..core.lock_info import Listing, LockInfo, by_trouble, read_lock_info
-from ..core.primitives.base import is_released, names_waiters, wake_request
+from ..core.primitives.base import describe_request, is_released, names_waiters, wake_request
 from ..errors import LockUnavailable
 
 SCAN_COUNT = 1000  # keys in one step of SCAN: about 0.3 ms of the server's time

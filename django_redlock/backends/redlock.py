@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 
 from ..client.nodes.cluster import ClusterNode
 from ..client.redact import redact
-from ..core.algorithms.merging import merge_views
 from ..core.algorithms.redlock import Redlock
-from ..core.algorithms.votes import votes_needed
+from ..core.algorithms.votes import merge_views, votes_needed
 from ..core.flow.replies import unavailable_error
 from ..core.flow.requests import Flow
 from ..core.lock_info import Listing, LockInfo, by_trouble

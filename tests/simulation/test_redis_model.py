@@ -7,12 +7,11 @@ from typing import Any
 
 import redis
 
-from django_redlock.core.algorithms.lease_requests import describe_request
 from django_redlock.core.algorithms.quarantine import standalone_quarantine
 from django_redlock.core.flow.requests import EvalScript, Fault
 from django_redlock.core.flow.scripts import Script, script
 from django_redlock.core.keys import keys_for
-from django_redlock.core.primitives.base import MUTEX, RLOCK, SEMAPHORE
+from django_redlock.core.primitives.base import MUTEX, RLOCK, SEMAPHORE, describe_request
 from django_redlock.core.primitives.fair import FAIR, READ, WRITE
 from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
 from django_redlock.core.values import Claim, Wait

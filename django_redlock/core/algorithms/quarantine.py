@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from ..flow.replies import NotServing, Quarantined, unreadable
 from ..flow.requests import EvalScript, Fault
 from ..flow.scripts import Script, all_scripts, script
-from ..values import millis
+from ..primitives.base import Primitive
+from ..values import Claim, millis
 
 ENDLESS_MS = 1e12  # milliseconds; a quarantine of this length lasts until enough replicas follow
 
@@ -32,6 +33,15 @@ class Quarantine(NamedTuple):
         args = self.args[:1] if prefix else self.args
         combined = _combined(prefix or self.prefix, run.script, len(args))
         return EvalScript(combined, (*run.keys, self.marker), (*run.args, *args), run.node, run.compensation)
+
+    def restore_request(self, primitive: Primitive, claim: Claim, ttl: float) -> EvalScript:
+        """Return the request that restores a lock on a server that has forgotten it and is in quarantine.
+
+        The caller must send `noop_request` first, which starts a quarantine that is due. The caller must ignore a reply
+        that arrives after the end of the old lease: the server may have granted the lock to another client by then, and
+        have forgotten that grant, too.
+        """
+        return self.wrap(primitive.restore_request(claim, ttl), "quarantine_restore")
 
     def scripts(self) -> list[Script]:
         """Return every acquire script with the quarantine script before it."""

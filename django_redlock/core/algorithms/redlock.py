@@ -13,6 +13,7 @@ from ..events import report_fault
 from ..flow.replies import (
     Quarantined,
     fault_error,
+    is_confirmed,
     misuse_error,
     parse_reply,
     read_outcome,
@@ -22,13 +23,11 @@ from ..flow.replies import (
 from ..flow.requests import Batch, Block, EvalScript, Fault, Flow, SendToAll, Sleep
 from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
-from ..primitives.base import Primitive, is_released, names_waiters, wake_request
+from ..primitives.base import Primitive, describe_request, is_released, names_waiters, wake_request
 from ..values import Claim, Lease, OnRefusal, Refusal, Wait
-from .lease_requests import describe_request, is_confirmed, quarantine_restore_request, restore_request
-from .merging import merge_views
 from .quarantine import Quarantine, unwrap_reply
 from .retries import must_requeue
-from .votes import RefusedAttempt, acquire_decided, refused_attempt, split_votes, votes_needed
+from .votes import RefusedAttempt, acquire_decided, merge_views, refused_attempt, split_votes, votes_needed
 
 BACKOFF_SECONDS = 0.005, 0.05  # drawn at random, so that clients that split the vote do not retry in step
 
@@ -196,11 +195,11 @@ class Redlock(NamedTuple):
         absent = [node for node, reply in enumerate(replies) if reply == 0]
         if kept >= need:
             absent = [node for node in absent if node not in silent]
-            again = restore_request(primitive, lease.claim, ttl)
+            again = primitive.restore_request(lease.claim, ttl)
         elif guard:
             # Votes count at once, so a request of the acquire must not be in flight to these nodes.
             absent = [node for node in absent if node in lease.nodes]
-            again = quarantine_restore_request(primitive, lease.claim, ttl, guard)
+            again = guard.restore_request(primitive, lease.claim, ttl)
         else:
             absent = []
         if absent:

@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import LockError, LockUnavailable
-from ..flow.replies import fault_error, is_grant
+from ..flow.replies import fault_error, is_confirmed, is_grant
 from ..flow.requests import EvalAndWait, EvalScript, Fault, Flow
 from ..primitives.base import Primitive
 from ..values import Claim, Lease, Wait
-from .lease_requests import is_confirmed, quarantine_restore_request
 from .quarantine import Quarantine, replica_quarantine, required_replicas, unwrap_reply
 from .retries import run_idempotent
 from .single_node import SingleNode
@@ -142,7 +141,7 @@ class Replicated(SingleNode):
 
         ``start``: when the extension was sent, in monotonic seconds.
         """
-        name, again = lease.claim.name, quarantine_restore_request(primitive, lease.claim, ttl, guard)
+        name, again = lease.claim.name, guard.restore_request(primitive, lease.claim, ttl)
         yield from self._run_confirmed(name, guard.noop_request())  # alone: nobody waits for replicas in a quarantine
         replies, missed = yield from self._run_confirmed(name, again)
         if isinstance(replies, Fault):

@@ -7,13 +7,12 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from ..flow.replies import fault_error, is_grant, parse_reply, read_outcome
+from ..flow.replies import fault_error, is_confirmed, is_grant, parse_reply, read_outcome
 from ..flow.requests import AfterWait, Batch, Block, BlockThenEval, EvalScript, Fault, Flow
 from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
-from ..primitives.base import Primitive, is_released, names_waiters, wake_request
+from ..primitives.base import Primitive, describe_request, is_released, names_waiters, wake_request
 from ..values import DRIFT, Claim, Lease, OnRefusal, Refusal, Wait
-from .lease_requests import describe_request, extension, is_confirmed, quarantine_restore_request
 from .quarantine import Quarantine, unwrap_reply
 from .retries import (
     block,
@@ -220,12 +219,12 @@ class SingleNode:
         touch = [guard.noop_request()] if guard else []
         replies = yield from _run_groups(runs, touch)
         if guard and (absent := [index for index, each in enumerate(replies) if each == [0]]):
-            restores = [quarantine_restore_request(primitive, leases[i][0].claim, leases[i][1], guard) for i in absent]
+            restores = [guard.restore_request(primitive, leases[i][0].claim, leases[i][1]) for i in absent]
             _, *restored = yield Batch([*touch, *restores])
             now = self.clock()
             for index, reply in zip(absent, restored, strict=True):
                 replies[index] = [reply] if now < leases[index][0].valid_until else []
-        return [extension(lease, ttl, each, start) for (lease, ttl), each in zip(leases, replies, strict=True)]
+        return [_extension(lease, ttl, each, start) for (lease, ttl), each in zip(leases, replies, strict=True)]
 
     def hand_over(self, primitive: Primitive, claim: Claim, following: Claim) -> Flow[Lease | None]:
         """Release ``claim`` and acquire the lock for ``following`` in one request.
@@ -283,3 +282,11 @@ def _run_groups(groups: Sequence[Sequence[EvalScript]], more: Sequence[EvalScrip
     runs = [run for group in groups for run in group]
     replies = iter((yield Batch([*runs, *more])) if runs else ())
     return [list(islice(replies, len(group))) for group in groups]
+
+
+def _extension(lease: Lease, ttl: float, replies: Sequence[Any], start: float) -> Lease | Fault | None:
+    """Return the outcome of an extension that was sent at ``start`` (monotonic seconds), from its replies."""
+    faults = [reply for reply in replies if isinstance(reply, Fault)]
+    if sum(map(is_confirmed, replies)) + len(faults) < max(1, len(replies)):
+        return None
+    return faults[0] if faults else lease.extended(start, ttl)

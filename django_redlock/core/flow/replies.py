@@ -74,6 +74,11 @@ def is_grant(reply: Any) -> bool:
     return reply > 1 if type(reply) is int else reply is True or (type(reply) is list and reply[:1] == [1])
 
 
+def is_confirmed(reply: Any) -> bool:
+    """Return whether ``reply`` confirms an extension, or grants the lock to a restore request or a hand-over."""
+    return reply == 1 or (isinstance(reply, list) and reply[:1] == [1]) or (isinstance(reply, int) and reply > 1)
+
+
 def waited(block: Any, reply: Any) -> Any:
     """Return the result of a blocking command and an acquire script that were sent together: the script's ``reply``.
 

@@ -19,7 +19,8 @@ MAX_BLOCK_IN_QUEUE = 0.4
 
 _YES_NO = (b"0", b"1")
 _FENCE, _HAND_OVER, _WAITER_REMOVE = script("fence_set"), script("mutex_hand_over"), script("waiter_remove")
-_WAKE = script("wake")
+_WAKE, _DESCRIBE = script("wake"), script("describe")
+RESTORED = 0  # the value of "order" in the scripts of a fair queue, for a holder that restores its lock
 
 
 @cache
@@ -83,6 +84,14 @@ class Primitive(NamedTuple):
         undo = partial(self.release_request, claim, node=node)
         return sized_request(self.acquire_script, self.script_keys(claim, fencing), args, node, undo)
 
+    def restore_request(self, claim: Claim, ttl: float) -> EvalScript:
+        """Return the request by which a holder acquires its lock on a node that does not have it.
+
+        It ignores the fair queue, asks for the granted stripe only, and is not undone after a timeout.
+        """
+        held = claim._replace(ttl=ttl, all_keys=claim.all_keys if claim.require_all else claim.all_keys[:1])
+        return self._replace(queue_order=RESTORED).acquire_request(held)._replace(compensation=None)
+
     def more_args(self, claim: Claim) -> tuple[bytes, ...]:
         """Return the further arguments of this kind's acquire script."""
         return ()
@@ -144,6 +153,11 @@ class SharedPrimitive(Primitive):
 
     def more_args(self, claim: Claim) -> tuple[bytes, ...]:
         return self.kind.encode(), b"%d" % self.limit, claim.payload
+
+
+def describe_request(keys: Keys, with_waiters: bool, node: int = 0) -> EvalScript:
+    """Return the request that reads a lock, and with ``with_waiters`` also the entries of its waiters."""
+    return EvalScript(_DESCRIBE, (keys.lock, keys.waiters), (b"1" if with_waiters else b"0",), node)
 
 
 def wake_request(keys: Keys, reply: Sequence[bytes], node: int = 0) -> EvalScript:

@@ -9,7 +9,7 @@ from ..owner import Facts
 from ..values import Claim, Refusal
 from .base import MUTEX, RLOCK, Primitive
 
-ARRIVAL_ORDER, READERS_BEHIND_WRITERS, RESTORED = 2, 1, 0  # the values of "order" in the scripts
+ARRIVAL_ORDER, READERS_BEHIND_WRITERS = 2, 1  # the values of "order" in the scripts
 
 
 class FairMutex(Primitive):
