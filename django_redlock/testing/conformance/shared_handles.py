@@ -16,8 +16,8 @@ import pytest
 from ...backends.base import Backend
 from ...errors import LockLost, LockNotAcquired, LockNotHeld
 from .exclusion import WAKE, Counter
-from .harness.actors import Actor, InTask, InThread
-from .harness.clients import TEST_TIMEOUT, EventLoop
+from .harness.actors import Actor, EventLoop, InTask, InThread
+from .harness.clients import TEST_TIMEOUT
 from .harness.fixtures import Fixtures, NewBackend, Spawn, eventually, in_child, needs
 
 MAKE: Mapping[str, Callable[..., Any]] = {

@@ -3,13 +3,53 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from ....backends.base import Backend
-from .clients import TEST_TIMEOUT, EventLoop
+
+T = TypeVar("T")
+
+TEST_TIMEOUT = 20  # seconds after which a case gives up on an expected event
+
+
+class EventLoop:
+    """An event loop in a thread of its own, which runs until `close`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="conformance-loop", daemon=True)
+        self._thread.start()
+
+    def begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start the coroutine as a task on the loop. Returns a future of its result."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run the coroutine on the loop. Returns its result."""
+        return self.begin(coroutine).result(4 * TEST_TIMEOUT)  # coroutines that wait have shorter timeouts
+
+    def call(self, function: Any, *args: Any) -> None:
+        """Schedule a plain function on the loop."""
+        self._loop.call_soon_threadsafe(function, *args)
+
+    def close(self) -> None:
+        """Stop the loop as `asyncio.run()` does. Running tasks are cancelled."""
+        self.run(_cancel_all())
+        self.run(self._loop.shutdown_asyncgens())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(TEST_TIMEOUT)
+        self._loop.close()
+
+
+async def _cancel_all() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 class InThread:
@@ -59,6 +99,10 @@ class InTask:
         self._loop.call(self._jobs.put_nowait, (future, work))
         return future
 
+    def run(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        """Run a coroutine function in the task. Returns its result."""
+        return self._begin(work).result(TEST_TIMEOUT)
+
     def begin(self, lock: Any, method: str, *args: Any) -> Future[Any]:
         return self._begin(lambda: getattr(lock, f"a{method}")(*args))
 
@@ -69,7 +113,7 @@ class InTask:
         async def look() -> Any:
             return _look(lock, attribute)
 
-        return self._begin(look).result(TEST_TIMEOUT)
+        return self.run(look)
 
     def close(self) -> None:
         self._loop.call(self._jobs.put_nowait, None)

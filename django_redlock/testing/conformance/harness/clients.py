@@ -5,19 +5,15 @@ The methods of an `AsyncClient` call asyncio methods of locks, so that each case
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Coroutine
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from ....backends.base import Backend
 from ....core.locks.lock import Lock
-
-T = TypeVar("T")
-
-TEST_TIMEOUT = 20  # seconds after which a case gives up on an expected event
+from .actors import TEST_TIMEOUT as TEST_TIMEOUT  # noqa: PLC0414  (for the modules of the suite)
+from .actors import EventLoop, InTask
 
 
 class SyncClient:
@@ -80,57 +76,30 @@ class AsyncClient:
 Client = SyncClient | AsyncClient
 
 
-class EventLoop:
-    """An event loop in a thread of its own, which runs until `close`."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="conformance-loop", daemon=True)
-        self._thread.start()
-
-    def begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start the coroutine as a task on the loop. Returns a future of its result."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run the coroutine on the loop. Returns its result."""
-        return self.begin(coroutine).result(4 * TEST_TIMEOUT)  # coroutines that wait have shorter timeouts
-
-    def call(self, function: Any, *args: Any) -> None:
-        """Schedule a plain function on the loop."""
-        self._loop.call_soon_threadsafe(function, *args)
-
-    def close(self) -> None:
-        """Stop the loop as `asyncio.run()` does. Running tasks are cancelled."""
-        self.run(_cancel_all())
-        self.run(self._loop.shutdown_asyncgens())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(TEST_TIMEOUT)
-        self._loop.close()
-
-
-async def _cancel_all() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-
-
 class AsyncHandle:
     """A lock whose blocking methods run the lock's asyncio methods on ``loop``. Other attributes are the lock's own."""
 
     def __init__(self, lock: Lock, loop: EventLoop) -> None:
         self._lock = lock
         self._loop = loop
-        self._blocks: dict[int, _Block] = {}  # by thread id
+        self._blocks: dict[int, InTask] = {}  # by thread id
 
     def __enter__(self) -> Self:
-        block = _Block(self._lock, self._loop)
+        block = InTask(self._loop)  # a coroutine enters and leaves its block in one task
+        try:
+            block.run(self._lock.__aenter__)
+        except BaseException:
+            block.close()
+            raise
         self._blocks[threading.get_ident()] = block
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._blocks.pop(threading.get_ident()).leave(error)
+        block = self._blocks.pop(threading.get_ident())
+        try:
+            block.run(partial(self._lock.__aexit__, kind, error, tb))
+        finally:
+            block.close()
 
     def __getattr__(self, name: str) -> Any:
         if (method := getattr(self._lock, f"a{name}", None)) is not None:
@@ -139,35 +108,3 @@ class AsyncHandle:
 
     def __repr__(self) -> str:
         return repr(self._lock)
-
-
-class _Block:
-    """An `async with` block that runs in a single task from start to end, as in a coroutine."""
-
-    def __init__(self, lock: Lock, loop: EventLoop) -> None:
-        self._loop = loop
-        self._left = asyncio.Event()
-        self._error: BaseException | None = None
-        entered: Future[None] = Future()
-        self._task = loop.begin(self._hold(lock, entered))
-        wait([entered, self._task], TEST_TIMEOUT, FIRST_COMPLETED)
-        if not entered.done():
-            self._task.result(0)
-
-    async def _hold(self, lock: Lock, entered: Future[None]) -> None:
-        async with lock:
-            entered.set_result(None)
-            await self._left.wait()
-            if self._error is not None:
-                raise self._error
-
-    def leave(self, error: BaseException | None) -> None:
-        self._error = error
-        self._loop.call(self._left.set)
-        try:
-            self._task.result(TEST_TIMEOUT)
-        except BaseException as raised:
-            if raised is not error:  # the block's own error is raised by the caller
-                raise
-        else:
-            assert error is None, "the lock swallowed the body's error"
