@@ -252,12 +252,12 @@ class idempotent:  # noqa: N801  (a decorator)
 
 
 async def _end(calls: Blocking, lock: RequestLock, answer: bytes | None) -> None:
-    """End the request of ``lock``. ``answer``: what happens to its record, see `Entry`."""
-    lock.answer = answer
+    """End the request of ``lock``. ``answer``: what happens to its record, see `Running`."""
+    lock.running.answer = answer
     try:
         await calls.method(lock.store, "drive", lock.release_flow())
     except LockError as error:  # the work is done: the client gets its answer
-        logger.warning("%s: the answer may not be stored: %s", lock.entry.label, error)
+        logger.warning("%s: the answer may not be stored: %s", lock.running.entry.label, error)
 
 
 def _is_of_ninja(value: Any) -> bool:

@@ -39,10 +39,6 @@ class Entry(NamedTuple):
     ``name``: a hash of the user and the key. ``fingerprint``: a hash of the request; a repeat has the same. ``label``:
     method and path, for the list of live locks. ``keep``: seconds for which the answer is kept. ``in_doubt``: what
     happens to a repeat if the outcome of the request is not known, "refuse" or "run".
-
-    ``answer``: what a release does with the record, besides freeing the lock. ``b""``: remove it, so that a repeat runs
-    the view. Other bytes: store them as the answer. ``None``: keep it as it is, because the view may have done its work
-    or may still be running.
     """
 
     name: str
@@ -50,7 +46,6 @@ class Entry(NamedTuple):
     label: str
     keep: float
     in_doubt: InDoubt = "refuse"
-    answer: bytes | None = b""
 
 
 class Known(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, cast, get_args
 from weakref import WeakKeyDictionary
@@ -43,22 +44,35 @@ def request_lock(backend: Backend, entry: Entry, ttl: Seconds | None) -> Request
     )
 
 
+@dataclass(slots=True, eq=False)
+class Running:
+    """The payload of the claim of a running request.
+
+    ``answer``: what a release does with the record, besides freeing the lock. ``b""``: remove it, so that a repeat runs
+    the view. Other bytes: store them as the answer. ``None``: keep it as it is, because the view may have done its work
+    or may still be running.
+    """
+
+    entry: Entry
+    answer: bytes | None = b""
+
+
 class RequestPrimitive(Primitive):
-    """A mutex with a record of the request and its answer. The payload of a claim is the `Entry` of the request."""
+    """A mutex with a record of the request and its answer. The payload of a claim is a `Running`."""
 
     def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
         """Return the script call that begins a request. ``wait`` has no effect: the script lists no waiters."""
-        entry: Entry = claim.payload
+        entry: Entry = claim.payload.entry
         terms = entry.fingerprint.encode(), millis(entry.keep), entry.in_doubt.encode()
         args = claim.token, claim.owner, millis(claim.ttl), *terms
         return EvalScript(_BEGIN, _keys(claim), args, node, partial(self.release_request, claim, node=node))
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        """Return the script call that frees the lock, and stores the answer or removes the record, see `Entry`."""
-        entry: Entry = claim.payload
-        if entry.answer is None:
+        """Return the script call that frees the lock, and stores the answer or removes the record, see `Running`."""
+        running: Running = claim.payload
+        if running.answer is None:
             return MUTEX.release_request(claim, 0.0, node)
-        args = claim.token, millis(entry.keep), entry.answer, entry.fingerprint.encode()
+        args = claim.token, millis(running.entry.keep), running.answer, running.entry.fingerprint.encode()
         return EvalScript(_FINISH, _keys(claim), args, node)
 
 
@@ -70,32 +84,25 @@ REQUEST = RequestPrimitive("mutex", _BEGIN, _EXTEND, _FINISH)
 
 
 class RequestLock(Lock):
-    """The lock handle of one running request. ``answer``: what the release does with the record, see `Entry`."""
+    """The lock handle of one running request."""
 
     def __init__(self, backend: Backend, entry: Entry, options: LockOptions) -> None:
         super().__init__(backend, REQUEST, entry.name, backend.keys_of(entry.name), options)
-        self.entry = entry
-        self.answer: bytes | None = None
+        self.running = Running(entry)
 
     def begin_flow(self) -> Flow[Known | None]:
         """Begin the request. Returns ``None`` if the view must run, else `Known`: the reason, and the answer if stored.
 
         Raises ``LockUnavailable`` if the store is unavailable.
         """
-        outcome = yield from self.acquire_flow(0.0, self.new_claim()._replace(payload=self.entry))
+        outcome = yield from self.acquire_flow(0.0, self.new_claim()._replace(payload=self.running))
         if isinstance(outcome, Hold):
             return None
         return Known(cast("Found", outcome.holder), outcome.answer) if outcome.holder in _KNOWN else RUNNING
 
     def on_granted(self, lease: Lease) -> Hold:
-        # The release of a lost lease must not remove the record.
-        return super().on_granted(self._with_answer(lease, None))
-
-    def _lease_to_release(self, lease: Lease) -> Lease:
-        return self._with_answer(lease, self.answer)
-
-    def _with_answer(self, lease: Lease, answer: bytes | None) -> Lease:
-        return lease._replace(claim=lease.claim._replace(payload=self.entry._replace(answer=answer)))
+        self.running.answer = None  # the release of a lost lease must not remove the record
+        return super().on_granted(lease)
 
     def _emit_refused(self, waited: float, reason: str, holder: str = "") -> None:
         if holder not in _KNOWN:  # a known request was not refused by another holder
@@ -132,28 +139,28 @@ class MemoryRequestLock(RequestLock):
         return outcome
 
     def on_granted(self, lease: Lease) -> Hold:
-        self._records[self.name] = MemoryRecord(self.entry.fingerprint, self._until(), lease.claim.token)
+        self._records[self.name] = MemoryRecord(self.running.entry.fingerprint, self._until(), lease.claim.token)
         return super().on_granted(lease)
 
     def release_flow(self, hold: Hold | None = None) -> Flow[None]:
         hold, record = hold or self.required_hold(), self._records.get(self.name)
         if record and record.token == hold.lease.claim.token:  # else another request has begun since a lost lease
-            if self.answer:
-                self._records[self.name] = record._replace(until=self._until(), answer=self.answer)
-            elif self.answer is not None:
+            if self.running.answer:
+                self._records[self.name] = record._replace(until=self._until(), answer=self.running.answer)
+            elif self.running.answer is not None:
                 del self._records[self.name]
         yield from super().release_flow(hold)
 
     def _until(self) -> float:
-        return self.store.clock() + self.entry.keep
+        return self.store.clock() + self.running.entry.keep
 
     def _known(self, held: bool = False) -> Refusal | None:
         """Return the refusal of `idempotent_begin.lua`. ``held``: this request has the lock, so no other one runs."""
         record = self._records.get(self.name)
         if record is None or record.until <= self.store.clock():
             return None
-        if record.fingerprint != self.entry.fingerprint:
+        if record.fingerprint != self.running.entry.fingerprint:
             return Refusal(0.0, "mismatch")
         if record.answer:
             return Refusal(0.0, "answer", answer=record.answer)
-        return Refusal(0.0, "in_doubt") if held and self.entry.in_doubt == "refuse" else None
+        return Refusal(0.0, "in_doubt") if held and self.running.entry.in_doubt == "refuse" else None

@@ -215,7 +215,7 @@ def test_an_extension_in_flight_does_not_lose_the_answer(proxy, redis_server, un
     hold, mine = lock.hold, lock.token.encode()
     extension = hold.begin_renewal()
     proxy.drop("requests")
-    lock.answer = b"done"
+    lock.running.answer = b"done"
     with pytest.raises(LockUnavailable):
         backend.drive(lock.release_flow())
     hold.on_extended(extension, Fault(TimeoutError()))
