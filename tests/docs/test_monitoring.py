@@ -46,7 +46,7 @@ def test_query_names_what_exists(query, samples):
 
 def test_reasons_are_documented():
     """A rule that selects a reason selects one that the table of metrics lists."""
-    row = (DOCS / "howto" / "monitoring.rst").read_text().partition("``redlock_refusals_total``")[2][:300]
+    row = (DOCS / "reference" / "metrics.rst").read_text().partition("``redlock_refusals_total``")[2][:300]
     asked = {reason for query in QUERIES for reason in REASONS.findall(query)}
     assert asked
     assert asked <= set(re.findall(r"``(\w+)``", row))
