@@ -91,17 +91,13 @@ async def aget_or_compute(
 
 
 class _Entry(NamedTuple):
-    """A key of the cache, and the options of its value: ``timeout`` and ``stale`` in seconds.
-
-    A ``timeout`` of ``None`` means that the value never expires, and 0 that nothing is stored. With ``stale``, a second
-    key has a copy that expires later. ``lock``: its write side is held by the caller that computes.
-    """
+    """A key of the cache, and the options of its value."""
 
     cache: BaseCache
     key: str
-    timeout: int | None
-    stale: int
-    lock: RWLock
+    timeout: int | None  # seconds; None: the value never expires, 0: nothing is stored
+    stale: int  # seconds for which a second key has a copy after the timeout
+    lock: RWLock  # its write side is held by the caller that computes
 
     @classmethod
     def new(

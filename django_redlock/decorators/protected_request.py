@@ -30,17 +30,12 @@ _DECORATED = "_redlock_decorated"  # the attribute of a view that holds its `Dec
 
 @dataclass(slots=True)
 class ProtectedRequest:
-    """The state of one request. The outermost decorator attaches it to the request; the others find it there.
+    """The state of one request. The outermost decorator attaches it to the request; the others find it there."""
 
-    ``locks``: held for the view. ``begun``: the view has its locks, so a client that disconnects no longer cancels it.
-    ``returned``: the view has returned. An error that follows, of the commit for example, leaves its outcome unknown.
-    ``stored``: the answer will be stored.
-    """
-
-    locks: tuple[Lock, ...] = ()
-    begun: bool = False
-    returned: bool = False
-    stored: bool = False
+    locks: tuple[Lock, ...] = ()  # held for the view
+    begun: bool = False  # the view has its locks, so a client that disconnects no longer cancels it
+    returned: bool = False  # the view has returned: an error that follows, as of the commit, leaves the outcome unknown
+    stored: bool = False  # the answer will be stored
 
     def end_of_view(self, response: Any) -> None:
         """Check between the view and the commit whether the work may be committed."""

@@ -14,9 +14,9 @@ WITHOUT: Any = object()  # a write without a lock. `None` is refused, because it
 
 
 class FencingToken(NamedTuple):
-    """The fencing token of a write. ``name``: the lock's name, for errors; ``""`` if only the token is known."""
+    """The fencing token of a write."""
 
-    name: str
+    name: str  # of the lock, for errors; "" if only the token is known
     token: int
 
     def refusal(self, row: str, found: int | None) -> StaleLock:

@@ -34,18 +34,13 @@ _REPEATABLE = frozenset({408, 425, 429})  # these statuses ask the client to rep
 
 
 class Entry(NamedTuple):
-    """One request with an idempotency key.
+    """One request with an idempotency key."""
 
-    ``name``: a hash of the user and the key. ``fingerprint``: a hash of the request; a repeat has the same. ``label``:
-    method and path, for the list of live locks. ``keep``: seconds for which the answer is kept. ``in_doubt``: what
-    happens to a repeat if the outcome of the request is not known, "refuse" or "run".
-    """
-
-    name: str
-    fingerprint: str
-    label: str
-    keep: float
-    in_doubt: InDoubt = "refuse"
+    name: str  # a hash of the user and the key
+    fingerprint: str  # a hash of the request; a repeat has the same
+    label: str  # method and path, for the list of live locks
+    keep: float  # seconds for which the answer is kept
+    in_doubt: InDoubt = "refuse"  # what happens to a repeat if the outcome of the request is not known
 
 
 class Known(NamedTuple):

@@ -110,15 +110,12 @@ class RequestLock(Lock):
 
 
 class MemoryRecord(NamedTuple):
-    """The record of a request that has begun. ``answer`` is empty until the request has ended.
-
-    ``token``: that of the request's lock. ``until``: the time at which the record expires, by the backend's clock.
-    """
+    """The record of a request that has begun."""
 
     fingerprint: str
-    until: float
-    token: bytes
-    answer: bytes = b""
+    until: float  # when the record expires, by the backend's clock
+    token: bytes  # that of the request's lock
+    answer: bytes = b""  # empty until the request has ended
 
 
 _records: WeakKeyDictionary[Backend, dict[str, MemoryRecord]] = WeakKeyDictionary()
