@@ -163,8 +163,6 @@ class ZooKeeperBackend(StorageBackend):
         if asked < deadline or self._contenders.get(claim.token) is not None:
             until = min(until, max(deadline, asked + FINAL_REQUEST_SECONDS))
         try:
-            if now > asked and now >= until:
-                raise Unanswered("no thread was free in time: earlier requests have no reply")
             outcome = self._recipe.try_acquire(claim, deadline - now, until, wake)
         except ZooKeeperError as error:
             self.leave(claim)
@@ -255,7 +253,9 @@ class ZooKeeperBackend(StorageBackend):
         return self._recipe.lease(contender, start, ttl, lease.since)
 
     def release(self, claim: Claim, keep: float = 0.0) -> bool:
-        return self._keep(claim, keep) if keep > 0 else self._remove(claim, self.node_timeout)
+        if keep > 0:  # the znode stays for this time
+            return self.extend(Lease.granted(claim, self.clock()), keep) is not None
+        return self._remove(claim, self.node_timeout)
 
     def _remove(self, claim: Claim, timeout: float) -> bool:
         contender = self._contenders.leave(claim.token)
@@ -268,22 +268,6 @@ class ZooKeeperBackend(StorageBackend):
         except ZooKeeperError as error:
             self._later(claim.token, MUTEX, claim, REMOVE_RETRY_SECONDS)
             raise self._unavailable(claim.name, error) from error
-
-    def _keep(self, claim: Claim, keep: float) -> bool:
-        """Keep the lock taken for ``keep`` seconds. Returns whether ``claim`` holds the lock."""
-        contender = self._contenders.get(claim.token)
-        if contender is None or contender.path is None:
-            return False
-        now = self.clock()
-        self._hold_until(Lease.granted(claim, now), now + keep)
-        try:
-            self._recipe.ask("set", contender.path, encode_data(claim, keep), until=now + self.node_timeout)
-        except NoZnode:
-            self._contenders.forget(contender)
-            return False
-        except ZooKeeperError as error:
-            raise self._unavailable(claim.name, error) from error
-        return True
 
     # ── inspection ───────────────────────────────────────────────────────────────────────────
 

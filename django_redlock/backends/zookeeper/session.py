@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -90,13 +91,22 @@ class Session:
         self._live: threading.Event = client.start_async()
 
     def _adjust(self, client: Any) -> None:
-        """Patch kazoo's ``client`` in two places for which kazoo has no option.
+        """Patch kazoo's ``client`` in three places for which kazoo has no option.
 
         - The session's ``timeout`` is set to the timeout that the server grants, which may be shorter than requested.
         - The wait for a server that accepts a connection and does not reply, for example while it starts, ends after
           the answer timeout. kazoo would wait for the session timeout.
+        - A ``KeyboardInterrupt`` while kazoo wakes its thread is raised. kazoo would take it for a closed connection.
         """
+        from kazoo.handlers.threading import AsyncResult
         from kazoo.protocol.serialization import Connect
+
+        class Pending(AsyncResult):  # type: ignore[misc]
+            def set_exception(self, exception: BaseException) -> None:
+                raised = sys.exception()
+                if raised is not None and not isinstance(raised, Exception):
+                    raise raised
+                super().set_exception(exception)
 
         handler, connection = client.handler, client._connection
         invoke, create_connection = connection._invoke, handler.create_connection
@@ -113,6 +123,7 @@ class Session:
             return create_connection(*args, timeout=min(timeout, self._answer_timeout), **options)
 
         connection._invoke, handler.create_connection = greet, connect
+        handler.async_result = lambda: Pending(handler)
 
     @property
     def connected(self) -> bool:
