@@ -6,7 +6,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..client.nodes.cluster import ClusterNode
 from ..client.pool import ServerPool
@@ -61,15 +61,8 @@ def _unavailable(label: str, fault: Fault) -> dict[str, Any]:
     return {"node": label, "ok": False, "problems": [f"unavailable: {fault.error}"], "warnings": []}
 
 
-class ClockReading(NamedTuple):
-    """By how many seconds a server's clock is ahead of this machine's, the possible error, and TIME's round trip."""
-
-    ahead: float
-    doubt: float
-    round_trip: float
-
-
-def _read_clock(node: int, pool: ServerPool) -> Flow[ClockReading | Fault]:
+def _read_clock(node: int, pool: ServerPool) -> Flow[tuple[float, float, float] | Fault]:
+    """Return the seconds that a server's clock is ahead of this machine's, their error, and TIME's round trip."""
     asked, start = time.time(), time.perf_counter()
     reply = yield Command((b"TIME",), node, None, pool)
     round_trip, answered = time.perf_counter() - start, time.time()
@@ -79,7 +72,7 @@ def _read_clock(node: int, pool: ServerPool) -> Flow[ClockReading | Fault]:
         ahead = int(reply[0]) + int(reply[1]) / 1e6 - (asked + answered) / 2
     except (ValueError, TypeError, LookupError) as error:
         return unreadable(reply, error)
-    return ClockReading(ahead, abs(answered - asked) / 2, round_trip)
+    return ahead, abs(answered - asked) / 2, round_trip
 
 
 def _server(backend: Any, node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
@@ -89,12 +82,13 @@ def _server(backend: Any, node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
         return _unavailable(pool.where, reply if type(reply) is Fault else unreadable(reply))
     if isinstance(clock, Fault):
         return _unavailable(pool.where, clock)
+    ahead, doubt, round_trip = clock
     info = dict(line.split(":", 1) for line in reply.decode(errors="replace").splitlines() if ":" in line)
     save = yield Command((b"CONFIG", b"GET", b"save"), node, None, pool)
     values = {key: info[key] for key in PROBLEMS if key in info}
     problems = [PROBLEMS[key][1].format(value) for key, value in values.items() if PROBLEMS[key][0](value, info)]
-    apart = f"its clock is {abs(clock.ahead):.1f} s {'ahead of' if clock.ahead > 0 else 'behind'} this machine's"
-    warnings = [apart] if abs(clock.ahead) > CLOCKS_APART + clock.doubt else []
+    apart = f"its clock is {abs(ahead):.1f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
+    warnings = [apart] if abs(ahead) > CLOCKS_APART + doubt else []
     if not pool.can_block:
         warnings.append(_POLLS)
     if not problems:
@@ -121,8 +115,8 @@ def _server(backend: Any, node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
         "clients": int(info.get("connected_clients", 0)),
         "idle_connections": len(pool.idle_connections),
         "polls": not pool.can_block,
-        "clock_difference": round(clock.ahead, 3),
-        "round_trip": round(clock.round_trip, 6),
+        "clock_difference": round(ahead, 3),
+        "round_trip": round(round_trip, 6),
         **standing,
     }
 
