@@ -11,11 +11,13 @@ from decimal import Decimal
 from functools import cache, partial
 from hashlib import sha1, sha256
 from math import inf
+from numbers import Real
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from celery import Task
+from celery.utils.time import maybe_make_aware
 from django.db.models import Model
 from kombu.serialization import dumps, loads
 
@@ -82,24 +84,39 @@ class CeleryTaskLock(TaskLock):
         return Message(name, delivery_id, request.id)
 
     def new_call(
-        self, task: Task[Any, Any], task_id: str, message: Message, delay: float = 0.0, expires: float = inf
+        self, task: Task[Any, Any], task_id: str, message: Message, options: Mapping[str, Any] | None = None
     ) -> TaskCall:
         """Return the `TaskCall` of ``message``.
 
-        ``delay``: seconds until the call may start. ``expires``: seconds until the call expires. Both set how long the
-        record of the queued call is kept.
+        ``options``: those of ``apply_async``. ETA and expiry in them set how long the record of the queued call is
+        kept. As in Celery, ``expires=None`` means that the task's own ``expires`` does not apply.
         """
         if not self._done_ttl:  # reading a setting costs as much as the rest of this method
             transport = task.app.conf.broker_transport_options or {}
             visible = max(VISIBILITY_SECONDS, float(transport.get("visibility_timeout") or 0))
             self._done_ttl = visible + REDELIVERY_SECONDS
-        ttl, (name, delivery_id, *_) = self.options.queued_ttl + delay, message
-        ttl = ttl if self.options.states.until_expiry else min(ttl, expires)
+        (name, delivery_id, *_), ttl = message, self.options.queued_ttl
+        if options is not None:
+            ttl += _until(task, options.get("countdown") or options.get("eta"), 0.0)
+            if not self.options.states.until_expiry:
+                ttl = min(ttl, _until(task, options.get("expires", task.expires), inf))
         return self.task_call(name, task.name, task_id, delivery_id, ttl, self._done_ttl, message.prefix)
 
     def received_call(self, task: Task[Any, Any], request: Any) -> TaskCall:
         """Return the `TaskCall` of a message that a worker has received as ``request``."""
         return self.new_call(task, request.id, self.message(task, request))
+
+
+def _until(task: Task[Any, Any], when: Any, never: float) -> float:
+    """Return the seconds until ``when``: a number of seconds, a datetime, its ISO format, or ``None`` for ``never``."""
+    if when is None:
+        return never
+    if isinstance(when, Real):
+        return max(0.0, float(when))
+    if isinstance(when, str):
+        when = datetime.fromisoformat(when)
+    left: timedelta = maybe_make_aware(when, task.app.timezone) - task.app.now()
+    return max(0.0, left.total_seconds())
 
 
 @cache

@@ -14,7 +14,7 @@ from kombu.utils.uuid import uuid
 from ..call_styles import Blocking, complete
 from ..core.values import Refusal
 from ..single_instance.call import new_delivery_id
-from ..single_instance.conflicts import AT_START, AT_SUBMIT, Conflict, conflict_of, duplicate_result
+from ..single_instance.conflicts import ACTIONS, Conflict, conflict_of, duplicate_result
 from ..single_instance.lifecycle import BodyRun
 from .messages import HEADER, Message
 from .put_off import send
@@ -28,7 +28,7 @@ _running: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("redlock_eager", 
 class EagerRun(BodyRun):
     """One run of a body in the calling process: submit and start at once. There is no later try for "retry"."""
 
-    known = (*dict.fromkeys((*AT_SUBMIT, *AT_START)),)
+    known = ACTIONS
 
     def __init__(self, task: Any, message: Message) -> None:
         self.task = task

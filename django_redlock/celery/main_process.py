@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import select
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -48,18 +50,24 @@ class CheckTasks(Step):
             raise LockNotSupported("", "\n".join(refused))
 
 
+@contextmanager
+def _logged(task: Any, task_id: str) -> Iterator[None]:
+    """Log an error, for example when the arguments of a message don't fit the task: the worker must go on."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001
+        logger.warning("task %s[%s]: its lock is not released: %r", task.name, task_id, error)
+
+
 @task_revoked.connect
 def _cancel_record(sender: Any, request: Any, **_: Any) -> None:
     """Remove the record of a queued call that a worker discards, even if it belongs to another delivery.
 
-    A receiver of a signal. Errors are logged, for example when the arguments of a message don't fit the task.
+    A receiver of a signal.
     """
-    if not hasattr(sender, "redlock"):
-        return
-    try:
-        sender.redlock.cancel(sender.redlock.received_call(sender, request), same_delivery=False)
-    except Exception as error:  # noqa: BLE001  (the worker must go on)
-        logger.warning("task %s[%s]: its lock is not released: %r", sender.name, request.id, error)
+    if hasattr(sender, "redlock"):
+        with _logged(sender, request.id):
+            sender.redlock.cancel(sender.redlock.received_call(sender, request), same_delivery=False)
 
 
 @cache
@@ -129,18 +137,15 @@ class LockReleasingRequest:
         pid = self.worker_pid
         if pid is None or pid == os.getpid():  # threads or solo: the body releases its lock itself
             return
-        try:
+        with _logged(self.task, self.id):
             # Makes the call, and imports and builds the backend, in the thread that forks the next child. A child that
             # is forked while another thread imports a module inherits that module's import lock.
             call = self.task.redlock.received_call(self.task, Context(self.request_dict))
-        except Exception as error:  # noqa: BLE001  (the worker must go on)
-            self._log(error)
-        else:
             start(Kind.CALL, self._end_dead, call, pid, postpones_forks=False)
 
     def _end_dead(self, call: TaskCall, pid: int) -> None:
         lock = self.task.redlock
-        try:
+        with _logged(self.task, self.id):
             exited = _wait_for_exit(pid)
             with fork.postponed:
                 redelivered = self._requeued or not self.acknowledged
@@ -148,11 +153,6 @@ class LockReleasingRequest:
                     send(self.task.app, message)
                 if not redelivered:
                     lock.cancel(call)
-        except Exception as error:  # noqa: BLE001  (the lock ends with its lease)
-            self._log(error)
-
-    def _log(self, error: Exception) -> None:
-        logger.warning("task %s[%s]: its lock is not released: %r", self.task.name, self.id, error)
 
 
 def request_of(task: Any, base: Any) -> Any:

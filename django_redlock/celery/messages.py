@@ -1,16 +1,10 @@
-"""The header of a protected task's message, and the delay and the expiry in the options of a call."""
+"""The header of a protected task's message."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime, timedelta
-from math import inf
-from numbers import Real
 from typing import Any, NamedTuple
 
-from celery import Task
 from celery.app.task import Context
-from celery.utils.time import maybe_make_aware
 
 HEADER = "redlock"  # name of the message header, which holds the fields of `Message` as a list
 ENTERED = "redlock_in_body"  # attribute of a request whose body has begun: direct calls from the body acquire no lock
@@ -75,28 +69,3 @@ def sent_headers(request: Any) -> dict[str, Any]:
     headers = {name: value for name, value in own.items() if not name.startswith(_RABBITMQS)}
     nested = request.headers or {}
     return headers if nested.keys() <= own.keys() else {**headers, "headers": nested}
-
-
-def delay_of(task: Task[Any, Any], options: Mapping[str, Any]) -> float:
-    """Return the seconds until a call may start. ``options``: the options of ``apply_async``."""
-    return _until(task, options.get("countdown") or options.get("eta"), 0.0)
-
-
-def expiry_of(task: Task[Any, Any], options: Mapping[str, Any]) -> float:
-    """Return the seconds until a call expires; ``inf``: never. ``options``: the options of ``apply_async``.
-
-    As in Celery, ``expires=None`` in them means that the task's own ``expires`` does not apply.
-    """
-    return _until(task, options.get("expires", task.expires), inf)
-
-
-def _until(task: Task[Any, Any], when: Any, never: float) -> float:
-    """Return the seconds until ``when``: a number of seconds, a datetime, its ISO format, or ``None`` for ``never``."""
-    if when is None:
-        return never
-    if isinstance(when, Real):
-        return max(0.0, float(when))
-    if isinstance(when, str):
-        when = datetime.fromisoformat(when)
-    left: timedelta = maybe_make_aware(when, task.app.timezone) - task.app.now()
-    return max(0.0, left.total_seconds())

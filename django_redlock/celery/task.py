@@ -21,7 +21,7 @@ from ..single_instance.lifecycle import submit_call
 from . import eager
 from .calls import CeleryTaskLock
 from .main_process import request_of
-from .messages import ENTERED, HEADER, Message, delay_of, enter, expiry_of, sent_headers
+from .messages import ENTERED, HEADER, Message, enter, sent_headers
 from .worker_run import run_body
 
 # Options of celery-once and celery-singleton, and what to use.
@@ -95,7 +95,7 @@ class SubmitMixin(_Task):
 
         if not lock.options.states.at_submit:
             return complete(send())
-        call = lock.new_call(self, task_id, message, delay_of(self, options), expiry_of(self, options))
+        call = lock.new_call(self, task_id, message, options)
         # An error would end the task that sends a retry or the next step of a canvas, and the call would be lost.
         canvas = any(options[name] is not None for name in _CANVAS_OPTIONS.intersection(options))
         survives = own or (canvas and self.app.current_worker_task is not None)

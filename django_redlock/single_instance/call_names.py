@@ -13,6 +13,7 @@ from ..name_templates import namer
 
 _HEADERS = "headers"  # the argument of ``key`` that holds the message's headers
 SCALARS = (str, int, float, bool, type(None))
+_json = json.JSONEncoder(ensure_ascii=False).encode
 
 TextOf = Callable[[Any], str]
 
@@ -114,7 +115,7 @@ def canonical(value: Any, text_of: TextOf) -> str:
     """
     kind = type(value)
     if kind in SCALARS:
-        return json.dumps(value, ensure_ascii=False)
+        return _json(value)
     if kind in (list, tuple):
         return f"[{','.join([canonical(each, text_of) for each in value])}]"
     if kind is dict and all(type(key) is str for key in value):

@@ -16,6 +16,7 @@ Where = Literal["submit", "start"]
 
 AT_SUBMIT = ("skip", "log", "raise", "wait", "replace")
 AT_START = ("skip", "log", "raise", "wait", "retry")
+ACTIONS = (*dict.fromkeys(AT_SUBMIT + AT_START),)
 
 
 class Conflict(NamedTuple):

@@ -17,7 +17,7 @@ from django.conf import settings
 from ..core.options import unknown_options
 from ..core.values import Seconds, seconds
 from .call import MODES, Mode, ModeName
-from .conflicts import AT_START, AT_SUBMIT, OnConflict
+from .conflicts import ACTIONS, AT_START, AT_SUBMIT, OnConflict
 
 PROJECT_SETTING = "REDLOCK_TASKS"  # Django setting with the project's own defaults
 _PER_TASK = ("key", "unique_on")  # options without a default for the whole project
@@ -103,11 +103,20 @@ class TaskOptions:
 
         Raises ``ValueError`` for an unknown action, and for one that the mode or ``limit`` does not support.
         """
-        given, waits = self.on_conflict, self.mode == "until_and_while_executing"
+        given: Any = self.on_conflict
+        waits = self.mode == "until_and_while_executing"
         default: OnConflict = "retry" if waits else "skip"
-        if given is None:
-            return "skip", default
-        at_submit, at_start = _pair(given) if isinstance(given, tuple) else _on_both_sides(self.mode, given, default)
+        if isinstance(given, tuple):
+            at_submit, at_start = _pair(given)
+        elif given is None or callable(given):
+            at_submit, at_start = given or "skip", given or default
+        elif given not in ACTIONS:
+            raise ValueError(f"on_conflict must be one of {', '.join(ACTIONS)}, a callable or a pair, not {given!r}")
+        else:  # one word for both sides: the default on a side that does not support it
+            at_submit = given if given in AT_SUBMIT else "skip"
+            at_start = given if given in AT_START and not (waits and given in _DROPPING) else default
+            if given not in (at_submit if self.states.at_submit else None, at_start):
+                raise ValueError(f"mode={self.mode!r} does not support on_conflict={given!r}")
         if at_submit == "replace" and self.limit > 1:
             raise ValueError('on_conflict="replace" needs limit=1: of several queued calls it could replace any')
         if at_submit == "replace" and self.states.until_expiry:
@@ -207,21 +216,3 @@ def _pair(given: tuple[Any, ...]) -> tuple[OnConflict, OnConflict]:
         if not (callable(action) or action in known):
             raise ValueError(f"on_conflict at {side} must be one of {', '.join(known)} or a callable, not {action!r}")
     return given[0], given[1]
-
-
-def _on_both_sides(mode: str, action: Any, default: OnConflict) -> tuple[OnConflict, OnConflict]:
-    """Return a single action for submit and for start.
-
-    Where the action is not supported, "skip" is used at submit, and ``default``, the mode's own, at start. Raises
-    ``ValueError`` for an action that is supported at neither.
-    """
-    if callable(action):
-        return action, action
-    words = dict.fromkeys((*AT_SUBMIT, *AT_START))
-    if isinstance(action, str) and action not in words:
-        raise ValueError(f"on_conflict must be one of {', '.join(words)}, a callable or a pair, not {action!r}")
-    at_submit: OnConflict = action if action in AT_SUBMIT else "skip"
-    at_start: OnConflict = default if action not in AT_START or (default == "retry" and action in _DROPPING) else action
-    if action not in (at_submit if MODES[mode].at_submit else None, at_start):
-        raise ValueError(f"mode={mode!r} does not support on_conflict={action!r}")
-    return at_submit, at_start

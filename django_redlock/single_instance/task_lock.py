@@ -127,11 +127,11 @@ class TaskLock:
 
     def drive(self, flow: Flow[Any]) -> Any:
         """Run ``flow``, a generator of requests, on `store`. Returns its result."""
-        return drive(flow, self.store.perform)
+        return drive(flow, self.records.store.perform)
 
     async def adrive(self, flow: Flow[Any]) -> Any:
         """`drive` for asyncio."""
-        return await adrive(flow, self.store.aperform)
+        return await adrive(flow, self.records.store.aperform)
 
 
 # ── tasks that their backend does not support ────────────────────────────────────────────────────
