@@ -42,7 +42,7 @@ def task_keys(keys: Keys) -> tuple[bytes, ...]:
 
 
 @dataclass(slots=True, eq=False)
-class Running:
+class RunningBody:
     """The payload of the claim of a running body. ``ending``: the effect on the record when the lease is released."""
 
     call: TaskCall
@@ -50,7 +50,7 @@ class Running:
 
 
 class BodyPrimitive(Primitive):
-    """The kind of lock that a running body holds. The payload of its claims is a `Running`."""
+    """The kind of lock that a running body holds. The payload of its claims is a `RunningBody`."""
 
     def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
         """Return the request that starts the body. Its script writes the lease to the record, or refuses the call.
@@ -81,7 +81,7 @@ class BodyPrimitive(Primitive):
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         """Return the request that ends the body and releases the body's lease. ``keep`` has no effect."""
-        running: Running = claim.payload
+        running: RunningBody = claim.payload
         return end_request(running.call, running.ending, claim.token, node=node)
 
 
@@ -107,7 +107,7 @@ class BodyLock(Lock):
 
     def __init__(self, store: Store, call: TaskCall, options: LockOptions) -> None:
         super().__init__(store, BODY, call.name, call.keys, options)
-        self.running = Running(call)
+        self.running = RunningBody(call)
 
     def new_claim(self) -> Claim:
         call, ttl = self.running.call, self.options.ttl

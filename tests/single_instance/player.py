@@ -11,7 +11,7 @@ from django_redlock.core.keys import keys_for
 from django_redlock.core.owner import describe_owner
 from django_redlock.core.values import Claim, Refusal
 from django_redlock.single_instance.call import MODES, TaskCall
-from django_redlock.single_instance.records import BODY, Running, cancel, end_dead, submit
+from django_redlock.single_instance.records import BODY, RunningBody, cancel, end_dead, submit
 
 numbers = itertools.count()
 
@@ -38,7 +38,7 @@ class Player:
         store = self.store
         ending = "requeued" if again else "ended" if ended else "removed"
         call = self.call(task, f"{task}-{sending}")
-        claim = self.claim(task, run)._replace(payload=Running(call, ending))
+        claim = self.claim(task, run)._replace(payload=RunningBody(call, ending))
         if move == "submit":
             return self.outcome(drive(submit(call, own, replace, store.algorithm), store.perform))
         if move == "start":

@@ -7,7 +7,7 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.flow.drivers import drive
-from django_redlock.single_instance.records import BODY, Running, cancel
+from django_redlock.single_instance.records import BODY, RunningBody, cancel
 from tests.single_instance.player import Player
 from tests.support.cluster import ask
 
@@ -28,7 +28,7 @@ def test_an_end_while_its_slot_moves(cluster, start, moved, end):
         if moved:
             ask(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", key)
         if end in ("end", "again"):
-            claim = player.claim("a", 0)._replace(payload=Running(call, "ended" if end == "end" else "requeued"))
+            claim = player.claim("a", 0)._replace(payload=RunningBody(call, "ended" if end == "end" else "requeued"))
             flow = store.algorithm.release(BODY, claim)
         else:
             flow = cancel(call)

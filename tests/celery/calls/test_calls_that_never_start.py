@@ -9,7 +9,7 @@ from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.flow.requests import Block, BlockThenEval
 from django_redlock.core.values import Lease, Wait, new_token
-from django_redlock.single_instance.records import BODY, Running
+from django_redlock.single_instance.records import BODY, RunningBody
 from tests.single_instance.player import Player
 
 WAIT = 60.0  # seconds; a call that waits in vain does so until the test fails
@@ -27,7 +27,7 @@ def store(request):
 
 def wait(player, task, when_it_waits):
     """Return the state for which the call is refused. Call `when_it_waits` before it begins to wait, once."""
-    claim = player.claim(task, 1)._replace(token=new_token(), payload=Running(player.call(task, f"{task}-1")))
+    claim = player.claim(task, 1)._replace(token=new_token(), payload=RunningBody(player.call(task, f"{task}-1")))
     waits = []
 
     def perform(request):
@@ -87,7 +87,7 @@ def test_the_wake_up_goes_to_the_next_waiter(redis_server, again):
     player = Player(RedisBackend(redis_server.unix_url, node_timeout=5), "while_executing")
     player.play("start", "a", "1")
     claims = [
-        player.claim(task, 1)._replace(token=new_token(), payload=Running(player.call(task, f"{task}-1")))
+        player.claim(task, 1)._replace(token=new_token(), payload=RunningBody(player.call(task, f"{task}-1")))
         for task in "ab"
     ]
     for claim in claims:
