@@ -33,17 +33,16 @@ FORK_TIMEOUT = 0.5  # seconds
 generation = 0  # the number of forks that led to this process; a lease of a lower number belongs to an ancestor
 
 _functions: list[Callable[[], object]] = []
-_methods: WeakKeyDictionary[Any, Callable[[Any], object]] = WeakKeyDictionary()  # one method of each object
+_methods: WeakKeyDictionary[Any, list[Callable[[Any], object]]] = WeakKeyDictionary()  # by object
 
 
 def on_fork(callback: Callback) -> Callback:
     """Call ``callback`` in each child of a fork. Returns ``callback``, so it works as a decorator.
 
-    A method stays registered until its object is garbage-collected. Each object can register one method. An exception
-    in a callback is logged.
+    A method stays registered until its object is garbage-collected. An exception in a callback is logged.
     """
     if inspect.ismethod(callback):
-        _methods[callback.__self__] = callback.__func__
+        _methods.setdefault(callback.__self__, []).append(callback.__func__)
     else:
         _functions.append(callback)
     return callback
@@ -129,7 +128,7 @@ def _in_child() -> None:
     free_in_child()
     postponed.reset()
     callbacks: list[Callable[[], object]] = [*_functions]
-    callbacks += [partial(method, each) for each, method in list(_methods.items())]
+    callbacks += [partial(method, each) for each, methods in list(_methods.items()) for method in methods]
     for callback in callbacks:
         try:
             callback()
