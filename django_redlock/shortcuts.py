@@ -12,7 +12,8 @@ from typing import Any, Unpack
 
 from .backend_registry import DEFAULT_ALIAS, locks
 from .backends.base import Backend
-from .core.election.leader import Callback, Leader
+from .core.election.callbacks import Callback
+from .core.election.leader import Leader
 from .core.locks.hand_off import HandedOff
 from .core.locks.lock import Lock
 from .core.locks.multilock import MultiLock

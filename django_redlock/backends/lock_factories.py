@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Never, TypeVar, Unpack
 
-from ..core.election.leader import Callback, Leader
+from ..core.election.callbacks import Callback
+from ..core.election.leader import Leader
 from ..core.flow.drivers import adrive, drive
 from ..core.keys import Keys, stripe_keys
-from ..core.locks.hand_off import HandedOff
+from ..core.locks.hand_off import HandedOff, adopt_flow
 from ..core.locks.lock import Lock
 from ..core.locks.multilock import MultiLock
 from ..core.locks.rlock import RLock, RWLock, RWLockSide
@@ -266,7 +267,7 @@ class LockFactories:
         """
         handle, handed = self._adoption(text, options)
         check_may_block(f"lock {handle.name!r}: adopt()", "aadopt()")
-        drive(handle.adopt_flow(handed), handle.store.perform)
+        drive(adopt_flow(handle, handed), handle.store.perform)
         return handle
 
     async def aadopt(self, text: str, **options: Any) -> Lock:
@@ -275,7 +276,7 @@ class LockFactories:
         Use: ``async with await backend.aadopt(text) as held:``.
         """
         handle, handed = self._adoption(text, options)
-        await adrive(handle.adopt_flow(handed), handle.store.aperform)
+        await adrive(adopt_flow(handle, handed), handle.store.aperform)
         return handle
 
     def _adoption(self, text: str, options: dict[str, Any]) -> tuple[Lock, HandedOff]:

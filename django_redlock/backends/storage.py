@@ -31,8 +31,7 @@ from ..core.primitives.base import Primitive
 from ..core.process.fork import on_fork
 from ..core.renewal.registry import renewal
 from ..core.values import Claim, Lease, OnRefusal, Refusal
-from ..core.waiting.waiters import AwaitTurn
-from ..core.waiting.wake_event import WakeEvent
+from ..core.waiting.wake_event import AwaitTurn, WakeEvent
 from ..errors import LockError, LockNotSupported
 from .base import Backend
 

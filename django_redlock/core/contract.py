@@ -29,8 +29,7 @@ from .lock_info import LockInfo
 from .primitives.base import Primitive
 from .process.caller import Caller
 from .values import Claim, Lease, OnRefusal, Refusal, Seconds
-from .waiting.waiters import AwaitTurn
-from .waiting.wake_event import WakeEvent
+from .waiting.wake_event import AwaitTurn, WakeEvent
 
 RedisRequest = SetIfAbsent | EvalScript | BlockThenEval | Block | EvalAndWait | SendToAll | Batch | Command | ListPools
 FlowRequest = RedisRequest | CallFunction | Sleep | AwaitTurn  # all requests that a driver performs

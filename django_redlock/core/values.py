@@ -114,12 +114,6 @@ class Lease(NamedTuple):
     fencing_token: int | None
     since: float
     nodes: tuple[int, ...] = ()  # Redlock: indexes of the nodes that have replied, to which no acquire is in flight
-    least: float = math.inf  # shortest ttl in seconds of extensions without a reply, which may still reach the server
-
-    @property
-    def shortest_ttl(self) -> float:
-        """The shortest ttl in seconds that the server may have set, given the extensions whose reply was lost."""
-        return min(self.ttl, self.least)
 
     @classmethod
     def granted(cls, claim: Claim, start: float, fencing_token: int | None = None) -> Lease:
@@ -141,24 +135,6 @@ class Lease(NamedTuple):
         although its reply is lost.
         """
         return self._replace(ttl=ttl, valid_until=min(self.valid_until, valid_until(now, ttl)))
-
-    def unsure(self, ttl: float) -> Lease:
-        """Return this lease after an extension to ``ttl`` seconds got no reply. `shortest_ttl` is then at most ``ttl``.
-
-        The server may still run the request.
-        """
-        return self._replace(least=min(self.least, ttl))
-
-    def replaced(self, longer: Lease) -> Lease:
-        """Return the lease that the holder has after ``longer``, the confirmed extension of this lease.
-
-        The result is ``longer``, unless an earlier extension to a shorter ttl got no reply. The server may run the
-        earlier extension after the confirmed one, so the result is then valid for the shorter ttl only.
-        """
-        if self.least == longer.least and longer.ttl <= self.least:
-            return longer
-        surplus = max(0.0, longer.ttl - self.least) * (1 - DRIFT)
-        return longer._replace(valid_until=longer.valid_until - surplus, least=self.least)
 
 
 class Refusal(NamedTuple):

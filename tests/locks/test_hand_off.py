@@ -9,6 +9,7 @@ import redis
 
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.flow.requests import EvalScript, SendToAll
+from django_redlock.core.locks.hand_off import hand_off_flow
 from django_redlock.errors import LockLost, LockUnavailable
 from tests.locks.hand_off_workers import backend_on, give, go_on
 from tests.support.processes import ForkedWorker
@@ -170,7 +171,7 @@ def handed_off_when(lock, before_transfer):
             before_transfer()
         return lock.store.perform(request)
 
-    return drive(lock.hand_off_flow(None), perform)
+    return drive(hand_off_flow(lock, None), perform)
 
 
 @pytest.mark.parametrize("way", ["requests", "replies"])

@@ -18,7 +18,7 @@ from django_redlock.core.primitives.base import Primitive
 from django_redlock.core.renewal.thread import SLACK
 from django_redlock.core.values import Claim
 from django_redlock.core.waiting import local_queue
-from django_redlock.core.waiting.waiters import Waiter
+from django_redlock.core.waiting.local_queue import Waiter
 from django_redlock.core.waiting.wake_event import WakeEvent
 
 from .processes import Process
@@ -119,7 +119,7 @@ def virtual(world: World) -> Iterator[None]:
     """Run locks in ``world``: their renewal, threads and random numbers are simulated within this context."""
     background, numbers = Background(), itertools.count(1)
     with ExitStack() as ends:
-        for module in (hold, handle, local_queue):
+        for module in (hold, handle, hand_off, local_queue):
             ends.enter_context(mock.patch.object(module, "renewal", background))
         ends.enter_context(mock.patch.object(hold, "logger", SimpleNamespace(warning=_nothing)))
         ends.enter_context(mock.patch.object(local_queue, "Waiter", VirtualTicket))

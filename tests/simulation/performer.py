@@ -1,9 +1,11 @@
 """Performs the requests of flows in virtual time, as `django_redlock.backends` does on real connections."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
+from django_redlock.core.election.callbacks import Begin
 from django_redlock.core.flow.requests import (
     AfterWait,
     Batch,
@@ -18,7 +20,7 @@ from django_redlock.core.flow.requests import (
     Sleep,
 )
 from django_redlock.core.flow.scripts import Script
-from django_redlock.core.waiting.waiters import AwaitTurn
+from django_redlock.core.waiting.wake_event import AwaitTurn
 from django_redlock.errors import LockError
 
 from .network import Connection, Network, Then, Work
@@ -139,6 +141,12 @@ class Performer:
 
     def _sleep(self, request: Sleep, then: Then) -> None:
         self.world.after(request.seconds, then, None)
+
+    def _begin(self, request: Begin, then: Then) -> None:
+        call: Future[None] = Future()
+        call.set_running_or_notify_cancel()
+        request.callback(call)
+        self.world.after(0.0, then, call)
 
     def _turn(self, request: AwaitTurn, then: Then) -> None:
         event: Any = request.event
@@ -320,4 +328,5 @@ _KINDS: dict[type, Callable[[Performer, Any, Then], None]] = {
     Block: Performer._signal,
     EvalAndWait: Performer._confirmed,
     AwaitTurn: Performer._turn,
+    Begin: Performer._begin,
 }

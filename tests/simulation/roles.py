@@ -13,7 +13,7 @@ from unittest import mock
 from django_redlock.core.election import leader
 from django_redlock.core.election.leader import CandidateLock, Leader, TermHold
 from django_redlock.core.keys import keys_for
-from django_redlock.core.locks.hand_off import HandedOff
+from django_redlock.core.locks.hand_off import HandedOff, adopt_flow, hand_off_flow
 from django_redlock.core.locks.hold import Hold
 from django_redlock.core.locks.lock import Lock
 from django_redlock.core.options import LockOptions
@@ -72,7 +72,7 @@ class HandingThread(Thread):
             then()
 
         ttl = chance.choice((None, MAX_TTL))
-        self.process.after(max(0.0, end - self._world.now), lambda: self._do(handle.hand_off_flow(ttl), handed_off))
+        self.process.after(max(0.0, end - self._world.now), lambda: self._do(hand_off_flow(handle, ttl), handed_off))
 
     def adopt(self, text: str) -> None:
         """Go on with the lock that another thread has handed off, and end."""
@@ -92,7 +92,7 @@ class HandingThread(Thread):
                 self._watcher.over(handle.claim)
 
         self._world.say(self.holder, f"adopts {name}")
-        self._do(handle.adopt_flow(handed), adopted)
+        self._do(adopt_flow(handle, handed), adopted)
 
 
 def _delay(chance: random.Random, ttl: float) -> float:
@@ -115,28 +115,13 @@ class CandidateHandle(Handle, CandidateLock):
     hold_type = SimulatedTermHold
 
 
-class SimulatedLeader(Leader):
-    """A candidate whose callbacks are events of the simulation."""
-
-    candidate: Candidate
-
-    def _start(self, what: str, callback: Any) -> Future[None]:
-        call: Future[None] = Future()
-        call.set_running_or_notify_cancel()
-        call.add_done_callback(lambda _: self._wake_all())
-        if what == "on_elected":
-            self.candidate.begin_work(call)
-        else:
-            self.candidate.end_work(call, self._work)
-        return call
-
-
 class Candidate(Thread):
     """A thread that stands for election, works while it leads, and ends its work in ``on_lost``."""
 
-    leader: SimulatedLeader | None = None
+    leader: Leader | None = None
     works = False
     elected_at = 0.0
+    _work: Future[None]  # the call of ``on_elected``
 
     def live(self, names: list[str], until: float) -> None:
         chance = self._world.random
@@ -145,8 +130,7 @@ class Candidate(Thread):
         name = chance.choice(names)
         plain = Lock(self.process, MUTEX, name, keys_for(b"sim", name.encode()), LockOptions(self._ttl, fencing=True))
         stop_before = chance.choice((None, chance.uniform(0.1, 0.5) * self._ttl))
-        self.leader = leader = SimulatedLeader(plain, _nothing, _nothing, stop_before)
-        leader.candidate = self
+        self.leader = leader = Leader(plain, self.begin_work, self.end_work, stop_before)
         self._lock = handle = cast("CandidateHandle", leader._lock)
         handle.thread = self
         leader._begin()
@@ -154,27 +138,24 @@ class Candidate(Thread):
         self.process.after(chance.uniform(0, 4 * self._ttl), leader._end)
         self._round(leader, handle, lambda: self.process.after(chance.uniform(0, 0.3), lambda: self.live(names, until)))
 
-    def _round(self, leader: SimulatedLeader, handle: CandidateHandle, then: Callable[[], None]) -> None:
-        def led(_: None, error: BaseException | None) -> None:
-            assert error is None, f"a round must not fail: {error!r}"
-            self.performer.drive(leader._end_term_flow(), ended)
-
+    def _round(self, leader: Leader, handle: CandidateHandle, then: Callable[[], None]) -> None:
         def ended(_: None, error: BaseException | None) -> None:
-            assert error is None, f"the end of a term must not fail: {error!r}"
+            assert error is None, f"a round must not fail: {error!r}"
             self._watcher.over(handle.claim)
             if leader._standing or handle.holds:
                 self._round(leader, handle, then)
             else:
                 then()
 
-        self.performer.drive(leader._stand_flow(), led)
+        self.performer.drive(leader._round_flow(), ended)
 
     def begin_work(self, call: Future[None]) -> None:
-        """Begin the call of ``on_elected``."""
+        """Begin ``call``, that of ``on_elected``."""
         assert self.leader is not None
         self._world.say(self.holder, f"is elected, {self.leader.remaining:.3f} s left")
         self.works, self.elected_at = True, self._world.now
         self._watcher.elected(self)
+        self._work = call
         chance = self._world.random
 
         def fail() -> None:
@@ -185,14 +166,14 @@ class Candidate(Thread):
         if chance.random() < 0.2:
             self.process.after(chance.uniform(0, self._ttl), fail)
 
-    def end_work(self, call: Future[None], work: Any) -> None:
-        """Begin the call of ``on_lost``, which ends ``work``."""
+    def end_work(self, call: Future[None]) -> None:
+        """Begin ``call``, that of ``on_lost``, which ends the work."""
 
         def end() -> None:
             self._world.say(self.holder, "leads no longer")
             self.works = False
-            if not work.done():
-                work.set_result(None)
+            if not self._work.done():
+                self._work.set_result(None)
             call.set_result(None)
 
         self.process.after(self.stop_seconds(), end)

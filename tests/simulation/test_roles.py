@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from django_redlock.core.election.leader import Leader, TermHold
-from django_redlock.core.flow.requests import EvalScript, Flow
-from django_redlock.core.locks import hand_off, handle
-from django_redlock.core.locks.hold import Hold
+from django_redlock.core.flow.requests import EvalScript
+from django_redlock.core.locks import hand_off
+from django_redlock.core.locks.hold import End, Hold
 from django_redlock.core.primitives.base import Primitive
 from django_redlock.core.primitives.multi import ADOPT
 from django_redlock.core.primitives.periodic import PERIODIC, PeriodicPrimitive
@@ -57,7 +57,7 @@ def test_it_finds_a_text_with_the_token_of_an_acquire(monkeypatch: pytest.Monkey
     def keep_token(lease: Lease, now: float) -> Claim:
         return claim(lease, now)._replace(token=lease.claim.token)
 
-    monkeypatch.setattr(handle, "text_claim", keep_token)
+    monkeypatch.setattr(hand_off, "text_claim", keep_token)
     assert "adopted before" in found(HAND_OFFS._replace(performer=LateAcquires), 200)
 
 
@@ -70,12 +70,12 @@ def test_it_finds_a_text_that_takes_from_anybody(monkeypatch: pytest.MonkeyPatch
 
 def test_it_finds_a_lock_that_is_handed_off_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a hand-off the first handle holds nothing."""
+    end = Hold.end
 
-    def keep(self: Hold, kind: Any = None) -> Flow[Lease]:
-        yield from ()
-        return self.lease
+    def keep(self: Hold, kind: End = End.RELEASED) -> bool:
+        return kind is End.TRANSFERRED or end(self, kind)
 
-    monkeypatch.setattr(Hold, "transfer_flow", keep)
+    monkeypatch.setattr(Hold, "end", keep)
     finding = found(HAND_OFFS, 50)  # the first of both consequences
     assert "both hold" in finding or "is not free" in finding
 
@@ -89,10 +89,10 @@ def test_it_finds_a_leader_that_was_paused(monkeypatch: pytest.MonkeyPatch) -> N
 def test_it_finds_a_leader_that_stops_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work that begins to stop at the end of the lease still runs when the next leader is elected."""
 
-    def until_the_end(self: Any, term: TermHold) -> float:
-        return term.remaining if self._standing else 0.0
+    def until_the_end(self: Any) -> float:
+        return self._lock.remaining if self._standing else 0.0
 
-    monkeypatch.setattr(Leader, "_seconds_of", until_the_end)
+    monkeypatch.setattr(Leader, "_seconds_left", until_the_end)
     monkeypatch.setattr(Candidate, "stop_seconds", lambda self: 0.1 * self._ttl)
     assert "still works" in found(ELECTIONS, 300)
 

@@ -10,15 +10,15 @@ from django_redlock.core import values
 from django_redlock.core.algorithms import redlock, single_node
 from django_redlock.core.algorithms.single_node import SingleNode
 from django_redlock.core.contract import Extension
-from django_redlock.core.flow.requests import Batch, EvalScript, Fault, Sleep
+from django_redlock.core.flow.requests import Batch, EvalScript, Fault, Flow, Sleep
 from django_redlock.core.flow.scripts import Script, script
 from django_redlock.core.lock_info import LockInfo
 from django_redlock.core.locks.hold import Hold
 from django_redlock.core.primitives.base import MUTEX, SEMAPHORE, Primitive
 from django_redlock.core.primitives.fair import WRITE
 from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
-from django_redlock.core.values import Lease
-from django_redlock.core.waiting import local_queue
+from django_redlock.core.values import Claim, Lease
+from django_redlock.errors import LockError
 
 from .background import Background
 from .performer import Performer, Then
@@ -207,7 +207,15 @@ def test_a_play_depends_on_its_seed_only(setting: Setting) -> None:
 
 def test_it_finds_a_hand_over_that_is_taken_for_granted(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a hand-over with an unknown result, the next waiter holds nothing."""
-    monkeypatch.setattr(local_queue, "_unconfirmed_lease", lambda claim: Lease.granted(claim, claim.asked))
+    hand_over = SingleNode.hand_over
+
+    def trusting(self: SingleNode, primitive: Primitive, claim: Claim, following: Claim) -> Flow[Lease | None]:
+        try:
+            return (yield from hand_over(self, primitive, claim, following))
+        except LockError:
+            return Lease.granted(following, self.clock())
+
+    monkeypatch.setattr(SingleNode, "hand_over", trusting)
     said = found(SINGLE, 400)
     assert "both hold" in said or "is not above" in said
 
@@ -236,11 +244,10 @@ def test_it_finds_a_shorter_lease_that_counts_too_late(monkeypatch: pytest.Monke
     assert all(play(seed, setting).grants for seed in range(50))
 
     def rely_on_the_longer(hold: Any, ttl: float) -> Any:
-        yield from ()
         hold._extension = Extension(hold.lease, ttl)
         return hold._extension
 
-    monkeypatch.setattr(Hold, "_begin_extension_flow", rely_on_the_longer)
+    monkeypatch.setattr(Hold, "_begin_extension", rely_on_the_longer)
     assert "both hold" in found(setting, 400)
 
 

@@ -10,7 +10,7 @@ from ...core.contract import Algorithm, FlowRequest
 from ...core.flow.replies import NEVER
 from ...core.flow.requests import Batch, BlockThenEval, CallFunction, EvalScript
 from ...core.primitives.base import Primitive
-from ...core.waiting.waiters import AwaitTurn
+from ...core.waiting.wake_event import AwaitTurn
 
 
 class MemoryStore:

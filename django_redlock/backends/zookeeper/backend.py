@@ -16,8 +16,7 @@ from ...core.process.mutex import new_mutex
 from ...core.renewal.registry import renewal
 from ...core.renewal.thread import SLACK
 from ...core.values import Claim, Lease, OnRefusal, Refusal, Seconds, seconds
-from ...core.waiting.waiters import AwaitTurn
-from ...core.waiting.wake_event import WakeEvent
+from ...core.waiting.wake_event import AwaitTurn, WakeEvent
 from ...errors import LockUnavailable
 from ..storage import StorageAlgorithm, StorageBackend, call_storage
 from . import inspection

@@ -13,8 +13,6 @@ import asyncio
 import inspect
 import random
 from collections.abc import Callable
-from concurrent.futures import Future
-from functools import partial
 from logging import INFO, WARNING
 from typing import Any, Self
 
@@ -26,29 +24,21 @@ from ..locks.hold import Hold
 from ..locks.lock import Lock
 from ..options import wait_seconds
 from ..process import fork
-from ..process.caller import check_may_block, running_loop
+from ..process.caller import check_may_block
 from ..process.threads import Kind, start
 from ..values import Seconds, seconds
-from ..waiting.waiters import AwaitTurn
-from ..waiting.wake_event import WakeEvent
+from ..waiting.wake_event import AwaitTurn, WakeEvent
+from .callbacks import Begin, Call, Callback, begin, begin_task
 
-Callback = Callable[[Any], Any]
-Call = Future[None] | asyncio.Task[None]  # one call of a callback
 STAND_SECONDS = 1.0  # seconds for which one attempt waits; a candidate that ends while it waits ends after the attempt
 PAUSE_SECONDS = 0.5, 1.0  # pause after a store that did not serve, or a failed on_elected, drawn at random
 CHECK_SECONDS = 5.0  # longest wait for an event in this process
 
 
 class TermHold(Hold):
-    """The hold of a candidate that leads. Its term is over when only ``stop_before`` seconds of the lease are left.
+    """The hold of a candidate that leads."""
 
-    ``over`` stays true once it is set: the leader's work may have stopped, so a late renewal must not revive the term.
-    """
-
-    __slots__ = ("over", "stop_before")
-
-    over: bool
-    stop_before: float
+    __slots__ = ()
 
     @property
     def kept_until(self) -> float:
@@ -74,6 +64,15 @@ class Leader:
     ``on_lost`` and then releases the lock, so that another candidate can lead.
     """
 
+    _stands_in: int | None = None  # the `fork.generation` of the process that stands; None: not standing
+    _runner: Any = None  # the thread or task that stands and leads
+    _term: TermHold | None = None
+    _margin = 0.0  # the term is over when the lease has only so many seconds left
+    _over = False  # stays true until the next term: the work may have stopped, so a late renewal must not revive it
+    _lost = False  # the last term was lost
+    _work: Call | None = None  # the call of on_elected
+    _failing = False  # the last attempt failed, which was logged: the candidate pauses before the next
+
     def __init__(
         self, lock: Lock, on_elected: Callback | None, on_lost: Callback | None, stop_before: Seconds | None
     ) -> None:
@@ -91,16 +90,6 @@ class Leader:
         options = lock.options._replace(on_lost=lambda _: self._wake_all())
         self._lock = CandidateLock(lock.store, lock.primitive, lock.name, lock.keys, options)
         self._store = lock.store
-        self._runner: Any = None  # the thread or task that stands and leads
-        self._reset(None)
-
-    def _reset(self, stands_in: int | None) -> None:
-        self._stands_in = stands_in  # the `fork.generation` of the process that stands; None: not standing
-        self._term: TermHold | None = None
-        self._lost = False
-        self._work: Call | None = None  # the call of on_elected
-        self._failing = False  # the last attempt failed, which was logged
-        self._pause_due = False  # after a failure: pause before the next round
         self._events: set[WakeEvent] = set()
 
     # ── what users read ──────────────────────────────────────────────────────────────────────
@@ -112,11 +101,11 @@ class Leader:
         ``False`` from ``stop_before`` seconds before the end of the lease, and in a child of ``fork()``.
         """
         term = self._term
-        if term is None or term.over or not term.active:
+        if term is None or self._over or not term.active:
             return False
-        if term.remaining > term.stop_before:
+        if term.remaining > self._margin:
             return True
-        term.over = True
+        self._over = True
         self._wake_all()
         return False
 
@@ -168,11 +157,10 @@ class Leader:
         self._begin()
         try:
             self._runner = start(Kind.LEADER, self._run, postpones_forks=False)
-        except BaseException:  # interrupted
-            self._stands_in = None
-            raise
+        finally:
+            if self._runner is None:
+                self._stands_in = None
         if self._runner is None:
-            self._stands_in = None
             raise RuntimeError(f"leader {self.name!r} can't stand for election: no thread can be started")
         return self
 
@@ -198,7 +186,9 @@ class Leader:
     def _begin(self) -> None:
         if self._standing:
             raise RuntimeError(f"leader {self.name!r} stands already: each block needs a leader of its own")
-        self._reset(fork.generation)
+        self._stands_in = fork.generation
+        self._runner = self._term = self._work = None
+        self._lost = self._failing = False
 
     def _end(self) -> None:
         """End the candidate: its term ends, and it does not stand for election again."""
@@ -206,35 +196,55 @@ class Leader:
         self._wake_all()
 
     def _run(self) -> None:
-        while self._standing or self._lock.holds:
-            for flow in (self._stand_flow, self._end_term_flow):
-                try:
-                    drive(flow(), self._store.perform)
-                except BaseException:  # a defect, perhaps of a custom backend: the candidate stands again
-                    logger.exception("leader %r failed", self.name)
-                    self._pause_due = True
+        while self._standing or self._term or self._lock.holds:
+            try:
+                drive(self._round_flow(), self._perform)
+            except BaseException:  # a defect, perhaps of a custom backend: the candidate stands again
+                logger.exception("leader %r failed", self.name)
+                self._failing = True
 
     async def _arun(self) -> None:
-        while self._standing or self._lock.holds:
-            for flow in (self._stand_flow, self._end_term_flow):
-                try:
-                    await adrive(flow(), self._store.aperform)
-                except asyncio.CancelledError:  # the event loop ends
-                    self._end()
-                except Exception:
-                    logger.exception("leader %r failed", self.name)
-                    self._pause_due = True
+        while self._standing or self._term or self._lock.holds:
+            try:
+                await adrive(self._round_flow(), self._aperform)
+            except asyncio.CancelledError:  # the event loop ends
+                self._end()
+            except Exception:
+                logger.exception("leader %r failed", self.name)
+                self._failing = True
+
+    def _perform(self, request: Any) -> Any:
+        return begin(request, self) if type(request) is Begin else self._store.perform(request)
+
+    async def _aperform(self, request: Any) -> Any:
+        return begin_task(request, self) if type(request) is Begin else await self._store.aperform(request)
 
     # ── the algorithm ────────────────────────────────────────────────────────────────────────
 
-    def _stand_flow(self) -> Flow[None]:
-        """Ask for the lock for up to a second. If it is granted, lead until the term is over.
+    def _round_flow(self) -> Flow[None]:
+        """Stand for election for up to a second, lead if elected, and end the term.
 
-        Afterwards the caller must run `_end_term_flow`, which releases the lock.
+        A round that follows an interrupted round does what is left to do.
         """
+        if self._term is None and not self._lock.holds:
+            yield from self._stand_flow()
+        if self._term is not None:
+            yield from self._wait_while(self._seconds_left)
+            yield from self._end_work_flow(self._term)
+        if self._lock.holds:
+            try:
+                yield from self._lock.release_flow()
+            except LockError as error:  # the lease ends by itself
+                logger.log(INFO if isinstance(error, LockLost) else WARNING, "leader %r: %s", self.name, error)
+        if (work := self._work) is not None:  # while on_elected runs, the candidate must not lead again
+            yield from self._wait_while(lambda: 0.0 if work.done() or not self._standing else CHECK_SECONDS)
+            self._work = None
+
+    def _stand_flow(self) -> Flow[None]:
+        """Ask for the lock for up to a second. If it is granted, begin a term."""
         clock = self._store.clock
-        if self._pause_due:
-            self._pause_due, until = False, clock() + random.uniform(*PAUSE_SECONDS)
+        if self._failing:
+            until = clock() + random.uniform(*PAUSE_SECONDS)
             yield from self._wait_while(lambda: until - clock() if self._standing else 0.0)
         if not self._standing:
             return
@@ -243,93 +253,52 @@ class Leader:
         except LockError as error:
             if not self._failing:
                 logger.warning("leader %r: %s; asking again", self.name, error)
-            self._failing = self._pause_due = True
+            self._failing = True
             return
         self._failing = False
         if isinstance(term, TermHold) and self._standing:
             granted = term.remaining  # ZooKeeper may grant less than the ttl
-            wanted = granted / 3 if self._stop_before is None else self._stop_before
-            term.over, term.stop_before = False, min(wanted, granted / 2)
-            self._lost, self._term = False, term
+            self._margin = min(granted / 3 if self._stop_before is None else self._stop_before, granted / 2)
+            self._over = self._lost = False
+            self._term = term
             logger.info("leader %r: elected, fencing token %s", self.name, term.fencing_token)
             self._wake_all()
             if self._on_elected is not None:
-                self._work = self._start("on_elected", self._on_elected)
-            yield from self._wait_while(lambda: self._seconds_of(term))
+                self._work = yield from self._call_flow("on_elected", self._on_elected)
 
-    def _seconds_of(self, term: TermHold) -> float:
-        """Return the seconds until ``term`` ends, if no renewal succeeds until then."""
-        return 0.0 if term.over or not self._standing or self._failed else term.remaining - term.stop_before
+    def _seconds_left(self) -> float:
+        """Return the seconds until the term ends, if no renewal succeeds until then."""
+        ends = self._term is None or self._over or self._failing or not self._standing
+        return 0.0 if ends else self._lock.remaining - self._margin
 
-    @property
-    def _failed(self) -> bool:
-        """Whether ``on_elected`` has raised an exception."""
-        work = self._work
-        return work is not None and work.done() and not work.cancelled() and work.exception() is not None
+    def _end_work_flow(self, term: TermHold) -> Flow[None]:
+        """Call ``on_lost``, and wait for the end of ``on_elected``."""
+        clock, work = self._store.clock, self._work
+        self._term, self._lost = None, self._standing and not self._failing
+        level, end = (WARNING, "is lost") if self._lost else (INFO, "ends")
+        logger.log(level, "leader %r: the lead %s", self.name, end)
+        if self._on_lost is not None:
+            lost = yield from self._call_flow("on_lost", self._on_lost)
+            yield from self._wait_while(lambda: 0.0 if lost.done() else CHECK_SECONDS)
+        if work is not None:
+            work.cancel()  # a task; a thread must check `leading`
+            until = clock() + self._margin
+            yield from self._wait_while(lambda: 0.0 if work.done() else min(term.remaining, until - clock()))
+            if not work.done():
+                logger.error("leader %r: on_elected still runs, but the lead has ended", self.name)
 
-    def _end_term_flow(self) -> Flow[None]:
-        """End the term, if there is one: call ``on_lost``, wait for the end of ``on_elected``, and release the lock.
+    def _call_flow(self, what: str, callback: Callback) -> Flow[Call]:
+        """Begin to call ``callback``, and return the call. Its error is logged, and ends a term."""
 
-        After an interruption, a second run does what is left to do.
-        """
-        lock, term, work, clock = self._lock, self._term, self._work, self._store.clock
-        if term is not None:
-            self._lost = self._standing and not self._failed
-            self._term = None
-            level, end = (WARNING, "is lost") if self._lost else (INFO, "ends")
-            logger.log(level, "leader %r: the lead %s", self.name, end)
-            if self._on_lost is not None:
-                lost = self._start("on_lost", self._on_lost)
-                yield from self._wait_while(lambda: 0.0 if lost.done() else CHECK_SECONDS)
-            if work is not None:
-                work.cancel()  # a task; a thread can't be cancelled, and must check `leading`
-                until = clock() + term.stop_before
-                yield from self._wait_while(lambda: 0.0 if work.done() else min(lock.remaining, until - clock()))
-                if not work.done():
-                    logger.error("leader %r: on_elected still runs, but the lead has ended", self.name)
-        if lock.holds:
-            try:
-                yield from lock.release_flow()
-            except LockError as error:  # the lease ends by itself
-                logger.log(INFO if isinstance(error, LockLost) else WARNING, "leader %r: %s", self.name, error)
-        if work is not None:  # while on_elected runs, the candidate must not lead again
-            yield from self._wait_while(lambda: 0.0 if work.done() or not self._standing else CHECK_SECONDS)
-            self._pause_due = self._pause_due or self._failed
-            self._work = None
+        def ended(call: Call) -> None:
+            if not call.cancelled() and (error := call.exception()) is not None:
+                logger.error("%s of leader %r failed", what, self.name, exc_info=error)
+                self._failing = True
+            self._wake_all()
 
-    def _start(self, what: str, callback: Callback) -> Call:
-        """Call ``callback`` in a new task of the running event loop, else in a new thread. ``on_lost``: in this one."""
-        call: Call
-        if running_loop() is not None:
-            call = asyncio.create_task(self._acall(callback), name=f"redlock-{what} {self.name}")
-        else:
-            call = Future()
-            call.set_running_or_notify_cancel()
-            run = partial(self._call, callback, call)
-            if what == "on_lost":
-                run()
-            elif start(Kind.LEADER, run, postpones_forks=False) is None:
-                call.set_exception(RuntimeError("no thread can be started"))
-        call.add_done_callback(partial(self._on_end, what))
+        call: Call = yield Begin(what, callback)
+        call.add_done_callback(ended)
         return call
-
-    def _call(self, callback: Callback, call: Future[None]) -> None:
-        try:
-            callback(self)
-        except BaseException as error:  # noqa: BLE001  (it is logged)
-            call.set_exception(error)
-        else:
-            call.set_result(None)
-
-    async def _acall(self, callback: Callback) -> None:
-        result = callback(self)
-        if inspect.isawaitable(result):
-            await result
-
-    def _on_end(self, what: str, call: Call) -> None:
-        if not call.cancelled() and (error := call.exception()) is not None:
-            logger.error("%s of leader %r failed", what, self.name, exc_info=error)
-        self._wake_all()
 
     # ── events within the process ────────────────────────────────────────────────────────────
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from ...errors import LockDeadlock
-from ..contract import Renewable, Store
+from ..contract import Renewable
 from ..events import logger
 from ..flow.requests import Block, BlockThenEval, Flow
-from ..primitives.base import Primitive
 from ..process.caller import calling
-from ..renewal.registry import renewal
 from ..values import Claim
-from ..waiting.waiters import AwaitTurn
+from ..waiting.wake_event import AwaitTurn
 
 T = TypeVar("T")
 
@@ -23,31 +20,21 @@ _WAITING_REQUESTS = {BlockThenEval, Block, AwaitTurn}
 _ONE_HOLDER = {"mutex", "multilock", "timestamp"}  # kinds of locks that exclude every other handle
 
 
-class WaitingHandle(Protocol):
-    """The part of a `Handle` that is read while it waits. ``nesting_logged``: whether the warning was logged."""
-
-    store: Store
-    primitive: Primitive
-    nesting_logged: bool
-
-    @property
-    def holds(self) -> Sequence[Renewable]: ...
-
-
-def check_nesting_flow(flow: Flow[T], handle: WaitingHandle, claim: Claim) -> Flow[T]:
+def check_nesting_flow(
+    flow: Flow[T], handle: Any, claim: Claim, all_holds: Callable[[], Iterable[Renewable]]
+) -> Flow[T]:
     """Run ``flow``, which acquires the lock of ``handle`` for ``claim`` and may wait without limit.
 
     Before its first wait, raises ``LockDeadlock`` if the calling thread or task holds the lock through another handle.
     If it holds the lock through this handle, another thread or task may release it: a warning is logged after a second,
-    once for each handle.
+    once for each handle. ``all_holds`` returns the holds of this process.
     """
     try:
         request = next(flow)
         while type(request) not in _WAITING_REQUESTS:
             request = flow.send((yield request))
-        hold = _own_hold_in_the_way(handle.store, handle.primitive, claim)
+        hold = _own_hold_in_the_way(handle, claim, all_holds)
         if hold is not None and hold not in handle.holds:
-            renewal.release_later(handle.store, handle.primitive, claim, waited=True)
             raise LockDeadlock(claim.name)
         if hold is not None and not handle.nesting_logged:
             request = flow.send((yield request._replace(seconds=min(request.seconds, WARN_AFTER))))
@@ -68,17 +55,16 @@ def check_nesting_flow(flow: Flow[T], handle: WaitingHandle, claim: Claim) -> Fl
         flow.close()
 
 
-def _own_hold_in_the_way(store: Store, primitive: Primitive, claim: Claim) -> Renewable | None:
+def _own_hold_in_the_way(handle: Any, claim: Claim, all_holds: Callable[[], Iterable[Renewable]]) -> Renewable | None:
     """Return the hold of a lock of ``claim`` that this thread or task has acquired; ``None`` if there is none.
 
     Ignores a lock that ends by itself, because it is not renewed or has a ``max_hold``.
     """
-    if primitive.kind not in _ONE_HOLDER:
+    if handle.primitive.kind not in _ONE_HOLDER:
         return None
     me = calling()
-    for _, target in list(renewal.entries.values()):
-        hold = target() if isinstance(target, weakref.ref) else None
-        if hold is None or hold.acquired_by != me or hold.store is not store or hold.primitive.kind not in _ONE_HOLDER:
+    for hold in all_holds():
+        if hold.acquired_by != me or hold.store is not handle.store or hold.primitive.kind not in _ONE_HOLDER:
             continue
         lasts = hold.active and hold.remaining and not hold.ends_by_itself
         if lasts and not set(hold.lease.claim.all_keys).isdisjoint(claim.all_keys):

@@ -1,22 +1,23 @@
-"""The text that hands a held lock to another process, and the requests of ``hand_off()`` and ``adopt()``."""
+"""Hands a held lock to another process: the text that it gets, and the flows of ``hand_off()`` and ``adopt()``."""
 
 from __future__ import annotations
 
 import base64
 import json
-from typing import NamedTuple, cast
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 from ...errors import LockLost, LockNotSupported
 from ..contract import Store
 from ..flow.requests import Flow
-from ..options import LockOptions
 from ..primitives.base import Primitive
-from ..values import Claim, Lease, Refusal, new_token
+from ..renewal.registry import renewal
+from ..values import Claim, Lease, Refusal, Seconds, new_token
+from .hold import End
 
 _VERSION = 1
-_ADOPTABLE = {"mutex", "striped", "multilock", "timestamp"}  # kinds of locks with one holder
-NOT_HANDED_OFF = "the store did not confirm the hand-off"
 HANDED_OFF = "handed_off"  # the `reason` of the event "released"
+_ADOPTABLE = {"mutex", "striped", "multilock", "timestamp"}  # kinds of locks with one holder
 
 
 class HandedOff(NamedTuple):
@@ -61,26 +62,51 @@ class HandedOff(NamedTuple):
         raise ValueError(f"this text of {len(text)} characters was not made by hand_off(), or was cut")
 
 
-def check_hand_off(store: Store, kind: str, name: str, options: LockOptions) -> None:
-    """Raise ``LockNotSupported`` if a lock of this kind can't be handed off."""
+def hand_off_flow(handle: Any, ttl: Seconds | None) -> Flow[str]:
+    """Extend the lease to ``ttl`` seconds (``None``: the ttl of the lock), and stop holding it.
+
+    Returns the text for the next holder. Errors are those of `Lock.hand_off`.
+    """
+    store, kind = handle.store, handle.primitive.kind
     if kind not in _ADOPTABLE:
         kinds = "only a lock with one holder: lock(), a stripe or a multilock"
-        raise LockNotSupported(name, f"a {kind} can't be handed off, {kinds}")
-    if options.every:
-        raise LockNotSupported(name, "a lock with every= can't be handed off")
+        raise LockNotSupported(handle.name, f"a {kind} can't be handed off, {kinds}")
+    if handle.options.every:
+        raise LockNotSupported(handle.name, "a lock with every= can't be handed off")
     if store.adopting is None:
-        raise LockNotSupported(name, f"{type(store).__name__} can't hand a lock off: {store.not_adopting}")
+        raise LockNotSupported(handle.name, f"{type(store).__name__} can't hand a lock off: {store.not_adopting}")
+    hold = handle.required_hold()
+    yield from hold.extend_flow(ttl)
+    hold.end_once(End.TRANSFERRED)
+    lease = hold.lease
+    claim = text_claim(lease, store.clock())
+    try:
+        outcome = yield from store.algorithm.acquire(store.adopting, claim, 0.0)
+        if isinstance(outcome, Refusal):
+            raise LockLost(handle.name)  # noqa: TRY301
+        hold.emit("released", held=store.clock() - lease.since, reason=HANDED_OFF)
+        kept = outcome.claim.token, handle.options.ttl, lease.fencing_token
+        return HandedOff(store.alias, store.key_prefix, handle.names_of(lease), kind == "multilock", *kept).text()
+    except BaseException:  # the caller gets no text, and either the hold or the text may have the lock
+        hold.end_kind = End.LOST
+        hold.release_later()
+        renewal.release_later(store, handle.primitive, claim, waited=True)
+        hold.report_loss("the store did not confirm the hand-off")
+        raise
 
 
-def give_flow(store: Store, claim: Claim) -> Flow[Lease]:
-    """Give the lock to ``claim``, the claim of a text, and return its lease. Raises ``LockLost`` if it was not held."""
-    outcome = yield from store.algorithm.acquire(cast("Primitive", store.adopting), claim, 0.0)
+def adopt_flow(handle: Any, handed: HandedOff) -> Flow[None]:
+    """Take the lock over from the handle whose ``hand_off()`` made ``handed``, until the first ``with`` block ends.
+
+    Raises ``LockLost`` if the lease that was handed off has ended or was adopted before, and ``LockUnavailable``.
+    """
+    outcome = yield from handle.acquire_flow(0.0, ask=partial(_adopt_request, handle.store, handed))
     if isinstance(outcome, Refusal):
-        raise LockLost(claim.name)
-    return outcome
+        raise LockLost(handle.name, "the lease that was handed off has ended, or was adopted before")
+    handle.adopted = outcome
 
 
-def adopt_request(
+def _adopt_request(
     store: Store, handed: HandedOff, claim: Claim, _wait: float, deadline: float
 ) -> Flow[Lease | Refusal]:
     """Ask for the lock of ``handed`` in place of the handle that has handed it off."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import Any, NoReturn
 
-from ...errors import LockError, LockLost, LockNotAcquired, LockNotHeld, LockUnavailable
+from ...errors import LockDeadlock, LockError, LockLost, LockNotAcquired, LockNotHeld, LockUnavailable
 from ..contract import Store
 from ..events import Event, report
 from ..flow.replies import refusal_reason
-from ..flow.requests import Flow, Sleep
+from ..flow.requests import Flow
 from ..keys import Keys
 from ..lock_info import LockInfo
 from ..options import LockOptions
@@ -22,14 +21,11 @@ from ..process.mutex import state_mutex
 from ..renewal.registry import renewal
 from ..values import Claim, Lease, Refusal, Seconds, new_token
 from .deadlock import check_nesting_flow
-from .hand_off import HANDED_OFF, NOT_HANDED_OFF, HandedOff, adopt_request, check_hand_off, give_flow, text_claim
 from .hold import ENDED_BEFORE, End, Hold
 
 FOREVER = float("inf")
 Ask = Callable[[Claim, float, float], Flow[Lease | Refusal]]
 _LATE_GRANTS = 5  # number of leases that ended before their grant arrived, at which `acquire` raises
-_LATE_EXTENSION = 1.0  # seconds in which an extension that was in flight at the release arrives
-_PAUSE = 0.01  # seconds after the first late grant, doubled after each further one
 
 
 class Handle:
@@ -49,8 +45,8 @@ class Handle:
         self.keys = keys
         self.options = options
         self._holds: list[Hold] = []  # oldest first, with holds that have ended since the last grant
-        self._blocks: list[tuple[Caller, Hold]] = []  # the `with` blocks: who entered, and the hold to release
-        self._unentered: Hold | None = None  # an adopted hold, which the first `with` block releases
+        self._blocks: list[Hold] = []  # the hold of each `with` block that was entered and not left
+        self.adopted: Hold | None = None  # an adopted hold, which the first `with` block releases
 
     def __reduce__(self) -> NoReturn:
         """Raise ``TypeError``: a copied or unpickled handle would release the lease of the original."""
@@ -76,7 +72,7 @@ class Handle:
         me = calling()
         if (own := self._latest_of(me)) is not None:
             return own
-        if entered := [hold for by, hold in self._blocks if by == me]:
+        if entered := [hold for hold in self._blocks if hold.acquired_by == me]:
             return entered[-1]
         latest = self.holds or holds
         return latest[-1] if latest else None
@@ -93,7 +89,7 @@ class Handle:
         hold = self.hold
         if hold is None:
             raise LockNotHeld(self.name)
-        if hold.end_kind is End.LOST and any(hold is each for _, each in self._blocks):
+        if hold.end_kind is End.LOST and hold in self._blocks:
             raise LockLost(self.name)
         if not hold.active:
             raise hold.not_held_error()
@@ -127,39 +123,39 @@ class Handle:
         """Ask for the lock for ``wait`` seconds at most. Returns the new hold of this handle, or a refusal.
 
         ``claim``: by default a new one. ``ask``: the flow that asks, by default in the local queue or in the store. A
-        lease that ended before its grant arrived is released, and the flow asks again.
+        lease that ended before its grant arrived is released in the background, and the flow asks again.
         """
         store, claim = self.store, claim or self.new_claim()
         start, late_grants = store.clock(), 0
         deadline = start + wait
-        outcome: Lease | Refusal = Refusal(0.0)
         try:
             while True:
                 outcome = yield from (ask or self._request)(claim, wait, deadline)
                 now = store.clock()
-                if isinstance(outcome, Refusal) or now < outcome.valid_until:
-                    break
-                late, outcome = outcome, Refusal(0.0)
-                yield from self._release_late_grant(late, late_grants, deadline)
+                if isinstance(outcome, Refusal):
+                    self._emit_refused(now - start, "taken", outcome.holder)
+                    return outcome
+                if now < outcome.valid_until:
+                    hold = self.on_granted(outcome)
+                    hold.emit("acquired", waited=now - start)
+                    return hold
+                renewal.release_later(store, self.primitive, outcome.claim)
                 late_grants += 1
+                if now >= deadline or late_grants == _LATE_GRANTS:
+                    slow = f"the store answers more slowly than the ttl ({claim.ttl:g} s)"
+                    raise LockUnavailable(self.name, slow)  # noqa: TRY301  (it is an event, too)
                 claim = claim._replace(token=new_token())
-                if now >= deadline:
-                    break
-            if isinstance(outcome, Refusal):
-                self._emit_refused(now - start, "taken", outcome.holder)
-                return outcome
-            hold = self.on_granted(outcome)
-            hold.emit("acquired", waited=now - start)
-            return hold
-        except BaseException as error:
-            if isinstance(error, LockError):
-                if isinstance(error, LockUnavailable) and error.unconfirmed:  # the store may have granted the claim
-                    renewal.release_later(store, self.primitive, claim, waited=True)
-                self._emit_refused(store.clock() - start, refusal_reason(error))
-            elif isinstance(outcome, Lease):  # interrupted after the grant: the caller does not learn of it
-                self._abandon(outcome)
-            else:  # interrupted or cancelled: the store may still grant the claim
+        except LockError as error:
+            # The store may have granted the claim, or lists it as a waiter.
+            if isinstance(error, LockDeadlock) or (isinstance(error, LockUnavailable) and error.unconfirmed):
                 renewal.release_later(store, self.primitive, claim, waited=True)
+            self._emit_refused(store.clock() - start, refusal_reason(error))
+            raise
+        except BaseException:  # interrupted or cancelled: the store may have granted the claim, or grant it later
+            for hold in self.holds:
+                if hold.lease.claim.acquisition_id == claim.acquisition_id:
+                    hold.end(End.TRANSFERRED)
+            renewal.release_later(store, self.primitive, claim, waited=True)
             raise
 
     def _request(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
@@ -168,24 +164,8 @@ class Handle:
         gate = (store.local_queue_for(primitive) if wait > 0 else None) or store.algorithm
         flow = gate.acquire(primitive, claim, deadline)
         if wait == FOREVER and renewal.entries:  # without entries, this process holds no lock
-            return check_nesting_flow(flow, self, claim)
+            return check_nesting_flow(flow, self, claim, renewal.holds)
         return flow
-
-    def _release_late_grant(self, lease: Lease, late_grants: int, deadline: float) -> Flow[None]:
-        """Release ``lease``, which had ended before its grant arrived, and pause before the next request.
-
-        Raises ``LockUnavailable`` when no time is left to ask again, or after too many late grants.
-        """
-        store = self.store
-        try:
-            yield from store.algorithm.release(self.primitive, lease.claim)
-        except BaseException:
-            renewal.release_later(store, self.primitive, lease.claim)
-            raise
-        left = deadline - store.clock()
-        if left <= 0 or late_grants + 1 == _LATE_GRANTS:
-            raise LockUnavailable(self.name, f"the store answers more slowly than the ttl ({lease.claim.ttl:g} s)")
-        yield Sleep(min(left, _PAUSE * 2**late_grants))
 
     def on_granted(self, lease: Lease) -> Hold:
         """Begin to hold ``lease``, and schedule its renewal. Returns the new hold."""
@@ -199,13 +179,6 @@ class Handle:
             self._holds = [hold]
         hold.schedule_renewal()
         return hold
-
-    def _abandon(self, lease: Lease) -> None:
-        """Release ``lease``, which was granted to a caller that was interrupted, in the background."""
-        for hold in self.holds:
-            if hold.lease.claim.token == lease.claim.token:
-                hold.end(End.TRANSFERRED)
-        renewal.release_later(self.store, self.primitive, lease.claim, keep_until=lease.since + self.options.min_hold)
 
     def _emit_refused(self, waited: float, reason: str, holder: str = "") -> None:
         store, kind = self.store, self.primitive.kind
@@ -222,7 +195,20 @@ class Handle:
         """
         if isinstance(outcome, Refusal):
             raise refusal_error(self.name, outcome)
-        self._blocks.append((outcome.acquired_by, outcome))
+        self._blocks.append(outcome)
+
+    def enter_adopted(self) -> bool:
+        """Begin the first ``with`` block since the lock was adopted: it releases the adopted hold at its end.
+
+        Returns ``False`` for other blocks, and if that hold has ended. Raises ``LockLost`` if its lease is lost.
+        """
+        hold, self.adopted = self.adopted, None
+        if hold is None or not hold.active:
+            return False
+        hold.check()
+        hold.acquired_by = calling()
+        self._blocks.append(hold)
+        return True
 
     def leave_flow(self) -> Flow[None]:
         """Return the flow that releases the hold of the ``with`` block that ends.
@@ -235,11 +221,13 @@ class Handle:
             blocks = self._blocks
             if not blocks:
                 return self.release_flow()
-            me = calling() if len(blocks) > 1 else None
-            own = [index for index, (by, _) in enumerate(blocks) if by == me]
-            hold = blocks.pop(own[-1] if own else 0)[1]
+            index = 0
+            if len(blocks) > 1:
+                me = calling()
+                index = max((index for index, hold in enumerate(blocks) if hold.acquired_by == me), default=0)
+            hold = blocks.pop(index)
         if not hold.active:
-            hold = self._latest_of(calling(), but=[each for _, each in blocks]) or hold
+            hold = self._latest_of(calling(), but=blocks) or hold
         return _nothing() if hold.end_kind is End.TRANSFERRED else self.release_flow(hold)
 
     # ── release, extend, describe ────────────────────────────────────────────────────────────
@@ -252,27 +240,20 @@ class Handle:
         hold = hold or self.required_hold()
         if hold.end_kind is End.LOST:
             raise LockLost(self.name)
-        held = self.store.clock() - hold.lease.since
-        is_extending = lost = False
+        held, lost = self.store.clock() - hold.lease.since, False
         try:
             hold.end_once()
-            is_extending, lost = hold.is_extending, hold.lost
+            lost = hold.lost
             gate = (None if lost else self.store.local_queue_for(self.primitive)) or self.store.algorithm
             released = yield from gate.release(self.primitive, hold.lease.claim, self.options.min_hold - held)
-        except LockNotHeld:
-            raise
         except BaseException as error:
-            if hold.active:  # interrupted before the end
+            if hold.active or isinstance(error, LockNotHeld):  # interrupted before the end, or ended before
                 raise
             hold.release_later()
             if not (lost and isinstance(error, LockError)):
                 hold.emit("released", held=held, reason="unconfirmed")
                 raise
             released = False
-        finally:
-            if is_extending:  # the extension may restore the lock on a server that had lost it
-                left = hold.kept_until - self.store.clock()
-                renewal.release_later(self.store, self.primitive, hold.lease.claim, after=max(_LATE_EXTENSION, left))
         if lost or not released:
             hold.report_loss(ENDED_BEFORE)
             raise LockLost(self.name)
@@ -284,53 +265,6 @@ class Handle:
         Returns the remaining seconds.
         """
         return self.required_hold().extend_flow(ttl)
-
-    def hand_off_flow(self, ttl: Seconds | None) -> Flow[str]:
-        """Extend the lease to ``ttl`` seconds (``None``: the ttl of the lock), and stop holding it.
-
-        Returns the text for the next holder. Errors are those of `Lock.hand_off`.
-        """
-        store, kind = self.store, self.primitive.kind
-        check_hand_off(store, kind, self.name, self.options)
-        hold = self.required_hold()
-        yield from hold.extend_flow(ttl)
-        claim: Claim | None = None
-        try:
-            lease = yield from hold.transfer_flow()
-            claim = text_claim(lease, store.clock())
-            hold.lease = granted = yield from give_flow(store, claim)
-            hold.emit("released", held=store.clock() - lease.since, reason=HANDED_OFF)
-            kept = granted.claim.token, self.options.ttl, lease.fencing_token
-            return HandedOff(store.alias, store.key_prefix, self.names_of(lease), kind == "multilock", *kept).text()
-        except BaseException:  # the caller gets no text
-            if claim is not None:  # either the hold or the text may have the lock
-                hold.end_kind = End.LOST
-                hold.release_later()
-                renewal.release_later(store, self.primitive, claim, waited=True)
-                hold.report_loss(NOT_HANDED_OFF)
-            raise
-
-    def adopt_flow(self, handed: HandedOff) -> Flow[None]:
-        """Take the lock over from the handle whose ``hand_off()`` made ``handed``, until the first ``with`` block ends.
-
-        Raises ``LockLost`` if the lease that was handed off has ended or was adopted before, and ``LockUnavailable``.
-        """
-        outcome = yield from self.acquire_flow(0.0, ask=partial(adopt_request, self.store, handed))
-        if isinstance(outcome, Refusal):
-            raise LockLost(self.name, "the lease that was handed off has ended, or was adopted before")
-        self._unentered = outcome
-
-    def begin_block(self) -> bool:
-        """Let the caller's ``with`` block use the adopted hold, if this is the first block since `adopt_flow`.
-
-        Returns ``False`` for other blocks, and if that hold has ended. Raises ``LockLost`` if its lease is lost.
-        """
-        hold, self._unentered = self._unentered, None
-        if hold is None or not hold.active:
-            return False
-        hold.check()
-        self._blocks.append((calling(), hold))
-        return True
 
     def names_of(self, lease: Lease) -> tuple[str, ...]:
         """Return the names that ``lease`` holds."""

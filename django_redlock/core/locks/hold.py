@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import weakref
-from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from ...errors import LockLost, LockNotHeld
 from ..contract import Extension, Store
@@ -21,15 +21,14 @@ from ..process.caller import calling, has_ended, running_loop
 from ..process.mutex import state_mutex
 from ..renewal.registry import renewal
 from ..values import DRIFT, PRECISION, Lease, Seconds
-from ..waiting.waiters import AwaitTurn
-
-T = TypeVar("T")
+from ..waiting.wake_event import AwaitTurn
 
 _RETRIES = 20  # attempts to extend within one ttl, when an attempt fails or another extension is in flight
 RAN_OUT = "the lease ran out"
 FORCED_OR_FORGOTTEN = "it was released by force, or the store has forgotten it"
 ENDED_BEFORE = "before the release, the lease had ended or the lock was released by force"
 _UNANSWERED = Fault(TimeoutError("whether it was extended is unknown"))
+_LATE_EXTENSION = 1.0  # seconds in which a request arrives that was in flight at the release
 
 
 class End(Enum):
@@ -54,6 +53,7 @@ class Hold:
         "_extension",
         "_generation",
         "_handle",
+        "_longest",
         "_loop",
         "_lost",
         "_reported",
@@ -82,6 +82,7 @@ class Hold:
         self.end_kind: End | None = None
         self._lost = self._reported = self._abandoned = False
         self._extension: Extension | None = None  # the extension in flight
+        self._longest = math.inf  # the longest ttl of further extensions
 
     # ── what event receivers and `on_lost` read ──────────────────────────────────────────────
 
@@ -152,29 +153,15 @@ class Hold:
         if not self.end(kind):
             raise self.not_held_error()
 
-    def release_later(self) -> None:
-        """Release the lock in the background."""
-        renewal.release_later(self.store, self.primitive, self.lease.claim, keep_until=self.kept_until)
+    def release_later(self, after: float = 0.0) -> None:
+        """Release the lock in the background, ``after`` seconds from now at the earliest."""
+        renewal.release_later(self.store, self.primitive, self.lease.claim, after=after, keep_until=self.kept_until)
 
     def replace(self) -> None:
         """End this hold, because its handle has acquired the lock again: the lease was lost, perhaps unnoticed."""
-        if not self.active:
-            return
-        if not self._lost:
+        if self.active:
             self.mark_lost(FORCED_OR_FORGOTTEN if self.lease.valid_until > self.store.clock() else RAN_OUT)
-        self.end(End.LOST)
-
-    def transfer_flow(self) -> Flow[Lease]:
-        """End this hold, and return its lease for another holder.
-
-        Waits for an extension that is in flight, because only this hold can process the outcome. Raises ``LockLost``
-        when the lease is lost, and ``LockNotHeld`` after the end.
-        """
-        yield from self._when_idle(partial(self.end_once, End.TRANSFERRED))
-        if self._lost:  # since check()
-            self.end_kind = End.LOST
-            raise LockLost(self.name)
-        return self.lease
+            self.end(End.LOST)
 
     def move_to(self, handle: Any) -> None:
         """Let events and ``on_lost`` name ``handle``, which holds this hold from now on."""
@@ -249,10 +236,17 @@ class Hold:
     def extend_flow(self, ttl: Seconds | None) -> Flow[float]:
         """Extend the lease to ``ttl`` seconds from now (``None``: the ttl of the lock).
 
-        Returns the remaining seconds.
+        Waits for an extension that is in flight. Returns the remaining seconds.
         """
         wanted = self.options.ttl if ttl is None else self.store.check_ttl(ttl)
-        extension = yield from self._begin_extension_flow(wanted)
+        while True:
+            with state_mutex:
+                self.check()
+                if self._extension is None:
+                    extension = self._begin_extension(wanted)
+                    break
+                outcome_known = self._extension.new_wake_event()
+            yield AwaitTurn(outcome_known, self.remaining)
         try:
             outcome = yield from self.store.algorithm.extend(self.primitive, extension.lease, extension.ttl)
         except BaseException:
@@ -262,36 +256,19 @@ class Hold:
         self.check()
         return self.remaining
 
-    def _begin_extension_flow(self, ttl: float) -> Flow[Extension]:
-        """Begin an extension to ``ttl`` seconds, or as much as ``max_hold`` allows, and return it.
+    def _begin_extension(self, ttl: float) -> Extension:
+        """Return the extension to ``ttl`` seconds, or as much as is allowed. Called under the mutex.
 
-        If ``ttl`` is shorter than the ttl of the lease, the lease is shortened at once, and renewed with the shorter
-        ttl: the server may run the request although its reply is lost. Errors are those of `_when_idle`.
+        If it is shorter than the ttl of the lease, the lease is shortened at once: the server may run the request
+        although its reply is lost.
         """
-
-        def begin() -> Extension:
-            if not self.active:
-                raise self.not_held_error()
-            seconds = self._within_max_hold(ttl)
-            if seconds < self.lease.ttl:
-                self.lease = self.lease.shortened(self.store.clock(), seconds)
-            self._extension = Extension(self.lease, seconds)
-            return self._extension
-
-        return (yield from self._when_idle(begin))
-
-    def _when_idle(self, begin: Callable[[], T]) -> Flow[T]:
-        """Return the result of ``begin()``, called under the mutex when no extension is in flight.
-
-        Raises ``LockLost`` when the lease is lost, and ``LockNotHeld`` after the end.
-        """
-        while True:
-            self.check()
-            with state_mutex:
-                if self._extension is None:
-                    return begin()
-                outcome_known = self._extension.new_wake_event()
-            yield AwaitTurn(outcome_known, self.remaining)
+        ttl = min(ttl, self._longest)
+        if self.options.max_hold is not None:
+            ttl = max(PRECISION, min(ttl, self.lease.since + self.options.max_hold - self.store.clock()))
+        if ttl < self.lease.ttl:
+            self.lease = self.lease.shortened(self.store.clock(), ttl)
+        self._extension = Extension(self.lease, ttl)
+        return self._extension
 
     def begin_renewal(self) -> Extension | None:
         lease = self.lease
@@ -310,32 +287,26 @@ class Hold:
             if not self.active or self.lease is not lease:
                 return None
             if self._extension is None:
-                self._extension = Extension(lease, self._within_max_hold(lease.ttl))
-                return self._extension
-        self._schedule(lease.shortest_ttl / _RETRIES)  # extend() is in flight, and may fail
+                return self._begin_extension(lease.ttl)
+        self._schedule(lease.ttl / _RETRIES)  # extend() is in flight, and may fail
         return None
 
     def on_extended(self, extension: Extension, outcome: Lease | Fault | None) -> None:
         with state_mutex:
-            self._extension, active = None, self.active
-            if active and isinstance(outcome, Lease):
-                self.lease = self.lease.replaced(outcome)
-            elif active and isinstance(outcome, Fault):
-                self.lease = self.lease.unsure(extension.ttl)
+            self._extension, ended = None, self.end_kind is not None
+            if isinstance(outcome, Fault):  # the server may run this request after a later one
+                self._longest = min(self._longest, extension.ttl)
+            elif outcome is not None and not ended:
+                self.lease = outcome
         extension.finish()
-        if not active:  # its release has sent, or sends, another request: see `Handle.release_flow`
-            return
-        if isinstance(outcome, Lease):
-            self.schedule_renewal()
-        elif isinstance(outcome, Fault):
-            self._schedule(min(self.lease.valid_until - self.store.clock(), self.lease.shortest_ttl / _RETRIES))
-        else:
+        if ended:  # it may have restored the lock, after the release, on a server that had lost it
+            self.release_later(after=_LATE_EXTENSION)
+        elif outcome is None:
             self.mark_lost(FORCED_OR_FORGOTTEN)
-
-    @property
-    def is_extending(self) -> bool:
-        """True while an extension is in flight."""
-        return self._extension is not None
+        elif isinstance(outcome, Fault):
+            self._schedule(min(self.lease.valid_until - self.store.clock(), self.lease.ttl / _RETRIES))
+        else:
+            self.schedule_renewal()
 
     # ── when to renew ────────────────────────────────────────────────────────────────────────
 
@@ -347,7 +318,7 @@ class Hold:
         """Schedule the renewal for when a third of the ttl has passed, or the loss of a lease that is not renewed."""
         delay = self.lease.valid_until - self.store.clock()
         if self._is_renewable():
-            delay -= self.lease.shortest_ttl * 2 / 3
+            delay -= self.lease.ttl * 2 / 3
         self._schedule(delay)
 
     def _schedule(self, delay: float) -> None:
@@ -364,8 +335,3 @@ class Hold:
             return options.auto_renew
         end = lease.valid_until + lease.ttl * DRIFT + PRECISION
         return end + PRECISION < lease.since + options.max_hold
-
-    def _within_max_hold(self, ttl: float) -> float:
-        if self.options.max_hold is None:
-            return ttl
-        return max(PRECISION, min(ttl, self.lease.since + self.options.max_hold - self.store.clock()))

@@ -12,6 +12,7 @@ from ..options import ACQUIRE_OPTIONS, unknown_options, wait_seconds
 from ..owner import Owner
 from ..process.caller import check_may_block
 from ..values import Refusal, Seconds
+from .hand_off import hand_off_flow
 from .handle import FOREVER, Handle
 from .hold import Hold
 
@@ -138,11 +139,11 @@ class Lock(Handle):
         raises the errors of `extend`. After an error this handle still holds the lock, unless `lost` is true: if the
         lease was extended but the store did not confirm the hand-off, the lock is lost, and released in the background.
         """
-        return drive(self.hand_off_flow(ttl), self.store.perform)
+        return drive(hand_off_flow(self, ttl), self.store.perform)
 
     async def ahand_off(self, ttl: Seconds | None = None) -> str:
         """`hand_off` for asyncio."""
-        return await adrive(self.hand_off_flow(ttl), self.store.aperform)
+        return await adrive(hand_off_flow(self, ttl), self.store.aperform)
 
     def locked(self) -> bool:
         """Ask the store whether the lock is held by any holder. Raises ``LockUnavailable``."""
@@ -170,12 +171,12 @@ class Lock(Handle):
         return Attempt(self, wait_seconds(True, timeout))
 
     def __enter__(self) -> Self:
-        if self._unentered is None or not self.begin_block():
+        if self.adopted is None or not self.enter_adopted():
             self.enter_block(self._acquire(self._blocking_seconds()))
         return self
 
     async def __aenter__(self) -> Self:
-        if self._unentered is None or not self.begin_block():
+        if self.adopted is None or not self.enter_adopted():
             self.enter_block(await self._aacquire(self._blocking_seconds()))
         return self
 

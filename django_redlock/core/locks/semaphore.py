@@ -53,7 +53,7 @@ class Semaphore(Lock):
 
     def _releasable(self) -> list[Hold]:
         """Return the permits that the caller may release, in the order in which `release` chooses them."""
-        me, inside, last_first = calling(), [hold for _, hold in self._blocks], self.holds[::-1]
+        me, inside, last_first = calling(), self._blocks, self.holds[::-1]
         free = [hold for hold in last_first if hold not in inside]
         own = [hold for hold in free if hold.acquired_by == me]
         own += [hold for hold in last_first if hold.acquired_by == me and hold in inside]

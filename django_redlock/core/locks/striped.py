@@ -101,9 +101,9 @@ class Striped(Semaphore):
                 before.end_kind = End.TRANSFERRED  # its `with` block has nothing to release
         if isinstance(outcome, Refusal):
             raise refusal_error(self.name, outcome, "has no other stripe that is free")
-        outcome.visited = visited
+        outcome.visited, outcome.acquired_by = visited, before.acquired_by
         with state_mutex:
-            self._blocks[:] = [(by, outcome if hold is before else hold) for by, hold in self._blocks]
+            self._blocks[:] = [outcome if hold is before else hold for hold in self._blocks]
         return True
 
     def _keys_of(self, indexes: tuple[int, ...]) -> tuple[Keys, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..contract import Orphan, Store
+from ..contract import Orphan, Renewable, Store
 from ..events import logger
 from ..primitives.base import Primitive
 from ..process import fork
@@ -73,11 +73,14 @@ class Renewal:
             if entry is not None and not isinstance(entry[1], Orphan):
                 del self.entries[token]
 
+    def holds(self) -> list[Renewable]:
+        """Return the holds whose renewal or end is scheduled."""
+        targets = [target for _, target in list(self.entries.values()) if isinstance(target, weakref.ref)]
+        return [hold for target in targets if (hold := target()) is not None]
+
     def held_counts(self) -> Counter[tuple[str, str]]:
         """Return the number of locks that this process holds now, by alias of the store and kind of lock."""
-        targets = [target for _, target in list(self.entries.values()) if isinstance(target, weakref.ref)]
-        locks = [lock for target in targets if (lock := target()) is not None and lock.remaining]
-        return Counter((lock.store.alias, lock.primitive.kind) for lock in locks)
+        return Counter((hold.store.alias, hold.primitive.kind) for hold in self.holds() if hold.remaining)
 
     def mark_lost(self, token: bytes, reason: str) -> None:
         """Mark the lease of ``token`` as lost. ``reason``: a text for people.

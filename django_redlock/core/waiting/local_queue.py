@@ -6,13 +6,15 @@ acquisition and begins the next.
 
 The leader keeps its place in the store. After ``cohort`` hand-overs in a row, or after 10 ms of hand-overs, the lock is
 released to the first waiter in the store. Threads have one queue, and the tasks of each event loop have their own, so
-that a blocked event loop delays only its own tasks. `WaiterState` lists the states of a waiter.
+that a blocked event loop delays only its own tasks.
 """
 
 from __future__ import annotations
 
-import math
 import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum, auto
 from typing import Any
 
 from ...errors import LockError
@@ -24,10 +26,52 @@ from ..process.caller import caller, running_loop
 from ..process.mutex import state_mutex
 from ..renewal.registry import renewal
 from ..values import Claim, Lease, Refusal
-from .waiters import AwaitTurn, Waiter, WaiterState
+from .wake_event import AwaitTurn, WakeEvent
 
 LEADER_CHECK_SECONDS = 5.0  # seconds after which a waiter checks again that the leader still exists
 HAND_OVER_SECONDS = 0.01  # seconds of hand-overs in a row, after which the lock is released to other processes
+
+
+class WaiterState(Enum):
+    """The states of a waiter. The state changes under the mutex of the local queue only.
+
+    =========  ===========================================================  ==================
+    state      meaning                                                      next
+    =========  ===========================================================  ==================
+    QUEUED     in the queue, behind the leader                              any
+    RECEIVING  out of the queue; a release sends the hand-over request      LEADING, LEFT
+    LEADING    out of the queue; asks the store, and waits in the store     LEFT
+    LEFT       has a lease, or waits no longer
+    =========  ===========================================================  ==================
+    """
+
+    QUEUED = auto()
+    RECEIVING = auto()
+    LEADING = auto()
+    LEFT = auto()
+
+
+class Waiter(WakeEvent):
+    """A thread or task in a local queue. ``caller`` identifies the thread or task, which must create the waiter."""
+
+    __slots__ = ("__weakref__", "caller", "claim", "lease", "state")
+
+    def __init__(self, caller: int, claim: Claim) -> None:
+        super().__init__()
+        self.caller = caller
+        self.claim = claim
+        self.state = WaiterState.QUEUED
+        self.lease: Lease | None = None
+
+    def lead(self) -> None:
+        """Wake the waiter, so that it asks the store."""
+        self.state = WaiterState.LEADING
+        self.set()
+
+    def grant(self, lease: Lease) -> None:
+        """Give ``lease`` to the waiter, and wake the waiter."""
+        self.lease, self.state = lease, WaiterState.LEFT
+        self.set()
 
 
 class WaitQueue:
@@ -37,25 +81,23 @@ class WaitQueue:
     ended without leaving the queue. ``refusal``: the store's last refusal; ``None`` for none yet.
     """
 
-    hand_overs, hand_overs_since = 0, 0.0  # the number of hand-overs in a row, and the time of the first hand-over
     refusal: Refusal | None = None
+    hand_overs, hand_overs_since = 0, 0.0  # the number of hand-overs in a row, and the time of the first hand-over
 
-    def __init__(self, leader: Waiter) -> None:
+    def __init__(self) -> None:
+        self.leader: Callable[[], Waiter | None] = lambda: None
         self.waiters: dict[int, Waiter] = {}  # by caller, in order of arrival
-        self.promote(leader)
-
-    def promote(self, waiter: Waiter) -> None:
-        """Make ``waiter`` the leader, which asks the store."""
-        self.remove(waiter)
-        self.leader, self._leading = weakref.ref(waiter), waiter.caller
-        waiter.lead()
 
     def add(self, waiter: Waiter) -> None:
-        """Add ``waiter`` to the queue, unless its caller leads or waits already: then it asks the store itself.
+        """Add ``waiter`` to the queue, or make it the leader if there is none.
 
-        An example is a signal handler, which runs in the waiting thread: it must not wait for this thread.
+        If its caller leads or waits already, it asks the store itself: a signal handler, which runs in the waiting
+        thread, must not wait for this thread.
         """
-        if waiter.caller == self._leading or waiter.caller in self.waiters:
+        leader = self.leader()
+        if leader is None:
+            self.promote(waiter)
+        elif waiter.caller == leader.caller or waiter.caller in self.waiters:
             waiter.state = WaiterState.LEADING
         else:
             self.waiters[waiter.caller] = waiter
@@ -64,6 +106,12 @@ class WaitQueue:
         """Remove ``waiter`` from the queue, if it is in the queue."""
         if self.waiters.get(waiter.caller) is waiter:
             del self.waiters[waiter.caller]
+
+    def promote(self, waiter: Waiter) -> None:
+        """Make ``waiter`` the leader, which asks the store."""
+        self.remove(waiter)
+        self.leader = weakref.ref(waiter)
+        waiter.lead()
 
     def first(self) -> Waiter:
         """Return the first waiter."""
@@ -100,14 +148,12 @@ class LocalQueue:
         try:
             with self._mutex:
                 if (queue := self._queues.get(key)) is None:
-                    queue = self._queues[key] = WaitQueue(waiter)
-                else:
-                    queue.add(waiter)
+                    queue = self._queues[key] = WaitQueue()
+                queue.add(waiter)
             if waiter.state is not WaiterState.LEADING:
-                yield from self._wait_for_turn(queue, waiter, deadline)
+                yield from self._wait_for_turn(primitive, queue, waiter, deadline)
                 if waiter.lease is not None:
-                    lease, waiter.lease = waiter.lease, None
-                    return lease
+                    return waiter.lease
                 now = store.clock()
                 if waiter.state is WaiterState.LEFT and queue.refusal is not None:
                     return queue.refusal.later(now)
@@ -126,31 +172,23 @@ class LocalQueue:
         finally:
             if queue is not None:
                 self._leave(key, queue, waiter)
-            if waiter.lease is not None:  # interrupted after the grant
-                renewal.release_later(store, primitive, waiter.lease.claim)
 
-    def _wait_for_turn(self, queue: WaitQueue, waiter: Waiter, deadline: float) -> Flow[None]:
+    def _wait_for_turn(self, primitive: Primitive, queue: WaitQueue, waiter: Waiter, deadline: float) -> Flow[None]:
         """Wait until ``waiter`` has a lease or must ask the store, or until ``deadline`` (monotonic seconds).
 
         A waiter whose time is up leaves the queue: its state is then LEFT.
         """
-        while True:
-            receiving = waiter.state is WaiterState.RECEIVING  # then the deadline does not end the wait
-            left = math.inf if receiving else deadline - self._store.clock()
-            yield AwaitTurn(waiter, min(left, LEADER_CHECK_SECONDS))
+        while waiter.state in (WaiterState.QUEUED, WaiterState.RECEIVING):
+            yield AwaitTurn(waiter, min(deadline - self._store.clock(), LEADER_CHECK_SECONDS))
             with self._mutex:
-                if waiter.state in (WaiterState.GRANTED, WaiterState.LEADING):
-                    return
-                if receiving:  # the releasing caller has vanished; its request may still be running
-                    waiter.state, waiter.lease = WaiterState.LEFT, _unconfirmed_lease(waiter.claim)
-                    return
-                if waiter.state is WaiterState.QUEUED and queue.leader() is None:
+                if waiter.state is WaiterState.RECEIVING:  # without an outcome: the releasing caller may have vanished
+                    waiter.state = WaiterState.LEADING
+                    renewal.release_later(self._store, primitive, waiter.claim)
+                elif waiter.state is WaiterState.QUEUED and queue.leader() is None:
                     queue.promote(waiter)
-                    return
-                if waiter.state is WaiterState.QUEUED and self._store.clock() >= deadline:
+                elif waiter.state is WaiterState.QUEUED and self._store.clock() >= deadline:
                     queue.remove(waiter)
                     waiter.state = WaiterState.LEFT
-                    return
 
     def _leave(self, key: Any, queue: WaitQueue, waiter: Waiter) -> None:
         """Remove ``waiter`` from the queue. If it was the leader, the first waiter becomes the leader."""
@@ -182,26 +220,25 @@ class LocalQueue:
         algorithm, waiter = self._store.algorithm, self._next_waiter(claim)
         if waiter is None:
             return (yield from algorithm.release(primitive, claim))
-        outcome: Lease | None = _unconfirmed_lease(waiter.claim)
-        unanswered = False
+        lease, answered = None, False
         try:
             owner = waiter.claim.owner_since(self._store.clock())
             following = waiter.claim._replace(all_keys=claim.all_keys, owner=owner)
-            outcome = yield from hand_over(primitive, claim, following)
-        except LockError:
-            unanswered = True
+            with suppress(LockError):
+                lease = yield from hand_over(primitive, claim, following)
+                answered = True
         finally:
             with self._mutex:
-                if receiving := waiter.state is WaiterState.RECEIVING:
-                    if outcome is None:  # refused: the waiter asks the store itself
-                        waiter.lead()
-                    else:
-                        waiter.grant(outcome)
-            if not receiving:  # the waiter has stopped waiting
+                receiving = waiter.state is WaiterState.RECEIVING
+                if receiving and lease is not None:
+                    waiter.grant(lease)
+                elif receiving:
+                    waiter.lead()
+            if waiter.lease is None:  # without an answer, or to a waiter that has left: the store may have granted it
                 renewal.release_later(self._store, primitive, waiter.claim)
-        if outcome is not None and not unanswered:
+        if lease is not None:
             return True
-        return (yield from algorithm.release(primitive, claim)) or unanswered
+        return (yield from algorithm.release(primitive, claim)) or not answered
 
     def _next_waiter(self, claim: Claim) -> Waiter | None:
         """Return the waiter that gets the lock next; ``None`` if the lock must be released in the store.
@@ -223,14 +260,6 @@ class LocalQueue:
             waiter.state = WaiterState.RECEIVING  # before the removal: an interrupt between them delays the waiter only
             queue.remove(waiter)
             return waiter
-
-
-def _unconfirmed_lease(claim: Claim) -> Lease:
-    """Return a lease that has already ended, for a hand-over request without a reply.
-
-    The store may have granted ``claim``: its caller releases it, and asks again with a new token.
-    """
-    return Lease.granted(claim, -math.inf)
 
 
 def _queue_key(claim: Claim) -> Any:

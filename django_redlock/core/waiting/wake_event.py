@@ -1,10 +1,11 @@
-"""The wake-up of one waiting thread or asyncio task within one process."""
+"""The wake-up of one waiting thread or asyncio task within one process, and the request with which a flow waits."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from contextlib import suppress
+from typing import NamedTuple
 
 from ..process.caller import check_may_block, running_loop
 
@@ -43,3 +44,10 @@ class WakeEvent:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._event.wait()
+
+
+class AwaitTurn(NamedTuple):
+    """A request that a flow yields: wait until ``event`` is set, for ``seconds`` at most."""
+
+    event: WakeEvent
+    seconds: float

@@ -15,7 +15,7 @@ def test_extend(backend, unique):
         async with backend.lock(unique) as lock:
             extending = asyncio.create_task(lock.aextend())
             await asyncio.sleep(0)
-            assert lock.hold.is_extending
+            assert lock.hold._extension
             for call in (lock.extend, lock.hand_off):
                 with pytest.raises(RuntimeError, match="event loop"):
                     call()

@@ -9,7 +9,7 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.primitives import base
 from django_redlock.core.waiting import local_queue
-from django_redlock.core.waiting.waiters import Waiter
+from django_redlock.core.waiting.local_queue import Waiter
 from django_redlock.errors import LockLost, LockNotAcquired, LockNotHeld, LockUnavailable
 from django_redlock.testing.conformance.exclusion import Counter
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
@@ -321,6 +321,19 @@ class TestLocalQueue(Fixtures):
         assert not first.result(TEST_TIMEOUT)
         queued(0)
         holder.release()
+        assert second.result(WAKE)
+
+    def test_new_caller_without_a_leader(self, client, name, spawn):
+        """A caller that finds a queue whose leader has ended without notice asks Redis at once."""
+        holder = client.lock(name)
+        holder.acquire()
+        first = spawn(acquired_and_released, client.lock(name))
+        (lane,) = eventually(lambda: list(client.backend._local_queue._queues.values()))
+        lane.promote(Waiter(0, None))  # no reference to the waiter
+        second = spawn(acquired_and_released, client.lock(name))
+        assert eventually(lambda: client.describe(name).waiters == 2)
+        holder.release()
+        assert first.result(WAKE)
         assert second.result(WAKE)
 
     def test_fork(self, client, name, spawn):
