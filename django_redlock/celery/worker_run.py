@@ -140,10 +140,10 @@ class WorkerRun(BodyRun):
     def ending(self, error: BaseException | None) -> Ending:
         """Return the effect of the body's end on the record.
 
-        With ``acks_late``, an error that ends the process, or such as Celery's ``Reject``, can ask the broker for a
-        redelivery. If Celery acknowledges the message nevertheless, the worker's main process removes the record. A
-        delivery then ends when what follows from it has been sent. If the worker is killed before, the redelivered
-        message runs again, and the rest of the chain is not lost.
+        With ``acks_late``, the broker may deliver the message again after ``Reject`` and after an error that ends the
+        process: the record is kept for it. If Celery acknowledges the message nevertheless, the worker's main process
+        removes the record. A delivery with a next step counts as ended when that step has been sent: if the worker is
+        killed before, the redelivered message runs again, and the rest of the chain is not lost.
         """
         request, acks_late = self.request, self.task.acks_late
         if acks_late and (isinstance(error, SystemExit | KeyboardInterrupt) or getattr(error, "requeue", False)):

@@ -62,7 +62,7 @@ class Contenders:
             self._here[contender.claim.token] = contender
 
     def hold_until(self, contender: Contender, ends: float) -> bool:
-        """Set the end of the lease of ``contender``. Returns ``False`` if its znode is to be removed, or removed."""
+        """Set the end of the lease of ``contender``. Returns ``False`` if its znode was removed, or will be."""
         with state_mutex:
             if self.get(contender.claim.token) is not contender:
                 return False
