@@ -1,5 +1,6 @@
 """``enqueue()``: what a duplicate returns, and which record stays."""
 
+import asyncio
 import copy
 import pickle
 from datetime import timedelta
@@ -73,20 +74,14 @@ def test_copies_share_the_lock(database, app, unique, held):
 
 
 def test_immediate(immediate, app, unique, held, events):
-    """The call runs with its own record, which is gone at the end."""
-    result = app.until.enqueue(unique)
-    assert (result.return_value, len(events("end"))) == (unique, 1)
-    assert held(f"until:{unique}") is None
-    assert not is_duplicate(app.until.enqueue(unique))
-
-
-def test_immediate_emits_no_refusal(immediate, app, unique):
-    """The record that ``enqueue()`` has written does not refuse its own body."""
+    """The call runs with its own record, which does not refuse its own body, and is gone at the end."""
     refused = []
     lock_refused.connect(receiver := lambda event, **_: refused.append(event.name), weak=False)
-    app.until.enqueue(unique)
+    result = app.until.enqueue(unique)
     lock_refused.disconnect(receiver)
-    assert refused == []
+    assert (result.return_value, len(events("end")), refused) == (unique, 1, [])
+    assert held(f"until:{unique}") is None
+    assert not is_duplicate(app.until.enqueue(unique))
 
 
 def test_celery_task_that_meets_a_call_without_an_id(immediate, app, unique):
@@ -110,14 +105,10 @@ def test_context(immediate, app, unique):
     assert result.return_value == [result.id, result.id, True]
 
 
-def test_coroutine(immediate, app, unique, held):
-    assert app.coroutine.enqueue(unique).return_value == unique
-    assert held(f"async:{unique}") is None
-
-
-async def test_acall(immediate, app, unique, held):
-    assert await app.coroutine.acall(unique) == unique
+async def test_coroutine(immediate, app, unique, held):
+    assert await asyncio.to_thread(lambda: app.coroutine.enqueue(unique).return_value) == unique
     assert (await app.coroutine.aenqueue(unique)).return_value == unique
+    assert await app.coroutine.acall(unique) == unique
     assert held(f"async:{unique}") is None
 
 

@@ -13,6 +13,7 @@ from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.core.algorithms import retries
 from django_redlock.core.keys import hash_tag
+from django_redlock.core.primitives import base
 from django_redlock.errors import LockError, LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT, AsyncClient, SyncClient
 from django_redlock.testing.conformance.harness.fixtures import eventually, until_someone_waits
@@ -239,6 +240,11 @@ def _times_tryagain(node):
 
 class TestQuorum:
     """Nodes fail and come back while a client waits."""
+
+    @pytest.fixture(autouse=True)
+    def _looks_often(self, monkeypatch):
+        """A waiter looks again after two seconds at the latest, so that no test waits for five."""
+        monkeypatch.setattr(base, "MAX_BLOCK", 2.0)
 
     @pytest.fixture
     def users(self, servers, new_client):
