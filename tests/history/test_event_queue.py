@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from django_redlock.core.process import fork
 from django_redlock.history import event_queue as module
 from django_redlock.history.event_queue import MAX_RECORDS, EventQueue, EventRecord
 from tests.support.service import poll
@@ -149,30 +148,5 @@ def test_fork():
         os.waitpid(child, 0)
         queue.flush()
         assert seen == ["parent"]
-    finally:
-        queue.unsubscribe("test")
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_fork_waits_for_listeners(monkeypatch):
-    """A fork waits for a listener that is at work, because the child would inherit its locked mutexes."""
-    monkeypatch.setattr(fork, "FORK_TIMEOUT", 20)
-    queue, inside, go_on, mine = module.event_queue, threading.Event(), threading.Event(), threading.Lock()
-
-    def see(_records):
-        with mine:
-            inside.set()
-            go_on.wait(20)
-
-    queue.subscribe("test", see)
-    try:
-        queue.record(event())
-        threading.Thread(target=queue.flush, daemon=True).start()
-        assert inside.wait(20)
-        threading.Timer(0.1, go_on.set).start()
-        if (child := os.fork()) == 0:  # pragma: no cover
-            os._exit(mine.locked())
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     finally:
         queue.unsubscribe("test")
