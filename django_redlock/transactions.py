@@ -14,7 +14,6 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
@@ -220,10 +219,7 @@ _places: set[tuple[str, int]] = set()
 class _Opened(threading.local):
     """The database connections that each thread has opened. Faster to read than ``django.db.connections.all()``."""
 
-    def __init__(self) -> None:
-        # `connections.all()` raises ImproperlyConfigured without configured settings.
-        opened = connections.all(initialized_only=True) if settings.configured else ()
-        self.connections: tuple[BaseDatabaseWrapper, ...] = tuple(opened)
+    connections: tuple[BaseDatabaseWrapper, ...] = ()
 
 
 _opened = _Opened()
