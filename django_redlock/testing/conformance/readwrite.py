@@ -206,7 +206,7 @@ class ReadWriteCases(ReadWriteTurnCases):
 
         async def inside() -> bool:
             async with lock.write, lock.read as held:
-                return await held.aowned()
+                return bool(await held.aowned())
 
         assert asyncio.run(self._ending(backend, inside()))
         assert eventually(lambda: backend.describe(name) is None)

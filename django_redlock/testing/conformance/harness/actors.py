@@ -9,8 +9,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from ....backends.base import Backend
-
 T = TypeVar("T")
 
 TEST_TIMEOUT = 20  # seconds after which a case gives up on an expected event
@@ -131,7 +129,7 @@ Actor = InThread | InTask
 class Actors:
     """Makes actors that share one backend. ``kind``: the class of the actors, `InThread` or `InTask`."""
 
-    def __init__(self, kind: type[InThread | InTask], backend: Backend) -> None:
+    def __init__(self, kind: type[InThread | InTask], backend: Any) -> None:
         self.backend = backend
         self._loop = EventLoop()
         self._make = partial(kind, self._loop)
