@@ -27,7 +27,6 @@ from .redis import RedisBackend
 
 OLD_CODE_POLL_SECONDS = 0.05, 0.2  # pause between two tries while older code holds the lock: it sends no wake-ups
 UNITS = {"s": b"1000", "ms": b"1"}
-RETRIES = 3  # tries of a force release if the holder changes meanwhile
 
 
 class TimestampPrimitive(Primitive):
@@ -147,16 +146,13 @@ class TimestampBackend(RedisBackend):
 
     def _force_release(self, name: str, digest: str) -> Flow[bool]:
         keys = self.keys_of(name)
-        for _ in range(RETRIES):
-            held = yield from self.algorithm.describe(name, keys)
-            if held is None or digest not in ("", held.digest):
-                return False
-            reply = yield from run_idempotent(self.primitive.force_release_request(keys, held.digest))
-            if isinstance(reply, Fault):
-                raise fault_error(name, reply)
-            if reply == 1:
-                return True
-        return False
+        held = yield from self.algorithm.describe(name, keys)
+        if held is None or digest not in ("", held.digest):
+            return False
+        reply = yield from run_idempotent(self.primitive.force_release_request(keys, held.digest))
+        if isinstance(reply, Fault):
+            raise fault_error(name, reply)
+        return bool(reply == 1)
 
 
 def _key_format(text: str, prefix: str) -> tuple[Callable[..., str], Callable[[bytes], str | None]]:

@@ -98,13 +98,13 @@ def _shared(entries: Any) -> Iterator[CheckMessage]:
     """
     places = defaultdict(list)
     for alias, entry in entries.items():
-        if isinstance(entry, dict) and "dummy" not in str(entry.get("BACKEND")):
-            options = entry.get("OPTIONS")
-            prefix = options.get("key_prefix", "redlock") if isinstance(options, dict) else "redlock"
-            location = redact(entry.get("LOCATION")) or f"of {entry.get('BACKEND')}"
-            older = "timestamp" in str(entry.get("BACKEND"))  # a TimestampBackend has keys of a different format
-            keys = (older, older and isinstance(options, dict) and options.get("key_format"))
-            places[str(location), str(entry.get("KEY_PREFIX", prefix)), keys].append(alias)
+        kind = str(entry.get("BACKEND")) if isinstance(entry, dict) else "dummy"
+        if "dummy" not in kind:
+            options = entry["OPTIONS"] if isinstance(entry.get("OPTIONS"), dict) else {}
+            location = redact(entry.get("LOCATION")) or f"of {kind}"
+            prefix = entry.get("KEY_PREFIX", options.get("key_prefix", "redlock"))
+            form = options.get("key_format", True) if "timestamp" in kind else None  # keys of a different format
+            places[str(location), str(prefix), form].append(alias)
     for (location, prefix, _), aliases in places.items():
         if len(aliases) > 1:
             yield Caution(

@@ -16,7 +16,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ..backend_registry import WHAT_TO_WRITE, locks
 from ..core.lock_info import LockInfo
-from .pipes import MayBeClosed, unread, unread_errors
+from .pipes import MayBeClosed, unread
 from .tables import lock_table
 
 MISUSED, INTERRUPTED = 2, 130  # argparse's exit code; 128 + SIGINT, as a shell reports it
@@ -46,7 +46,7 @@ class LockCommand(BaseCommand):
         super().__init__(stdout, cast("TextIO", MayBeClosed(stderr or sys.stderr)), **options)
 
     def run_from_argv(self, argv: list[str]) -> None:
-        with unread_errors():
+        with unread():
             try:
                 super().run_from_argv(argv)
             except KeyboardInterrupt:
@@ -68,10 +68,6 @@ class StoreCommand(LockCommand):
     """Base class of the package's commands that ask lock stores, with the options ``--using`` and ``--format``."""
 
     default_stores: ClassVar[str] = "all"
-
-    def run_from_argv(self, argv: list[str]) -> None:
-        with unread():
-            super().run_from_argv(argv)
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)

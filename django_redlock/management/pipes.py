@@ -14,29 +14,21 @@ UNREAD = 141  # 128 + SIGPIPE: the exit code that a shell reports for a program 
 
 @contextmanager
 def unread() -> Iterator[None]:
-    """Context manager that exits with code `UNREAD`, without a traceback, when the reader of stdout closes the pipe."""
+    """Context manager that exits with code `UNREAD`, without a traceback, when the reader of stdout closes the pipe.
+
+    At its end the buffers of stdout and stderr are empty, because the interpreter would exit with code 120 otherwise.
+    """
     try:
         try:
             yield
         finally:
-            sys.stdout.flush()  # here, because an error of the flush at the interpreter's end can't be caught
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except BrokenPipeError:
         _discard(sys.stdout)
         raise SystemExit(UNREAD) from None
-
-
-@contextmanager
-def unread_errors() -> Iterator[None]:
-    """Context manager at whose end nothing is left in the buffer of stderr, also if that has no reader."""
-    try:
-        yield
     finally:
-        try:
-            if sys.stderr is not None:
-                sys.stderr.flush()
-        except (OSError, ValueError):
-            with suppress(OSError, ValueError):
-                _discard(sys.stderr)
+        MayBeClosed(sys.stderr).write("")
 
 
 class MayBeClosed:
@@ -59,6 +51,5 @@ class MayBeClosed:
 
 
 def _discard(stream: Any) -> None:
-    """Discard what ``stream`` has in its buffer: the interpreter writes it at its end, and would exit with code 120."""
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())
