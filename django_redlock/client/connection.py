@@ -49,11 +49,10 @@ class Connection:
 
     __slots__ = (
         *("__weakref__", "_arrived", "_close", "_readable", "_reader", "_replied", "_sock", "_source", "_timeout"),
-        *("era", "idle_since", "loaded", "opened_at"),
+        *("idle_since", "loaded", "opened_at"),
     )
 
     def __init__(self, source: Any, sock: socket.socket, timeout: float) -> None:
-        self.era = 0  # how often the pool had been closed when the connection was opened
         self.opened_at = time.monotonic()
         self.idle_since = 0.0  # monotonic seconds of the last reply before the last checkin; 0: a new connection
         self.loaded: set[bytes] = set()  # SHA-1 of the scripts whose source was sent
@@ -101,9 +100,9 @@ class Connection:
         An error reply is an exception in the list. Raises `ReplyIncomplete` if the replies are not complete by then,
         and redis-py's errors.
         """
-        arrived, read = self._arrived, self._reader.reply
+        arrived, reader = self._arrived, self._reader
         while len(arrived) < count:
-            if (reply := read()) is not INCOMPLETE:
+            if reader.unread and (reply := reader.reply()) is not INCOMPLETE:
                 arrived.append(_checked(reply))
             elif self._readable(max(0.0, until - time.monotonic()) * 1000):
                 self.fill()

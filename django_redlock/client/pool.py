@@ -6,7 +6,6 @@ that the server has closed fails. The request is then repeated on another connec
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import encodings.idna  # noqa: F401  (otherwise `socket` imports this module in the thread of the first look-up)
 import math
@@ -87,7 +86,6 @@ class ServerPool:
         # Credentials may end, and the server would then close the connection in the middle of a request.
         self._max_age = MAX_AGE_SECONDS if self._settings.get("credential_provider") is not None else math.inf
         self._connections = None if limit is None or limit >= NO_LIMIT else limit
-        self._era = 0  # calls of `close`; each connection stores the number at its start
         self.blocks_closed = 0  # blocking commands in a row for which the connection was closed at once
         self.poll_until = 0.0  # monotonic seconds until which no blocking command is sent
         self._unbounded = takes_unbounded_time(settings)
@@ -157,10 +155,7 @@ class ServerPool:
         return self._open() if self._limit is None else self._limited(self._limit)
 
     def checkin(self, connection: Connection) -> None:
-        """Return a connection without outstanding replies to the pool.
-
-        Closes the connection if it was opened before the last `close`, or if `MAX_IDLE` connections are idle.
-        """
+        """Return a connection without outstanding replies to the pool. Closes it if `MAX_IDLE` connections are idle."""
         self._keep(connection)
         if self._limit is not None:
             self._limit.give_back()
@@ -201,18 +196,13 @@ class ServerPool:
         return self._calls.run(self._connect, 2 * self.timeout, self._keep)
 
     def _connect(self) -> Connection:
-        era = self._era
         with redis_errors():
-            connection = open_connection(self._kind, self._settings, self.timeout)
-        connection.era = era
-        return connection
+            return open_connection(self._kind, self._settings, self.timeout)
 
     def _keep(self, connection: Connection) -> None:
         connection.idle_since = time.monotonic()
-        if len(self.idle_connections) < MAX_IDLE and connection.era == self._era:
+        if len(self.idle_connections) < MAX_IDLE:
             self.idle_connections.append(connection)
-            if connection.era != self._era:  # closed meanwhile
-                close_all(self.idle_connections)
         else:
             connection.close()
 
@@ -244,39 +234,18 @@ class ServerPool:
         return await self._shared.open()
 
     async def _open_shared(self) -> LoopConnection:
-        era = self._era
         connection = await adrive(self.checkout_lasting(self.timeout), AwaitFuture.aperform)
-        shared = LoopConnection(connection, self.timeout, self.discard)
-        if era != self._era:  # closed meanwhile
-            asyncio.get_running_loop().call_soon(shared.retire)
-        return shared
+        return LoopConnection(connection, self.timeout, self.discard)
 
     # ── end ──────────────────────────────────────────────────────────────────────────────────
 
     def clear(self) -> None:
-        """Close all idle connections. Each event loop closes its own connection."""
-        close_all(self.idle_connections)
+        """Close all idle connections. Each event loop closes its own connection in its next round."""
+        with contextlib.suppress(IndexError):  # also while other threads use the deque
+            while True:
+                self.idle_connections.pop().close()
         self._shared.retire()
-
-    def close(self) -> None:
-        """Close all idle connections now, those in use at their checkin, and those of loops in their next round."""
-        self._era += 1
-        self.clear()
-
-    def closed_since(self, connection: Connection) -> bool:
-        """Return whether the pool was closed after ``connection`` was opened."""
-        return connection.era != self._era
 
 
 def _all_in_use(limit: _Limit) -> AllInUse:
     return AllInUse(f"all {limit.limit} connections are in use")
-
-
-def close_all(connections: deque[Connection]) -> None:
-    """Close all ``connections``, and remove them from the deque. Safe while other threads use the deque."""
-    while True:
-        try:
-            connection = connections.pop()
-        except IndexError:
-            return
-        connection.close()

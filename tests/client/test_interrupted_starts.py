@@ -63,7 +63,7 @@ def test_anywhere_in_a_missed_release(monkeypatch, redis_server):
         assert not keeper._releases
         if not struck:
             break
-    node.known_pool(b"").close()
+    node.known_pool(b"").clear()
     assert step > 5
 
 

@@ -114,13 +114,11 @@ class NodeConnections:
         """Keep a connection with outstanding replies for the acquisition's next request to the node.
 
         If ``acquisition_id`` is ``b""``, there is no next request, and the connection is kept until its replies arrive
-        or time out. Closes the connection if `close` was called since it was opened, or if another connection to the
-        node was kept for the acquisition meanwhile.
+        or time out. Closes the connection if another connection to the node was kept for the acquisition meanwhile.
         """
         key = acquisition_id or id(connection).to_bytes(8, "big"), node
         with self._mutex:  # close() replaces the dict
-            closed = connection.pool.closed_since(connection.connection)
-            kept = not closed and self._in_flight.setdefault(key, connection) is connection
+            kept = self._in_flight.setdefault(key, connection) is connection
         if not kept:
             connection.discard()
 
@@ -168,12 +166,12 @@ class NodeConnections:
             self.mark_failed(key[1], connection, connection.fail(error))
 
     def close(self) -> None:
-        """Close all connections to the nodes, and stop probing nodes that are down."""
+        """Close all connections that no request uses, and stop probing nodes that are down."""
         self._last_request = -math.inf  # before the pools: no keeper leaves an idle connection in them
         for node in self._nodes:
             for pool in node.open_pools():
-                pool.close()
-        with self._mutex:  # after the pools: `keep_in_flight` keeps no connection that was opened before
+                pool.clear()
+        with self._mutex:
             in_flight, self._in_flight = self._in_flight, {}
         for connection in in_flight.values():
             connection.discard()

@@ -173,7 +173,7 @@ async def shared_at(proxy, monkeypatch):
         await asyncio.sleep(0.05)  # rounds of the loop, in which timers run
 
     yield shared, advance
-    pool.close()
+    pool.clear()
     await asyncio.sleep(0)
 
 
@@ -215,7 +215,7 @@ async def test_replies_to_others_prolong_nothing(redis_server, unique):
     assert asyncio.get_running_loop().time() - start < 3  # one after another they take 6 s
     assert outcomes[0] == [None]
     assert isinstance(outcomes[-1], TimeoutError)
-    pool.close()
+    pool.clear()
     await asyncio.sleep(0)
 
 
@@ -249,7 +249,7 @@ async def test_closed_coroutine(proxy, redis_server, unique):
     assert await asyncio.gather(before.future, after.future) == [[b"0"], [b"1"]]
     with redis_server.client() as client:
         assert not client.exists(unique)
-    pool.close()
+    pool.clear()
     await asyncio.sleep(0)
 
 
@@ -266,7 +266,7 @@ async def test_server_that_reads_nothing(running, kind):
     try:
         with pytest.raises(TimeoutError):
             await shared.send(encode_command(b"ECHO", bytes(20_000_000)), 1, None).future
-        pool.close()
+        pool.clear()
         await asyncio.sleep(0)
     finally:
         server.resume()
