@@ -12,7 +12,7 @@ from typing import Any, Unpack
 
 from .backend_registry import DEFAULT_ALIAS, locks
 from .backends.base import Backend
-from .core.election.callbacks import Callback
+from .core.election.candidate import Callback
 from .core.election.leader import Leader
 from .core.locks.hand_off import HandedOff
 from .core.locks.lock import Lock

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Never, TypeVar, Unpack
 
-from ..core.election.callbacks import Callback
+from ..core.election.candidate import Callback
 from ..core.election.leader import Leader
 from ..core.flow.drivers import adrive, drive
 from ..core.keys import Keys, stripe_keys
@@ -16,7 +16,7 @@ from ..core.locks.multilock import MultiLock
 from ..core.locks.rlock import RLock, RWLock, RWLockSide
 from ..core.locks.semaphore import Semaphore
 from ..core.locks.striped import Striped, check_stripes
-from ..core.options import CommonOptions, LockOptions, OnLost, check_on_lost, check_options
+from ..core.options import CommonOptions, LockOptions, OnLost, check_options, parse_on_lost
 from ..core.primitives.base import MUTEX, RLOCK, SEMAPHORE, Primitive
 from ..core.primitives.fair import ARRIVAL_ORDER, READ, WRITE
 from ..core.primitives.multi import MAX_LOCKS, MULTILOCK, STRIPED
@@ -104,7 +104,6 @@ class LockFactories:
         primitive, period = self._primitive_and_period(name, fair, every)
         if not blocking and blocking_timeout is not None:
             raise ValueError("can't specify a blocking_timeout for a non-blocking lock")
-        check_on_lost(on_lost)
         longest = None if max_hold is None else check_lease(seconds(max_hold, "max_hold"), "max_hold")
         lease = self.ttl if ttl is None else self.check_ttl(ttl)
         options = LockOptions(
@@ -117,7 +116,7 @@ class LockFactories:
             period,
             bool(fencing),
             owner,
-            on_lost,
+            *parse_on_lost(on_lost),
         )
         plain = str.__str__(name)  # the text of an Enum, which formats itself differently
         return self._new_handle(primitive, plain, keys, options)

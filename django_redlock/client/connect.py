@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
@@ -194,7 +193,7 @@ class BoundedCalls:
         if sum(limit < now for limit in list(self._limits.values())) >= MAX_OVERDUE:
             raise TimeoutError("no reply in time, nor to earlier requests")
         args = future, now + seconds, call, late
-        if threads.start(threads.Kind.CALL, self._call, *args, caller=threading.get_ident()) is None:
+        if threads.start(threads.Kind.CALL, self._call, *args) is None:
             raise RedisConnectionError("can't start new thread")
         ended = Future[None]()  # of its own: asyncio would report an exception in ``future`` that nothing reads
         future.add_done_callback(lambda _: ended.set_result(None))

@@ -26,6 +26,7 @@ from .flow.requests import (
 )
 from .keys import Keys
 from .lock_info import LockInfo
+from .options import LockOptions
 from .primitives.base import Primitive
 from .process.caller import Caller
 from .values import Claim, Lease, OnRefusal, Refusal, Seconds
@@ -99,16 +100,14 @@ class Algorithm(Protocol):
 
 
 class Gate(Protocol):
-    """A queue within this process, in which threads and tasks wait before they ask the store: see `LocalQueue`."""
+    """A queue within this process, in which threads and tasks wait before they ask the store: see `LocalQueue`.
 
-    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        """Acquire the lock like `Algorithm.acquire`. Waits behind earlier waiters of this process."""
+    The methods are those of an `Algorithm`. A release may hand the lock over to a waiter of this process.
+    """
 
-    def release(self, primitive: Primitive, claim: Claim, keep: float) -> Flow[bool]:
-        """Release the lock like `Algorithm.release`, or hand it over to a waiter of this process.
+    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]: ...
 
-        ``keep``: seconds for which the lock stays taken. Returns whether the lock was still held.
-        """
+    def release(self, primitive: Primitive, claim: Claim, keep: float) -> Flow[bool]: ...
 
 
 class Store(Protocol):
@@ -150,10 +149,9 @@ class Store(Protocol):
 
 
 class Extension:
-    """A pending extension of ``lease`` to ``ttl`` seconds. It ends when the outcome of its request is known.
+    """A pending extension of ``lease`` to ``ttl`` seconds, until the outcome of its request is known.
 
-    A lease has one extension at a time, because a server may run two extensions in any order. Further callers of
-    ``extend()`` wait for the outcome.
+    A lease has one extension at a time, because a server may run two in any order. Others wait for the outcome.
     """
 
     __slots__ = ("_wake_events", "lease", "ttl")
@@ -164,13 +162,12 @@ class Extension:
         self._wake_events: tuple[WakeEvent, ...] = ()
 
     def new_wake_event(self) -> WakeEvent:
-        """Return an event on which the calling thread or task can wait. The event is set when the outcome is known."""
+        """Return an event for the calling thread or task, which is set when the outcome is known."""
         event = WakeEvent()
         self._wake_events += (event,)
         return event
 
     def finish(self) -> None:
-        """Wake all threads and tasks that wait for the outcome."""
         for event in self._wake_events:
             event.set()
 
@@ -181,6 +178,7 @@ class Renewable(Protocol):
     name: str
     store: Store
     primitive: Primitive
+    options: LockOptions
     lease: Lease
     acquired_by: Caller
 
@@ -192,9 +190,6 @@ class Renewable(Protocol):
 
     @property
     def active(self) -> bool: ...
-
-    @property
-    def ends_by_itself(self) -> bool: ...
 
     def begin_renewal(self) -> Extension | None:
         """Begin the extension that is due, and return it. The caller sends the request.
@@ -227,7 +222,6 @@ class Orphan(NamedTuple):
 
     @property
     def keys(self) -> Keys:
-        """The keys of the claim's lock, the first if it has several."""
         return self.claim.keys
 
     def release_flow(self) -> Flow[bool]:

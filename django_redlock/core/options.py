@@ -21,6 +21,8 @@ class LockOptions(NamedTuple):
     """The options of one lock, as ``Backend.lock`` describes them. Times are seconds.
 
     ``None`` in ``blocking_timeout`` or ``max_hold`` means "no limit". ``every``: the period; 0 for no period.
+    ``raises_loss``: whether the end of a ``with`` block raises ``LockLost`` when the lease was lost. ``loss_callback``:
+    the function that is called at the moment of the loss.
     """
 
     ttl: float
@@ -32,18 +34,13 @@ class LockOptions(NamedTuple):
     every: float = 0.0
     fencing: bool = False
     owner: str | Mapping[str, Any] | None = None
-    on_lost: OnLost = "raise"
+    raises_loss: bool = True
+    loss_callback: OnLostCallback | None = None
 
     @property
-    def raises_loss(self) -> bool:
-        """True if the end of a ``with`` block raises ``LockLost`` when the lease was lost."""
-        return self.on_lost == "raise" or (isinstance(self.on_lost, tuple) and self.on_lost[0] == "raise")
-
-    @property
-    def loss_callback(self) -> OnLostCallback | None:
-        """The function that is called at the moment of the loss; ``None`` if there is none."""
-        wanted = self.on_lost[1] if isinstance(self.on_lost, tuple) else self.on_lost
-        return wanted if callable(wanted) else None
+    def ends_by_itself(self) -> bool:
+        """True if the lease is not renewed for as long as the lock is held."""
+        return not self.auto_renew or self.max_hold is not None
 
 
 class CommonOptions(TypedDict, total=False):
@@ -67,22 +64,26 @@ class LockKwargs(CommonOptions, total=False):
     every: Seconds | None
 
 
-def check_on_lost(on_lost: Any) -> None:
-    """Raise ``ValueError`` unless ``on_lost``, an option of a lock, is an `OnLost`.
+def parse_on_lost(on_lost: Any) -> tuple[bool, OnLostCallback | None]:
+    """Return ``raises_loss`` and ``loss_callback`` of `LockOptions` for ``on_lost``, an option of a lock.
 
-    Raises ``TypeError`` for a coroutine function, because nothing would await the coroutine.
+    Raises ``ValueError`` unless ``on_lost`` is an `OnLost`, and ``TypeError`` for a coroutine function, because nothing
+    would await the coroutine.
     """
-    if isinstance(on_lost, tuple) and len(on_lost) == 2 and on_lost[0] in ("raise", "warn") and callable(on_lost[1]):
-        on_lost = on_lost[1]
-    if not callable(on_lost):
-        if on_lost not in ("raise", "warn"):
-            allowed = '"raise", "warn", a callable, or a tuple such as ("raise", callable)'
-            raise ValueError(f"on_lost must be {allowed}, not {on_lost!r}")
-    elif iscoroutinefunction(on_lost) or iscoroutinefunction(on_lost.__call__):
+    mode, callback = on_lost, None
+    if isinstance(on_lost, tuple) and len(on_lost) == 2 and callable(on_lost[1]):
+        mode, callback = on_lost
+    elif callable(on_lost):
+        mode, callback = "warn", on_lost
+    if mode not in ("raise", "warn"):
+        allowed = '"raise", "warn", a callable, or a tuple such as ("raise", callable)'
+        raise ValueError(f"on_lost must be {allowed}, not {on_lost!r}")
+    if callback is not None and (iscoroutinefunction(callback) or iscoroutinefunction(callback.__call__)):
         raise TypeError(
-            f"on_lost must be a plain function, not the coroutine function {on_lost!r}; "
+            f"on_lost must be a plain function, not the coroutine function {callback!r}; "
             "on an event loop, the function can start a task"
         )
+    return mode == "raise", callback
 
 
 _TOO_LARGE = 2**63 / 1e9  # seconds: CPython counts the nanoseconds of a time in 64 bits

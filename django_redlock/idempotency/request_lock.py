@@ -32,7 +32,7 @@ def request_lock(backend: Backend, entry: Entry, ttl: Seconds | None) -> Request
     Raises ``LockNotSupported`` unless ``backend`` is a ``RedisBackend``, a ``LocMemBackend`` or a ``DummyBackend``,
     because other backends can't change the lock and the record of the answer in one atomic step.
     """
-    options = LockOptions(backend.ttl if ttl is None else backend.check_ttl(ttl), owner=entry.label, on_lost="warn")
+    options = LockOptions(backend.ttl if ttl is None else backend.check_ttl(ttl), owner=entry.label, raises_loss=False)
     if type(backend.algorithm) in (SingleNode, Cluster):
         return RequestLock(backend, entry, options)
     if isinstance(backend, LocMemBackend | DummyBackend):

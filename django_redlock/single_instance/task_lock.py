@@ -67,7 +67,7 @@ class TaskLock:
         if records is None or records.backend is not backend:
             if reason := unsupported(backend, self.options):
                 raise LockNotSupported("", reason)
-            lease = LockOptions(backend.check_ttl(self.options.body_ttl(backend.max_ttl)), on_lost="warn")
+            lease = LockOptions(backend.check_ttl(self.options.body_ttl(backend.max_ttl)), raises_loss=False)
             store, is_cluster = backend.task_store(), isinstance(backend.algorithm, Cluster)
             self._records = records = RecordStore(backend, store or backend, store is not None, lease, is_cluster)
         return records

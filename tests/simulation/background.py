@@ -126,7 +126,7 @@ def virtual(world: World) -> Iterator[None]:
         ends.enter_context(mock.patch.object(contract, "WakeEvent", Virtual))
         ends.enter_context(mock.patch.object(striped, "_starts", itertools.count(-os.getpid())))
         for module, name, function in (
-            (local_queue, "caller", lambda: id(world.running)),
+            (local_queue, "calling", lambda: id(world.running)),
             (handle, "describe_owner", lambda *_: b'{"label":"sim"}'),
             (handle, "new_token", lambda: b"%016x" % next(numbers) + b"0" * 8),
             (hand_off, "new_token", lambda: b"%016x" % next(numbers) + b"0" * 8),

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from django_redlock.core.election.callbacks import Begin
+from django_redlock.core.election.candidate import Begin
 from django_redlock.core.flow.requests import (
     AfterWait,
     Batch,

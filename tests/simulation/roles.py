@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, cast
 from unittest import mock
 
 from django_redlock.core.election import leader
-from django_redlock.core.election.leader import CandidateLock, Leader, TermHold
+from django_redlock.core.election.candidate import CandidateLock, TermHold
+from django_redlock.core.election.leader import Leader
 from django_redlock.core.keys import keys_for
 from django_redlock.core.locks.hand_off import HandedOff, adopt_flow, hand_off_flow
 from django_redlock.core.locks.hold import Hold

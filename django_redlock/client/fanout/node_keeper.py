@@ -114,7 +114,7 @@ class NodeKeeper:
                     return
                 self._connecting = True
             try:
-                fork.run_postponing(self._attempt, due, caller=caller)
+                fork.run_postponing(self._attempt, due)
             finally:
                 self._connecting = False
             with self._mutex:

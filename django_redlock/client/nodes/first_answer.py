@@ -7,7 +7,6 @@ and after a server has failed.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -78,7 +77,7 @@ class FirstAnswer(Generic[T]):
             if question is None or question.over.done() or now >= question.until:
                 question = _Question(servers, now + LONGEST_ANSWER * self._seconds)
                 for server in servers:
-                    if start(Kind.CALL, self._ask_server, question, server, caller=threading.get_ident()) is None:
+                    if start(Kind.CALL, self._ask_server, question, server) is None:
                         self._ask_server(question, server)
                 self._question = question  # after the threads: an interrupted caller leaves no question that stays open
             return question

@@ -10,7 +10,6 @@ between its ``RenewDeadline`` and its ``LeaseDuration``.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import random
 from collections.abc import Callable
 from logging import INFO, WARNING
@@ -20,7 +19,6 @@ from ...errors import LockError, LockLost, LockNotHeld
 from ..events import logger
 from ..flow.drivers import adrive, drive
 from ..flow.requests import Flow
-from ..locks.hold import Hold
 from ..locks.lock import Lock
 from ..options import wait_seconds
 from ..process import fork
@@ -28,32 +26,11 @@ from ..process.caller import check_may_block
 from ..process.threads import Kind, start
 from ..values import Seconds, seconds
 from ..waiting.wake_event import AwaitTurn, WakeEvent
-from .callbacks import Begin, Call, Callback, begin, begin_task
+from .candidate import Begin, Call, Callback, CandidateLock, TermHold, begin, begin_task, check_callbacks, check_plain
 
 STAND_SECONDS = 1.0  # seconds for which one attempt waits; a candidate that ends while it waits ends after the attempt
 PAUSE_SECONDS = 0.5, 1.0  # pause after a store that did not serve, or a failed on_elected, drawn at random
 CHECK_SECONDS = 5.0  # longest wait for an event in this process
-
-
-class TermHold(Hold):
-    """The hold of a candidate that leads."""
-
-    __slots__ = ()
-
-    @property
-    def kept_until(self) -> float:
-        """As for any hold, but a lost lock stays taken until the lease ends: the leader's work may need that time."""
-        return self.lease.valid_until if self._lost else super().kept_until
-
-
-class CandidateLock(Lock):
-    """The lock of a candidate. That another candidate holds it is the normal state, and no event."""
-
-    hold_type = TermHold
-
-    def _emit_refused(self, waited: float, reason: str, holder: str = "") -> None:
-        if reason != "taken":
-            super()._emit_refused(waited, reason, holder)
 
 
 class Leader:
@@ -77,9 +54,7 @@ class Leader:
         self, lock: Lock, on_elected: Callback | None, on_lost: Callback | None, stop_before: Seconds | None
     ) -> None:
         """``lock``: the model for the candidate's lock. Other arguments: see ``Backend.leader``."""
-        for what, callback in (("on_elected", on_elected), ("on_lost", on_lost)):
-            if callback is not None and not callable(callback):
-                raise TypeError(f"{what} must be a callable that gets the leader, not {callback!r}")
+        check_callbacks(on_elected=on_elected, on_lost=on_lost)
         ttl = lock.options.ttl
         self._stop_before = None if stop_before is None else seconds(stop_before, "stop_before")
         if self._stop_before is not None and self._stop_before > ttl / 2:
@@ -87,7 +62,7 @@ class Leader:
         self.name = lock.name
         self._on_elected = on_elected
         self._on_lost = on_lost
-        options = lock.options._replace(on_lost=lambda _: self._wake_all())
+        options = lock.options._replace(loss_callback=lambda _: self._wake_all())
         self._lock = CandidateLock(lock.store, lock.primitive, lock.name, lock.keys, options)
         self._store = lock.store
         self._events: set[WakeEvent] = set()
@@ -151,9 +126,7 @@ class Leader:
 
     def __enter__(self) -> Self:
         check_may_block(f"leader {self.name!r}", "`async with leader(…)`")
-        for callback in (self._on_elected, self._on_lost):
-            if inspect.iscoroutinefunction(callback):
-                raise TypeError(f"{callback.__name__} is a coroutine function: use `async with leader(…)`")
+        check_plain(self._on_elected, self._on_lost)
         self._begin()
         try:
             self._runner = start(Kind.LEADER, self._run, postpones_forks=False)

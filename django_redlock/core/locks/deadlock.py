@@ -66,7 +66,7 @@ def _own_hold_in_the_way(handle: Any, claim: Claim, all_holds: Callable[[], Iter
     for hold in all_holds():
         if hold.acquired_by != me or hold.store is not handle.store or hold.primitive.kind not in _ONE_HOLDER:
             continue
-        lasts = hold.active and hold.remaining and not hold.ends_by_itself
+        lasts = hold.active and hold.remaining and not hold.options.ends_by_itself
         if lasts and not set(hold.lease.claim.all_keys).isdisjoint(claim.all_keys):
             return hold
     return None

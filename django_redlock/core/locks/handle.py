@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from ...errors import LockDeadlock, LockError, LockLost, LockNotAcquired, LockNotHeld, LockUnavailable
 from ..contract import Store
-from ..events import Event, report
+from ..events import Event, emit, report
 from ..flow.replies import refusal_reason
 from ..flow.requests import Flow
 from ..keys import Keys
@@ -21,7 +21,7 @@ from ..process.mutex import state_mutex
 from ..renewal.registry import renewal
 from ..values import Claim, Lease, Refusal, Seconds, new_token
 from .deadlock import check_nesting_flow
-from .hold import ENDED_BEFORE, End, Hold
+from .hold import End, Hold
 
 FOREVER = float("inf")
 Ask = Callable[[Claim, float, float], Flow[Lease | Refusal]]
@@ -137,7 +137,7 @@ class Handle:
                     return outcome
                 if now < outcome.valid_until:
                     hold = self.on_granted(outcome)
-                    hold.emit("acquired", waited=now - start)
+                    emit(hold, "acquired", waited=now - start)
                     return hold
                 renewal.release_later(store, self.primitive, outcome.claim)
                 late_grants += 1
@@ -251,19 +251,16 @@ class Handle:
                 raise
             hold.release_later()
             if not (lost and isinstance(error, LockError)):
-                hold.emit("released", held=held, reason="unconfirmed")
+                emit(hold, "released", held=held, reason="unconfirmed")
                 raise
             released = False
         if lost or not released:
-            hold.report_loss(ENDED_BEFORE)
+            hold.report_loss("before the release, the lease had ended or the lock was released by force")
             raise LockLost(self.name)
-        hold.emit("released", held=held)
+        emit(hold, "released", held=held)
 
     def extend_flow(self, ttl: Seconds | None) -> Flow[float]:
-        """Extend the lease to ``ttl`` seconds from now (``None``: the ttl of the lock).
-
-        Returns the remaining seconds.
-        """
+        """Extend the lease as `Lock.extend` does."""
         return self.required_hold().extend_flow(ttl)
 
     def names_of(self, lease: Lease) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import LockLost, LockNotHeld
 from ..contract import Extension, Store
-from ..events import Event, logger, report
+from ..events import emit, logger, report_abandoned
 from ..flow.requests import Fault, Flow
 from ..keys import Keys
 from ..options import LockOptions
@@ -26,7 +26,6 @@ from ..waiting.wake_event import AwaitTurn
 _RETRIES = 20  # attempts to extend within one ttl, when an attempt fails or another extension is in flight
 RAN_OUT = "the lease ran out"
 FORCED_OR_FORGOTTEN = "it was released by force, or the store has forgotten it"
-ENDED_BEFORE = "before the release, the lease had ended or the lock was released by force"
 _UNANSWERED = Fault(TimeoutError("whether it was extended is unknown"))
 _LATE_EXTENSION = 1.0  # seconds in which a request arrives that was in flight at the release
 
@@ -67,8 +66,7 @@ class Hold:
         "store",
     )
 
-    def __init__(self, handle: Any, lease: Lease) -> None:
-        """``handle``: a `Handle`."""
+    def __init__(self, handle: Any, lease: Lease) -> None:  # of a `Handle`
         self._handle = weakref.ref(handle)
         self.store: Store = handle.store
         self.primitive: Primitive = handle.primitive
@@ -126,11 +124,10 @@ class Hold:
             raise self.not_held_error()
 
     def not_held_error(self) -> LockNotHeld:
-        """Return the error for a hold that is not active."""
         inherited = "is held by the parent process: a child of fork() holds nothing"
         return LockNotHeld(self.name, inherited if self.end_kind is None else None)
 
-    # ── the end ──────────────────────────────────────────────────────────────────────────────
+    # ── the end, and the loss ────────────────────────────────────────────────────────────────
 
     @property
     def kept_until(self) -> float:
@@ -167,8 +164,6 @@ class Hold:
         """Let events and ``on_lost`` name ``handle``, which holds this hold from now on."""
         self._handle = weakref.ref(handle)
 
-    # ── loss ─────────────────────────────────────────────────────────────────────────────────
-
     def mark_lost(self, reason: str) -> None:
         """Mark the lease as lost and report the loss in a background thread, unless the hold has ended."""
         with state_mutex:
@@ -186,58 +181,28 @@ class Hold:
         if reported:
             return
         logger.warning("lock %r was lost: %s", self.name, reason)
-        self.emit("lost", held=self.store.clock() - self.lease.since, reason=reason)
+        emit(self, "lost", held=self.store.clock() - self.lease.since, reason=reason)
         callback, loop = self.options.loss_callback, self._loop
         if callback is None:
             return
         try:
             if loop is None or loop.is_closed():
-                callback(self._subject)
+                callback(self.subject)
             else:
-                loop.call_soon_threadsafe(callback, self._subject)
+                loop.call_soon_threadsafe(callback, self.subject)
         except Exception:
             logger.exception("on_lost of lock %r failed", self.name)
 
     @property
-    def _subject(self) -> Any:
+    def subject(self) -> Any:
         """The argument of events and ``on_lost``: the handle, or this hold if the handle can have several."""
         handle = self._handle()
         return self if handle is None or handle.several else handle
 
-    def emit(self, kind: Any, waited: float = 0.0, held: float = 0.0, reason: str = "") -> None:
-        """Emit an event of the kind "acquired", "released", "lost" or "abandoned". ``waited``, ``held``: seconds."""
-        store = self.store
-        if store.hook is not None:
-            holder, primitive = self.lease.claim.owner.decode(errors="replace"), self.primitive.kind
-            event = Event(kind, self._subject, self.name, store.alias, waited, held, reason, holder, primitive)
-            report(store.hook, event)
-
-    # ── a holder that has ended ──────────────────────────────────────────────────────────────
-
-    def _has_holder_ended(self) -> bool:
-        """Return whether the thread that acquired the lock has ended, or the event loop of the task.
-
-        Not the task: on Python 3.11 ``asyncio.wait_for(lock.aacquire(), 5)`` runs in a task of its own.
-        """
-        return self._loop.is_closed() if self._loop is not None else has_ended(self.acquired_by)
-
-    def _report_abandoned(self) -> None:
-        owner = Owner.parse(self.lease.claim.owner)
-        logger.warning(
-            "lock %r is still held and renewed, but %s, which acquired it, has ended; use `with`, release it "
-            "in another thread, or limit it with max_hold",
-            self.name,
-            owner.task or owner.thread,
-        )
-        self.emit("abandoned", held=self.store.clock() - self.lease.since)
-
-    # ── extensions, one at a time ────────────────────────────────────────────────────────────
+    # ── extensions, one at a time, and when they are due ─────────────────────────────────────
 
     def extend_flow(self, ttl: Seconds | None) -> Flow[float]:
-        """Extend the lease to ``ttl`` seconds from now (``None``: the ttl of the lock).
-
-        Waits for an extension that is in flight. Returns the remaining seconds.
-        """
+        """Extend the lease as `Lock.extend` does. Waits for an extension that is in flight."""
         wanted = self.options.ttl if ttl is None else self.store.check_ttl(ttl)
         while True:
             with state_mutex:
@@ -280,9 +245,11 @@ class Hold:
         if not self._is_renewable():
             self.schedule_renewal()
             return None
-        if not self._abandoned and not self.ends_by_itself and self._has_holder_ended():
-            self._abandoned = True
-            renewal.report(self._report_abandoned)
+        if not (self._abandoned or self.options.ends_by_itself):
+            # The loop, not the task: on Python 3.11 `asyncio.wait_for(lock.aacquire(), 5)` runs in a task of its own.
+            self._abandoned = has_ended(self.acquired_by) if self._loop is None else self._loop.is_closed()
+            if self._abandoned:
+                renewal.report(partial(report_abandoned, self))
         with state_mutex:
             if not self.active or self.lease is not lease:
                 return None
@@ -308,8 +275,6 @@ class Hold:
         else:
             self.schedule_renewal()
 
-    # ── when to renew ────────────────────────────────────────────────────────────────────────
-
     @property
     def keys(self) -> Keys:
         return self.lease.claim.keys
@@ -323,11 +288,6 @@ class Hold:
 
     def _schedule(self, delay: float) -> None:
         renewal.schedule(self.lease.claim.token, weakref.ref(self), max(0.0, delay))
-
-    @property
-    def ends_by_itself(self) -> bool:
-        """True if the lease is not renewed for as long as it is held."""
-        return not self.options.auto_renew or self.options.max_hold is not None
 
     def _is_renewable(self) -> bool:
         options, lease = self.options, self.lease

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
-import threading
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from ...errors import LockLost, LockNotHeld
 from ..flow.requests import Flow
-from ..process.caller import calling, has_ended, running_task
+from ..process.caller import calling, has_ended
 from ..values import Claim, Refusal
 from .handle import Ask
 from .hold import End, Hold
 from .lock import Lock
 
-# Numbers of threads and tasks that are never used twice, unlike `threading.get_ident()` and `id()`.
-_numbers = itertools.count(1)
 _origin = os.urandom(8).hex()  # of this process and its forks, which have other process ids
-_thread = threading.local()
-_tasks: WeakKeyDictionary[asyncio.Task[Any], int] = WeakKeyDictionary()
+_next_number = itertools.count(1)
+_numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # of threads and tasks; never used twice, unlike `id()`
 
 
 def current_holder() -> bytes:
     """Return an identifier of the current thread or task that is unique among all processes."""
-    if (task := running_task()) is not None:
-        number = _tasks.get(task) or _tasks.setdefault(task, next(_numbers))
-    else:
-        number = getattr(_thread, "number", 0)
-        if not number:
-            number = _thread.number = next(_numbers)
+    me = calling()()
+    number = _numbers.get(me) or _numbers.setdefault(me, next(_next_number))
     return f"{_origin}:{os.getpid()}:{number}".encode()
 
 

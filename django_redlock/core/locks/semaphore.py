@@ -40,12 +40,13 @@ class Semaphore(Lock):
     def _release_several_flow(self, n: int) -> Flow[None]:
         if n < 1:
             raise ValueError("n must be one or more")
-        if len(self._releasable()) < n:
+        chosen = self._releasable()[:n]
+        if len(chosen) < n:
             raise PermitNotHeld(self.name)
         failure: LockError | None = None
-        for _ in range(n):
+        for hold in chosen:
             try:
-                yield from self.release_flow()
+                yield from self.release_flow(hold)
             except LockError as error:
                 failure = failure or error
         if failure is not None:

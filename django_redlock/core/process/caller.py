@@ -29,12 +29,6 @@ def running_task() -> asyncio.Task[Any] | None:
     return asyncio.current_task() if running_loop() is not None else None
 
 
-def caller() -> int:
-    """Return a number for the current task or thread. After its end, another task or thread may get the same number."""
-    task = running_task()
-    return threading.get_ident() if task is None else id(task)
-
-
 class _Mark:
     """Stands for a thread. The thread's locals have the only strong reference, so it ends with the thread."""
 

@@ -66,17 +66,9 @@ class ForkGuard:
         self._forks = 0
 
     def __enter__(self) -> None:
-        self.enter()
-
-    def enter(self, caller: int = 0) -> None:
-        """Enter the guard. Waits for the end of a fork first, ``FORK_TIMEOUT`` at most.
-
-        ``caller``: the id of a thread that waits for this thread; 0 for none. If that thread is inside, this thread
-        enters at once: the fork waits for ``caller``, so a wait for the fork would be a deadlock.
-        """
         me = threading.get_ident()
         with self._mutex:
-            if self._forks and not (self._working[me] or self._working[caller]):
+            if self._forks and not self._working[me]:
                 self._changed.wait_for(lambda: not self._forks, FORK_TIMEOUT)
             self._working[me] += 1
 
@@ -109,16 +101,10 @@ class ForkGuard:
 postponed = ForkGuard()
 
 
-def run_postponing(work: Callable[..., object], *args: object, caller: int = 0) -> None:
-    """Call ``work(*args)`` so that forks wait for its end. Background threads use this function as their target.
-
-    ``caller``: the id of a thread that waits for ``work``, see `ForkGuard.enter`.
-    """
-    postponed.enter(caller)
-    try:
+def run_postponing(work: Callable[..., object], *args: object) -> None:
+    """Call ``work(*args)`` so that forks wait for its end. Background threads use this function as their target."""
+    with postponed:
         work(*args)
-    finally:
-        postponed.__exit__()
 
 
 def _in_child() -> None:

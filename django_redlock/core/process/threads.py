@@ -7,9 +7,6 @@ A thread that does one thing: the fork waits for its end::
 A thread with a loop names the steps that a fork must wait for, because it would never end otherwise::
 
     start(Kind.RENEWAL, self._run, postpones_forks=False)  # and in its loop: `with fork.postponed: …`
-
-A call that the caller waits for gives the ``caller``, so that a fork in progress doesn't delay the call of a thread
-that the fork waits for.
 """
 
 from __future__ import annotations
@@ -34,20 +31,18 @@ class Kind(StrEnum):
 
 
 def start(
-    kind: Kind, work: Callable[..., object], *args: object, caller: int = 0, postpones_forks: bool = True
+    kind: Kind, work: Callable[..., object], *args: object, postpones_forks: bool = True
 ) -> threading.Thread | None:
     """Start a daemon thread that runs ``work(*args)``, and return the thread.
 
     Returns ``None`` if no thread can be started: the process has too many, or the interpreter shuts down. The caller
-    then does the work itself, or tries again later.
-
-    - ``caller``: the id of a thread that waits for the work, see `ForkGuard.enter`.
-    - ``postpones_forks``: ``False`` for a loop, which enters `fork.postponed` for each of its steps.
+    then does the work itself, or tries again later. ``postpones_forks``: ``False`` for a loop, which enters
+    `fork.postponed` for each of its steps.
     """
     if sys.is_finalizing():  # up to Python 3.11, start() would hang in `__del__`
         return None
     if postpones_forks:
-        work = partial(run_postponing, work, caller=caller)
+        work = partial(run_postponing, work)
     thread = threading.Thread(target=work, args=args, name=kind, daemon=True)
     try:
         thread.start()

@@ -34,17 +34,14 @@ class Renewal:
         # never through a condition: a condition is Python code, and an exception of a signal handler in that code would
         # leave the mutex locked.
         self._mutex = state_mutex
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin with no leases, reports and threads: after a fork, they belong to the parent."""
         self.entries: dict[bytes, Entry] = {}
         # By id(store) and server: a reference would keep the store alive.
         self._threads: dict[tuple[int, str], RenewalThread] = {}
         self._reports: deque[Callable[[], object]] = deque()
-        self._reporters = 0
-
-    def reset(self) -> None:
-        """Forget all leases, reports and threads, which belong to the parent of a fork."""
-        self.entries.clear()
-        self._threads.clear()
-        self._reports.clear()
         self._reporters = 0
 
     def schedule(self, token: bytes, target: Target, delay: float) -> None:

@@ -22,7 +22,7 @@ from ..contract import HandOver, Store
 from ..flow.requests import Flow
 from ..primitives.base import Primitive
 from ..process import fork
-from ..process.caller import caller, running_loop
+from ..process.caller import Caller, calling, running_loop
 from ..process.mutex import state_mutex
 from ..renewal.registry import renewal
 from ..values import Claim, Lease, Refusal
@@ -52,11 +52,11 @@ class WaiterState(Enum):
 
 
 class Waiter(WakeEvent):
-    """A thread or task in a local queue. ``caller`` identifies the thread or task, which must create the waiter."""
+    """A thread or task in a local queue. ``caller``: the thread or task, see `calling`; it must create the waiter."""
 
     __slots__ = ("__weakref__", "caller", "claim", "lease", "state")
 
-    def __init__(self, caller: int, claim: Claim) -> None:
+    def __init__(self, caller: Caller, claim: Claim) -> None:
         super().__init__()
         self.caller = caller
         self.claim = claim
@@ -86,7 +86,7 @@ class WaitQueue:
 
     def __init__(self) -> None:
         self.leader: Callable[[], Waiter | None] = lambda: None
-        self.waiters: dict[int, Waiter] = {}  # by caller, in order of arrival
+        self.waiters: dict[Caller, Waiter] = {}  # by caller, in order of arrival
 
     def add(self, waiter: Waiter) -> None:
         """Add ``waiter`` to the queue, or make it the leader if there is none.
@@ -128,7 +128,6 @@ class LocalQueue:
     def __init__(self, store: Store, cohort: int) -> None:
         self._store = store
         self._cohort = cohort
-        self._mutex = state_mutex
         self._queues: dict[Any, WaitQueue] = {}
 
     # ── acquire ──────────────────────────────────────────────────────────────────────────────
@@ -144,9 +143,9 @@ class LocalQueue:
         acquire_free = None if key in self._queues else store.algorithm.acquire_free
         if acquire_free and (free := (yield from acquire_free(primitive, claim))):
             return free
-        waiter = Waiter(caller(), claim)
+        waiter = Waiter(calling(), claim)
         try:
-            with self._mutex:
+            with state_mutex:
                 if (queue := self._queues.get(key)) is None:
                     queue = self._queues[key] = WaitQueue()
                 queue.add(waiter)
@@ -165,7 +164,7 @@ class LocalQueue:
             return outcome
         except LockError:
             if queue is not None and waiter.state is WaiterState.LEADING:
-                with self._mutex:  # all waiters ask the store, so that they get the error at once
+                with state_mutex:  # all waiters ask the store, so that they get the error at once
                     while queue.waiters:
                         queue.waiters.pop(queue.first().caller).lead()
             raise
@@ -180,7 +179,7 @@ class LocalQueue:
         """
         while waiter.state in (WaiterState.QUEUED, WaiterState.RECEIVING):
             yield AwaitTurn(waiter, min(deadline - self._store.clock(), LEADER_CHECK_SECONDS))
-            with self._mutex:
+            with state_mutex:
                 if waiter.state is WaiterState.RECEIVING:  # without an outcome: the releasing caller may have vanished
                     waiter.state = WaiterState.LEADING
                     renewal.release_later(self._store, primitive, waiter.claim)
@@ -192,7 +191,7 @@ class LocalQueue:
 
     def _leave(self, key: Any, queue: WaitQueue, waiter: Waiter) -> None:
         """Remove ``waiter`` from the queue. If it was the leader, the first waiter becomes the leader."""
-        with self._mutex:
+        with state_mutex:
             waiter.state = WaiterState.LEFT
             queue.remove(waiter)
             if queue.leader() is not waiter:
@@ -228,7 +227,7 @@ class LocalQueue:
                 lease = yield from hand_over(primitive, claim, following)
                 answered = True
         finally:
-            with self._mutex:
+            with state_mutex:
                 receiving = waiter.state is WaiterState.RECEIVING
                 if receiving and lease is not None:
                     waiter.grant(lease)
@@ -245,7 +244,7 @@ class LocalQueue:
 
         That is the case without a waiter, after ``cohort`` hand-overs in a row, and 10 ms after the first of them.
         """
-        with self._mutex:
+        with state_mutex:
             queue = self._queues.get(_queue_key(claim))
             if queue is None or not queue.waiters:
                 return None

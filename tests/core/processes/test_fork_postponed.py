@@ -5,20 +5,12 @@ import threading
 import time
 
 import pytest
-from redis.connection import Connection
 
 from django_redlock.backends.locmem import LocMemBackend
-from django_redlock.client.connect import AwaitFuture, BoundedCalls
-from django_redlock.client.connection import AllInUse
-from django_redlock.client.fanout.node_keeper import NodeKeeper
-from django_redlock.client.nodes.first_answer import FirstAnswer
-from django_redlock.client.pool import ServerPool
-from django_redlock.core.flow.drivers import drive
 from django_redlock.core.process import fork
 from django_redlock.core.renewal.registry import renewal
 from django_redlock.history.event_queue import EventRecord, event_queue
 from django_redlock.testing.conformance.harness.fixtures import in_child
-from tests.support.service import poll
 
 WAIT = 20
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -121,47 +113,6 @@ def test_a_fork_does_not_wait_for_ever(monkeypatch):
     assert in_child(lambda: "born") == "born"
     assert thread.is_alive()
     go_on.set()
-    thread.join(WAIT)
-
-
-def calls():
-    return drive(BoundedCalls().run(lambda: "found", 10, id), AwaitFuture.perform)
-
-
-def asks():
-    return drive(FirstAnswer(lambda _: "found", id, 10).get([ServerPool(Connection, {}, 10)]), AwaitFuture.perform)
-
-
-def connects():
-    keeper = NodeKeeper(Unconnected(), 10, b"", lambda: True)
-    keeper.connect()
-    poll(lambda: not keeper.is_connecting, timeout=10, what="a connection")
-    return "found"
-
-
-class Unconnected:
-    """A node whose connections are all in use."""
-
-    label = "unconnected"
-
-    def known_pool(self, _key):
-        raise AllInUse
-
-
-@pytest.mark.parametrize("work", [calls, asks, connects])
-def test_a_fork_and_a_thread_that_is_waited_for(work, monkeypatch):
-    monkeypatch.setattr(fork, "FORK_TIMEOUT", WAIT)
-    inside, answers = threading.Event(), []
-
-    def wait_for_a_thread():
-        inside.set()
-        poll(lambda: fork.postponed._forks, timeout=WAIT, what="a fork")
-        answers.append(work())
-
-    thread = threading.Thread(target=fork.run_postponing, args=(wait_for_a_thread,))
-    thread.start()
-    assert inside.wait(WAIT)
-    assert in_child(lambda: list(answers)) == ["found"]
     thread.join(WAIT)
 
 

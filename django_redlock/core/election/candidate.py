@@ -1,4 +1,4 @@
-"""The callbacks of a candidate: how ``on_elected`` and ``on_lost`` are called in threads and in asyncio tasks."""
+"""The lock of a candidate, and how its ``on_elected`` and ``on_lost`` are called in threads and in asyncio tasks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,47 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+from ..locks.hold import Hold
+from ..locks.lock import Lock
 from ..process.threads import Kind, start
 
 Callback = Callable[[Any], Any]
 Call = Future[None] | asyncio.Task[None]  # one call of a callback
+
+
+class TermHold(Hold):
+    """The hold of a candidate that leads."""
+
+    __slots__ = ()
+
+    @property
+    def kept_until(self) -> float:
+        """As for any hold, but a lost lock stays taken until the lease ends: the leader's work may need that time."""
+        return self.lease.valid_until if self._lost else super().kept_until
+
+
+class CandidateLock(Lock):
+    """The lock of a candidate. That another candidate holds it is the normal state, and no event."""
+
+    hold_type = TermHold
+
+    def _emit_refused(self, waited: float, reason: str, holder: str = "") -> None:
+        if reason != "taken":
+            super()._emit_refused(waited, reason, holder)
+
+
+def check_callbacks(**callbacks: Any) -> None:
+    """Raise ``TypeError`` for a callback that is neither ``None`` nor callable."""
+    for what, callback in callbacks.items():
+        if callback is not None and not callable(callback):
+            raise TypeError(f"{what} must be a callable that gets the leader, not {callback!r}")
+
+
+def check_plain(*callbacks: Callback | None) -> None:
+    """Raise ``TypeError`` for a coroutine function, which needs an event loop."""
+    for callback in callbacks:
+        if inspect.iscoroutinefunction(callback):
+            raise TypeError(f"{callback.__name__} is a coroutine function: use `async with leader(…)`")
 
 
 class Begin(NamedTuple):
