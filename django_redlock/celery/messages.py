@@ -30,15 +30,10 @@ class Message(NamedTuple):
 
     @classmethod
     def read(cls, header: Any, task_id: str) -> Message | None:
-        """Return the `Message` in the value ``header`` of a message of ``task_id``.
-
-        Returns ``None`` if the header is missing, malformed, or belongs to another task id.
-        """
-        match header:
-            case [str(), str(), str(own), int(), int() | float(), bool(), str(), *more] if own == task_id and (
-                not more or (len(more) == 1 and isinstance(more[0], str))
-            ):
-                return cls(*header)
+        """Return the `Message` in the value ``header``; ``None`` if it is missing, or belongs to another task id."""
+        fields = len(cls._fields)
+        if isinstance(header, list) and len(header) in (fields - 1, fields) and header[2] == task_id:
+            return cls(*header)
         return None
 
 

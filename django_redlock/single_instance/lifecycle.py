@@ -8,7 +8,7 @@ ended the body then sends the message.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
 from ..call_styles import Blocking
 from ..core.events import logger
@@ -69,7 +69,7 @@ async def submit_call(
 def _record_flow(lock: Any, call: TaskCall, own: bool, must_send: bool) -> Flow[Conflict | None]:
     """Write the record of the queued call. Returns ``None``, or the `Conflict` of a call that was refused."""
     store: Any = lock.store
-    on_conflict, wait = lock.options.actions[0], cast("float", lock.options.conflict_timeout)
+    on_conflict, wait = lock.options.actions[0], lock.options.conflict_timeout
     deadline = store.clock() + wait
     action: Any = on_conflict
     while True:
@@ -118,7 +118,7 @@ class BodyRun:
         """
         handle: Lock | None = None
         outcome: Hold | Refusal | None = None
-        wait, waited = cast("float", self.lock.options.conflict_timeout), self.word == "wait"
+        wait, waited = self.lock.options.conflict_timeout, self.word == "wait"
         try:
             handle = self.lock.body_lock(self.call)
             outcome = await self._drive(self.acquire_flow(handle, wait if waited else 0.0))
