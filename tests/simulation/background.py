@@ -139,5 +139,5 @@ def virtual(world: World) -> Iterator[None]:
                 flow.close()
 
 
-def _nothing(*_: object) -> None:
+def _nothing(*_: object, **__: object) -> None:
     pass

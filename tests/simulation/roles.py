@@ -185,7 +185,7 @@ class Candidate(Thread):
         return self._world.random.uniform(0, 0.9) * self.leader.remaining
 
 
-def _nothing(*_: object) -> None:
+def _nothing(*_: object, **__: object) -> None:
     pass
 
 
