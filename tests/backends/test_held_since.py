@@ -11,22 +11,19 @@ from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.core.lock_info import LockInfo, read_lock_info
 from django_redlock.core.owner import Owner
 from django_redlock.core.primitives import base
+from django_redlock.testing.conformance.shared_handles import MAKE
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
+from tests.support.locks import new_lock
 from tests.support.service import poll
 
 WAIT = 2.0  # seconds that each of them waits
 BLOCK = 0.2  # seconds that a waiter blocks at the longest: how exact its time is
 SLACK = 1.5  # seconds by which a busy machine may delay the request before the granted one
-KINDS = {
-    "mutex": lambda backend, name, **options: backend.lock(name, **options),
-    "fair": lambda backend, name, **options: backend.lock(name, fair=backend.fair is not None, **options),
-    "rlock": lambda backend, name, **options: backend.rlock(name, **options),
-    "semaphore": lambda backend, name, **options: backend.semaphore(name, limit=1, **options),
-    "write": lambda backend, name, **options: backend.rwlock(name, **options).write,
-    "multilock": lambda backend, name, **options: backend.multilock([name, f"{name} too"], **options),
-    "striped": lambda backend, name, **options: backend.striped(name, stripes=1, **options),
-}
+
+
+def lock_of(kind, backend, name, **options):
+    return new_lock("mutex" if kind == "fair" and backend.fair is None else kind, backend, name, **options)
 
 
 @pytest.fixture(params=["redis", "cluster", "redlock", "locmem"])
@@ -50,27 +47,27 @@ def test_waiting_is_not_holding(backend, unique, monkeypatch):
     """A lock is held since its grant, not since the call of acquire()."""
     monkeypatch.setattr(base, "MAX_BLOCK", BLOCK)
     monkeypatch.setattr(base, "MAX_BLOCK_IN_QUEUE", BLOCK)
-    first = {kind: make(backend, f"{unique}:{kind}", ttl=20) for kind, make in KINDS.items()}
+    first = {kind: lock_of(kind, backend, f"{unique}:{kind}", ttl=20) for kind in MAKE}
     assert all(lock.acquire(timeout=20) for lock in first.values())
     go_on = threading.Event()
 
     def hold(kind):
-        with KINDS[kind](backend, f"{unique}:{kind}", ttl=20, owner="waiter"):
+        with lock_of(kind, backend, f"{unique}:{kind}", ttl=20, owner="waiter"):
             assert go_on.wait(60)
 
     def infos(kind):
         return [info for info in backend.held() if f"{unique}:{kind}" in info.name]
 
-    threads = [threading.Thread(target=hold, args=(kind,)) for kind in KINDS]
+    threads = [threading.Thread(target=hold, args=(kind,)) for kind in MAKE]
     for thread in threads:
         thread.start()
-    for kind in KINDS:
+    for kind in MAKE:
         poll(lambda kind=kind: any(info.waiters for info in infos(kind)), timeout=20, what=f"{kind} to be waited for")
     time.sleep(WAIT)
     released = time.time()
     for lock in first.values():
         lock.release()
-    for kind in KINDS:
+    for kind in MAKE:
         poll(lambda kind=kind: "waiter" in str([info.owner for info in infos(kind)]), timeout=20, what="the waiter")
         for info in infos(kind):
             assert released - SLACK < info.since <= time.time() + 0.001, kind
@@ -119,10 +116,10 @@ def test_handed_over_in_the_process(redis_url, unique, monkeypatch):
     backend.close()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MAKE)
 def test_extended(backend, kind, unique):
     """An extension replaces the remaining time, and the shown ttl is at least the remaining time."""
-    with KINDS[kind](backend, unique, ttl=20) as lock:
+    with lock_of(kind, backend, unique, ttl=20) as lock:
         [first, *_] = [info for info in backend.held() if unique in info.name]
         lock.extend(60)
         for info in (info for info in backend.held() if unique in info.name):

@@ -8,7 +8,9 @@ from django.db import IntegrityError, connections, models, transaction
 
 from django_redlock import lock
 from django_redlock.errors import LockLost, LockNotHeld, StaleLock
+from django_redlock.testing.conformance.shared_handles import MAKE
 from tests.fencing.models import HeavyStock, Parcel, Press, Shelf, Shop, Stock
+from tests.support.locks import new_lock
 
 
 @pytest.fixture
@@ -269,31 +271,21 @@ def test_kept_lock(stock, backend):
     assert row(stock) == (1, token)
 
 
-RELATIVES = {
-    "rlock": lambda backend: backend.rlock("x", fencing=True),
-    "semaphore": lambda backend: backend.semaphore("x", limit=1, fencing=True),
-    "writer": lambda backend: backend.rwlock("x", fencing=True).write,
-    "multilock": lambda backend: backend.multilock(["x", "y"], fencing=True),
-    "striped": lambda backend: backend.striped("x", stripes=4, fencing=True),
-    "fair": lambda backend: backend.lock("x", fair=True, fencing=True),
-}
-
-
 @pytest.mark.parametrize("db", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("kind", RELATIVES)
+@pytest.mark.parametrize("kind", MAKE)
 def test_other_kinds(stock, backend, kind):
     """Other kinds of locks have growing tokens, too."""
-    with RELATIVES[kind](backend) as first:
+    with new_lock(kind, backend, "x", fencing=True) as first:
         stock.save(lock=first)
         late = first.fencing_token
-    with RELATIVES[kind](backend) as second:
+    with new_lock(kind, backend, "x", fencing=True) as second:
         stock.save(lock=second)
         assert stock.fence == second.fencing_token
         with pytest.raises(StaleLock):
             stock.save(lock=late)
 
     async def run():
-        async with RELATIVES[kind](backend) as third:
+        async with new_lock(kind, backend, "x", fencing=True) as third:
             await stock.asave(lock=third)
             await stock.arefresh_from_db(lock=third)
             assert await Stock.objects.using(stock._state.db).fenced(third).aupdate(quantity=1) == 1

@@ -10,22 +10,14 @@ from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.core.locks import deadlock
 from django_redlock.errors import LockLost, LockNotHeld
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from django_redlock.testing.conformance.shared_handles import MAKE
+from tests.support.locks import new_lock
 from tests.support.service import poll
 
 
 @pytest.fixture
 def backend(unique):
     return LocMemBackend(unique)
-
-
-KINDS = {
-    "lock": lambda backend: backend.lock("stock"),
-    "rlock": lambda backend: backend.rlock("stock"),
-    "write": lambda backend: backend.rwlock("stock").write,
-    "semaphore": lambda backend: backend.semaphore("stock", limit=1),
-    "striped": lambda backend: backend.striped("stock", 1),
-    "multilock": lambda backend: backend.multilock(["stock", "order"]),
-}
 
 
 def in_thread(function):
@@ -35,10 +27,10 @@ def in_thread(function):
     assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MAKE)
 def test_a_block_that_may_be_skipped(backend, kind):
     """attempt() gives True and holds the lock for the block, or gives False and leaves the holder's lock alone."""
-    lock, other = KINDS[kind](backend), KINDS[kind](backend)
+    lock, other = new_lock(kind, backend, "stock"), new_lock(kind, backend, "stock")
     entered = []
 
     def refused():

@@ -6,6 +6,7 @@ from typing import Any
 
 from django_redlock.core.renewal.registry import renewal
 from django_redlock.errors import LockUnavailable
+from django_redlock.testing.conformance.shared_handles import MAKE
 from testproject.redis_server import RedisServer
 from tests.support.service import poll
 
@@ -19,6 +20,16 @@ def redis_entry(location: str, **options: Any) -> dict[str, Any]:
 def memory_entry(location: str = "") -> dict[str, Any]:
     """Return an entry of REDLOCK for locks in this process."""
     return {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": location}
+
+
+ONE_HOLDER = {"semaphore": {"limit": 1}, "striped": {"stripes": 1}}
+
+
+def new_lock(kind: str, backend: Any, name: str, **options: Any) -> Any:
+    """Return a lock of that kind, one of `MAKE` or "read", with one holder at a time unless options say otherwise."""
+    if kind == "read":
+        return backend.rwlock(name, **options).read
+    return MAKE[kind](backend, name, **{**ONE_HOLDER.get(kind, {}), **options})
 
 
 class AdvancedClock:

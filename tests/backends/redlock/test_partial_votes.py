@@ -9,20 +9,11 @@ from django_redlock.core.keys import stripe_name
 from django_redlock.errors import LockLost, LockUnavailable
 from django_redlock.testing.conformance.harness.actors import Actors, InTask, InThread
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from django_redlock.testing.conformance.shared_handles import MAKE
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
-from tests.support.locks import held_on
+from tests.support.locks import held_on, new_lock
 from tests.support.service import poll, revive
-
-MAKE = {
-    "mutex": lambda backend: backend.lock("x", auto_renew=False),
-    "rlock": lambda backend: backend.rlock("x", auto_renew=False),
-    "semaphore": lambda backend: backend.semaphore("x", limit=2, auto_renew=False),
-    "read": lambda backend: backend.rwlock("x", auto_renew=False).read,
-    "write": lambda backend: backend.rwlock("x", auto_renew=False).write,
-    "striped": lambda backend: backend.striped("x", 1, auto_renew=False),
-    "multilock": lambda backend: backend.multilock(["x", "y"], auto_renew=False),
-}
 
 
 class FiveNodes(Group):
@@ -56,10 +47,10 @@ def actors(request, servers):
     made.close()
 
 
-@pytest.fixture(params=sorted(MAKE))
+@pytest.fixture(params=sorted({*MAKE, "read"} - {"fair"}))
 def held(request, actors):
     """`held()`: the result of the holder's check, and whether others see the lock as held."""
-    holder, lock = actors(), MAKE[request.param](actors.backend)
+    holder, lock = actors(), new_lock(request.param, actors.backend, "x", auto_renew=False)
     name = stripe_name("x", 0) if request.param == "striped" else "x"
 
     def granted_by_all():
