@@ -6,10 +6,11 @@ The `EventQueue` passes the events of locks to the exporters in the background. 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from typing import NamedTuple
+
+from ..history.event_queue import EventRecord
 
 EXPORTERS = {"prometheus": "prometheus_client", "opentelemetry": "opentelemetry"}  # the library that each needs
 
@@ -43,10 +44,15 @@ METRICS = (
     Metric("node_errors", "node.errors", "{error}", "Failed requests to nodes", ("fault",), _FAULT),
     Metric("task_duplicates", "task.duplicates", "{call}", "Duplicate calls of tasks", ("duplicate",), _DUPLICATE),
 )
-BY_KIND: defaultdict[str, list[Metric]] = defaultdict(list)  # the metrics of each kind of event
-for _metric in METRICS:
-    for _kind in _metric.kinds:
-        BY_KIND[_kind].append(_metric)
+
+
+def measured(records: Iterable[EventRecord]) -> Iterator[tuple[Metric, dict[str, str], float]]:
+    """Yield each metric that ``records`` change, with the values of its labels, and its seconds; 1 for a counter."""
+    for record in records:
+        for metric in METRICS:
+            if record.kind in metric.kinds:
+                labels = {label: getattr(record, field) for label, field in metric.labels.items()}
+                yield metric, labels, getattr(record, metric.seconds) if metric.seconds else 1
 
 
 def install(names: Iterable[str]) -> None:

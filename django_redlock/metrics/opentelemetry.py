@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
 from .. import __version__
 from ..core.renewal.registry import renewal
 from ..history.event_queue import EventRecord, event_queue
-from . import BY_KIND, METRICS
+from . import METRICS, measured
 
 NAME = "django_redlock"
 ATTRIBUTES = {"error": "error.type"}  # labels whose attribute is not `redlock.` and the label
@@ -51,12 +51,10 @@ class MetricsListener:
 
     def observe(self, records: Sequence[EventRecord]) -> None:
         """Count ``records``, a batch of events. A listener of the `EventQueue`."""
-        for record in records:
-            for each in BY_KIND[record.kind]:
-                instrument = self._instruments[each.opentelemetry]
-                names = (ATTRIBUTES.get(label, f"redlock.{label}") for label in each.labels)
-                labels = dict(zip(names, (getattr(record, field) for field in each.labels.values()), strict=True))
-                instrument.record(getattr(record, each.seconds), labels) if each.seconds else instrument.add(1, labels)
+        for metric, labels, value in measured(records):
+            instrument = self._instruments[metric.opentelemetry]
+            attributes = {ATTRIBUTES.get(label, f"redlock.{label}"): text for label, text in labels.items()}
+            (instrument.record if metric.seconds else instrument.add)(value, attributes)
 
 
 def _held(_options: CallbackOptions) -> Iterable[Observation]:

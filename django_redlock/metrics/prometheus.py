@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 
 from ..core.renewal.registry import renewal
 from ..history.event_queue import EventRecord, event_queue
-from . import BY_KIND, METRICS
+from . import METRICS, measured
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)  # seconds
 
@@ -47,10 +47,9 @@ class PrometheusListener:
 
     def observe(self, records: Sequence[EventRecord]) -> None:
         """Count a batch of events, and set the number of held locks. The `EventQueue` calls this method."""
-        for record in records:
-            for each in BY_KIND[record.kind]:
-                series = self.series[each.prometheus](*(getattr(record, field) for field in each.labels.values()))
-                series.observe(getattr(record, each.seconds)) if each.seconds else series.inc()
+        for metric, labels, value in measured(records):
+            series = self.series[metric.prometheus](*labels.values())
+            series.observe(value) if metric.seconds else series.inc()
         self._known |= {(record.alias, record.primitive) for record in records if record.kind == "acquired"}
         held = renewal.held_counts()
         for label in self._known:
