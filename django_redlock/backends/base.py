@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from ..core.contract import Algorithm, FlowRequest, Store
-from ..core.events import Event, Hook, report
+from ..core.events import Event, Hook, logger, report
 from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import Flow
 from ..core.keys import Keys, check_name, check_prefix, keys_for
@@ -108,11 +108,11 @@ class Backend(LockFactories):
 
     def held(self, pattern: str = "*", limit: int | None = None) -> list[LockInfo]:
         """Return at most ``limit`` live locks whose names match the glob ``pattern``. Raises ``LockUnavailable``."""
-        return self.listing(pattern, limit).logged()
+        return _logged(self.listing(pattern, limit))
 
     async def aheld(self, pattern: str = "*", limit: int | None = None) -> list[LockInfo]:
         """`held` for asyncio."""
-        return (await self.alisting(pattern, limit)).logged()
+        return _logged(await self.alisting(pattern, limit))
 
     def listing(self, pattern: str = "*", limit: int | None = None, max_keys: int | None = None) -> Listing:
         """Return the live locks that `held` returns, as a `Listing`, which also says whether the list is complete.
@@ -236,6 +236,13 @@ class Backend(LockFactories):
 
     async def aclose(self) -> None:
         """`close` for asyncio."""
+
+
+def _logged(listing: Listing) -> list[LockInfo]:
+    if listing.unanswered:
+        missing = "; ".join(f"{where}: {error}" for where, error in listing.unanswered.items())
+        logger.warning("the locks of some servers can't be listed: %s", missing)
+    return listing.locks
 
 
 def _called_prefix(function: Callable[[], str]) -> str:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha1
 from typing import Any, NamedTuple
 
-from .events import logger
 from .keys import is_stripe
 from .owner import Owner
 from .values import Claim, Lease, waited_before
@@ -85,13 +84,6 @@ class Listing(NamedTuple):
     scanned: int
     complete: bool
     unanswered: Mapping[str, Exception] = {}
-
-    def logged(self) -> list[LockInfo]:
-        """Return the locks only, and log a warning that names the servers that were unavailable."""
-        if self.unanswered:
-            missing = "; ".join(f"{where}: {error}" for where, error in self.unanswered.items())
-            logger.warning("the locks of some servers can't be listed: %s", missing)
-        return self.locks
 
 
 def by_trouble(held: LockInfo) -> tuple[float, ...]:
