@@ -286,6 +286,8 @@ def _run_groups(groups: Sequence[Sequence[EvalScript]], more: Sequence[EvalScrip
 
 def _extension(lease: Lease, ttl: float, replies: Sequence[Any], start: float) -> Lease | Fault | None:
     """Return the outcome of an extension that was sent at ``start`` (monotonic seconds), from its replies."""
+    if replies == [1]:  # nearly always
+        return lease.extended(start, ttl)
     faults = [reply for reply in replies if isinstance(reply, Fault)]
     if sum(map(is_confirmed, replies)) + len(faults) < max(1, len(replies)):
         return None
