@@ -118,7 +118,7 @@ class ZooKeeperBackend(StorageBackend):
                 self._session.stop(0)
                 self._session = None
             if self._session is None:
-                ended = partial(_session_ended, self._contenders)
+                ended = self._contenders.end_session
                 self._session = Session(self.hosts, self.session_timeout, self.node_timeout, self.clock, ended)
             return self._session
 
@@ -173,15 +173,10 @@ class ZooKeeperBackend(StorageBackend):
                 self._remove(claim, FINAL_REQUEST_SECONDS)
         return outcome
 
-    def leave(self, claim: Claim) -> bool:
-        """Remove ``claim`` from the queue without blocking. Returns whether the claim was queued.
-
-        The znode is removed in the background.
-        """
-        queued = self._contenders.leave(claim.token) is not None
-        if queued:
+    def leave(self, claim: Claim) -> None:
+        """Have the znode of ``claim`` removed in the background, if the claim is queued. Does not block."""
+        if self._contenders.leave(claim.token) is not None:
             self._later(claim.token, MUTEX, claim, 0.0)
-        return queued
 
     def _later(self, token: bytes, primitive: Primitive, claim: Claim, delay: float) -> None:
         """Have the znode of ``claim`` removed in ``delay`` seconds. The renewal thread repeats this until it succeeds.
@@ -282,13 +277,3 @@ class ZooKeeperBackend(StorageBackend):
     def _health(self) -> Flow[list[dict[str, Any]]]:
         servers = [server.strip() for server in self.hosts.split(",")]
         return call_storage(lambda: [inspection.server_health(server, self.node_timeout) for server in servers])
-
-
-def _session_ended(line: Contenders) -> None:
-    """Handle the end of a session: mark its leases as lost, and wake its waiters, which then queue again.
-
-    ``line``: the contenders of the session. The ensemble has removed all znodes of the session.
-    """
-    for contender in line.clear():
-        renewal.mark_lost(contender.claim.token, "the ZooKeeper session has ended")
-        contender.change()

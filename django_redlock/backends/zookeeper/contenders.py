@@ -88,9 +88,14 @@ class Contenders:
             if self._here.get(contender.claim.token) is contender:
                 del self._here[contender.claim.token]
 
-    def clear(self) -> list[Contender]:
-        """Remove all contenders after the end of the session, which has removed their znodes, and return them."""
+    def end_session(self) -> None:
+        """Mark the leases of the session, which has ended, as lost, and wake its waiters, which then queue again.
+
+        The ensemble has removed all znodes of the session.
+        """
         gone = list(self._here.values())
         for contender in gone:
             self.forget(contender)
-        return gone
+        for contender in gone:
+            renewal.mark_lost(contender.claim.token, "the ZooKeeper session has ended")
+            contender.change()

@@ -5,7 +5,6 @@ import time
 
 import pytest
 
-from django_redlock.backends.zookeeper.backend import _session_ended
 from django_redlock.backends.zookeeper.session import Session
 from django_redlock.errors import LockLost, LockUnavailable
 from tests.backends.zookeeper.workers import hold
@@ -91,7 +90,7 @@ def test_a_session_ends_and_the_next_does_not_reply(backend, other, unique, monk
 
     def silent(self, method, *args, **options):
         if method == "create":
-            _session_ended(backend._contenders)
+            backend._contenders.end_session()
             send(self, method, *args, **options).wait(PATIENCE)
             return self.client.handler.async_result()
         return send(self, method, *args, **options)
