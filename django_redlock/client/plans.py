@@ -32,7 +32,7 @@ from ..core.flow.requests import (
     SetIfAbsent,
     Sleep,
 )
-from .connection import ConnectionSilent
+from .connection import AllInUse, ConnectionSilent
 from .errors import check_reply, fault_of, without_context
 from .nodes.cluster import ClusterNode
 from .nodes.node import Node
@@ -160,8 +160,8 @@ def _must_poll(pool: ServerPool | None, reply: Any, seconds: float) -> bool:
         if pool is not None:
             pool.blocks_closed = 0
         return False
-    if not (reply.refused or reply.unconfirmed or isinstance(reply.error, TimeoutError)):
-        return True  # no connection for it
+    if isinstance(reply.error, AllInUse):
+        return True
     if pool is None:
         return False
     if reply.stale and seconds < pool.timeout and not isinstance(reply.error, ConnectionSilent | ReadOnlyError):
