@@ -46,7 +46,7 @@ class NodeKeeper:
         self._is_used = is_used
         self._mutex = new_mutex()
         self._thread: threading.Thread | None = None
-        self._asked: SimpleQueue[int] = SimpleQueue()  # the ids of the threads that wait for a connection
+        self._asked: SimpleQueue[None] = SimpleQueue()  # an entry for each request for a connection
         self._connecting = False
         self._failed: tuple[float, Exception] | None = None  # the end of the time in which the node is skipped, error
         self._releases: deque[tuple[float, EvalScript]] = deque(maxlen=MAX_RELEASES)  # with the end of their repetition
@@ -77,7 +77,7 @@ class NodeKeeper:
     def connect(self) -> None:
         """Open a connection to the node in the background. Does nothing if a connection is being opened."""
         if not self.is_connecting:
-            self._asked.put(threading.get_ident())
+            self._asked.put(None)
         if not self._ensure_thread():
             self._failed = time.monotonic() + DOWN_SECONDS, RuntimeError("no thread can be started")
 
@@ -102,14 +102,14 @@ class NodeKeeper:
         """Serve requests for connections at once, and everything else every `DOWN_SECONDS`, until nothing is left."""
         while True:
             try:
-                caller = self._asked.get(timeout=DOWN_SECONDS)
-                self._connecting = True
+                self._asked.get(timeout=DOWN_SECONDS)
+                asked = self._connecting = True
             except Empty:
-                caller = 0
+                asked = False
             with self._mutex:
                 due = [each for each in self._releases if each[0] > time.monotonic()]
                 self._releases.clear()
-                if not (caller or due or (self.is_down and self._is_used()) or not self._asked.empty()):
+                if not (asked or due or (self.is_down and self._is_used()) or not self._asked.empty()):
                     self._thread = None
                     return
                 self._connecting = True
