@@ -80,10 +80,7 @@ class Renewal:
         return Counter((hold.store.alias, hold.primitive.kind) for hold in self.holds() if hold.remaining)
 
     def mark_lost(self, token: bytes, reason: str) -> None:
-        """Mark the lease of ``token`` as lost. ``reason``: a text for people.
-
-        Called by stores that notice a loss by themselves.
-        """
+        """Mark the lease of ``token`` as lost. For stores that notice a loss by themselves."""
         target = self.entries.get(token, (0.0, None))[1]
         hold = target() if isinstance(target, weakref.ref) else None
         if hold is not None and hold.active and hold.lease.claim.token == token:

@@ -41,9 +41,9 @@ FAILED = "the renewal of lock %r failed"
 class RenewalThread:
     """A background thread with a heap of due times (monotonic seconds) and tokens.
 
-    ``entries`` has the entries of all renewal threads, by token. ``mutex`` protects ``entries``, the heap and the
-    thread. A token that was cancelled or scheduled anew stays in the heap under its old time, and is skipped when that
-    time comes. ``ended`` is called under the mutex when the thread ends.
+    ``entries`` has the entries of all renewal threads, by token; ``mutex`` protects them and the heap. A token that was
+    cancelled or scheduled anew stays in the heap under its old time, and is skipped then. ``ended`` is called under the
+    mutex when the thread ends.
     """
 
     def __init__(self, mutex: Any, entries: dict[bytes, Entry], ended: Callable[[], object]) -> None:
@@ -132,11 +132,7 @@ class RenewalThread:
                         self.add(token, entry[1], monotonic() + RENEWAL_RETRY_SECONDS)
 
     def _take_due(self, until: float, taken: dict[bytes, Entry]) -> Due:
-        """Remove the entries that are due by ``until`` (monotonic seconds) from the heap, and add them to ``taken``.
-
-        Returns the handles and orphans of these entries by token. An entry whose handle was garbage-collected is
-        dropped.
-        """
+        """Move the entries that are due by ``until`` from the heap to ``taken``. Returns their targets by token."""
         due: dict[bytes, Renewable | Orphan] = {}
         with self._mutex:
             while self._heap and self._heap[0][0] <= until:
@@ -153,10 +149,7 @@ class RenewalThread:
 
 
 def serve(due: Due, served: set[bytes]) -> None:
-    """Extend the lease of each hold in ``due``, and release each orphan, all of one server.
-
-    Adds to ``served`` the tokens that need no further attempt.
-    """
+    """Serve the targets of one server. Adds to ``served`` the tokens that need no further attempt."""
     holds = {target: token for token, target in due.items() if not isinstance(target, Orphan)}
     failed = extend_all(holds)
     served.update(token for hold, token in holds.items() if hold not in failed)
@@ -164,10 +157,7 @@ def serve(due: Due, served: set[bytes]) -> None:
 
 
 def extend_all(holds: Iterable[Renewable]) -> set[Renewable]:
-    """Extend the leases of ``holds``, or mark them as lost. Returns the holds for which an exception was raised.
-
-    An error with one hold is logged, and stops no other.
-    """
+    """Extend the leases of ``holds``, or mark them as lost. Returns the holds for which an exception was logged."""
     failed: set[Renewable] = set()
     groups: defaultdict[tuple[int, Primitive], list[Renewable]] = defaultdict(list)
     for hold in holds:
@@ -196,7 +186,6 @@ def extend_all(holds: Iterable[Renewable]) -> set[Renewable]:
 
 
 def _extend(begun: list[tuple[Renewable, Extension]]) -> Sequence[Lease | Fault | None]:
-    """Extend the leases in one pipeline, and return an outcome for each, as `Algorithm.extend_many` does."""
     if not begun:
         return []
     store, primitive = begun[0][0].store, begun[0][0].primitive
@@ -209,10 +198,7 @@ def _extend(begun: list[tuple[Renewable, Extension]]) -> Sequence[Lease | Fault 
 
 
 def _release_all(orphans: list[tuple[bytes, Orphan]], served: set[bytes]) -> None:
-    """Release ``orphans``, many in few pipelines, because a request for each would delay the next renewals.
-
-    After one release without a reply, the other releases are left for the next round.
-    """
+    """Release ``orphans``, many in few pipelines, because a request for each would delay the next renewals."""
     # Orphans whose lock must stay taken for a time are released one by one: `cancel_many` releases at once.
     pairs = [(token, each) for token, each in orphans if each.keep_until <= each.store.clock()]
     if len(pairs) > 1 and (cancel_many := pairs[0][1].store.algorithm.cancel_many) is not None:
@@ -224,7 +210,7 @@ def _release_all(orphans: list[tuple[bytes, Orphan]], served: set[bytes]) -> Non
                 served.update(token for (token, _), done in zip(batch, outcomes, strict=True) if done)
                 if not any(outcomes):
                     break
-    answers = True
+    answers = True  # after one release without a reply, the others are left for the next round
     for token, orphan in orphans:
         if token not in served and answers:
             try:

@@ -64,24 +64,22 @@ class Waiter(WakeEvent):
         self.lease: Lease | None = None
 
     def lead(self) -> None:
-        """Wake the waiter, so that it asks the store."""
         self.state = WaiterState.LEADING
         self.set()
 
     def grant(self, lease: Lease) -> None:
-        """Give ``lease`` to the waiter, and wake the waiter."""
         self.lease, self.state = lease, WaiterState.LEFT
         self.set()
 
 
 class WaitQueue:
-    """The leader and the waiters of one lock. Changed under the mutex of the local queue, except ``refusal``.
+    """The leader and the waiters of one lock. Changed under the mutex, except ``refusal``.
 
     ``leader()`` returns the leader. It returns ``None`` if the leader's flow, which has the only reference to it, has
-    ended without leaving the queue. ``refusal``: the store's last refusal; ``None`` for none yet.
+    ended without leaving the queue.
     """
 
-    refusal: Refusal | None = None
+    refusal: Refusal | None = None  # the store's last refusal, for waiters whose time is up
     hand_overs, hand_overs_since = 0, 0.0  # the number of hand-overs in a row, and the time of the first hand-over
 
     def __init__(self) -> None:
@@ -103,7 +101,6 @@ class WaitQueue:
             self.waiters[waiter.caller] = waiter
 
     def remove(self, waiter: Waiter) -> None:
-        """Remove ``waiter`` from the queue, if it is in the queue."""
         if self.waiters.get(waiter.caller) is waiter:
             del self.waiters[waiter.caller]
 
@@ -114,11 +111,9 @@ class WaitQueue:
         waiter.lead()
 
     def first(self) -> Waiter:
-        """Return the first waiter."""
         return next(iter(self.waiters.values()))
 
     def on_refusal(self, refusal: Refusal) -> None:
-        """Store a refusal by the store, for waiters whose time is up."""
         self.refusal = refusal
 
 
