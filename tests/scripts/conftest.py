@@ -99,7 +99,7 @@ def extend(call, keys, places):
         if kind == "timestamp":
             return call("timestamp_extend", (keys.lock, keys.fence), token, ttl, 1000, 0)
         locks = [each.lock for each in places] if kind == "multi" else [keys.lock]
-        return call("shared_extend" if kind in SHARED else "mutex_extend", locks, ttl, 0, *[token] * len(locks))
+        return call("shared_extend" if kind in SHARED else "mutex_extend", locks, token, ttl, len(locks))
 
     return run
 

@@ -83,13 +83,13 @@ def test_fencing_after_the_clock_was_set_back(redis, acquire, keys):
 @pytest.mark.parametrize(
     ("value", "answer"), [(None, 0), (RESERVED, 0), (THEIRS, -1)], ids=["free", "reserved", "held"]
 )
-@pytest.mark.parametrize("periodic", [0, 1])
+@pytest.mark.parametrize("periodic", [(), (1,)])
 def test_extend_what_is_not_held(call, redis, keys, dump, value, answer, periodic):
     """A lock of another holder, a free and a reserved lock stay as they are."""
     if value:
         redis.set(keys.lock, value, px=5_000)
     state = dump()
-    assert call("mutex_extend", (keys.lock,), 10_000, periodic, TOKEN) == answer
+    assert call("mutex_extend", (keys.lock,), TOKEN, 10_000, 1, *periodic) == answer
     assert dump() == state
     assert redis.pttl(keys.lock) <= 5_000
 
@@ -102,14 +102,15 @@ def test_extend_many(redis, call, keys, places):
     redis.set(keys.lock, VALUE, px=10_000)
     redis.set(keys.fence, 17, px=5_000)
     redis.set(others[0].lock, OTHER + b" x", px=10_000)
-    assert call("mutex_extend", [each.lock for each in places], 30_000, 0, *[TOKEN] * 3) == -1
-    assert call("mutex_extend", [each.lock for each in (keys, others[1])], 30_000, 0, *[TOKEN] * 2) == 0
+    assert call("mutex_extend", [each.lock for each in places], TOKEN, 30_000, 3) == -1
+    assert call("mutex_extend", [each.lock for each in (keys, others[1])], TOKEN, 30_000, 2) == 0
     assert redis.pttl(keys.lock) > 25_000
     assert redis.pttl(keys.fence) <= 5_000
     assert redis.pttl(others[0].lock) <= 10_000
     assert redis.get(keys.lock) == VALUE
     assert not redis.exists(others[1].lock)
-    assert call("mutex_extend", (keys.lock, keys.fence, others[0].lock, others[0].fence), 40_000, 0, TOKEN, OTHER) == 2
+    redis.set(others[0].lock, VALUE)
+    assert call("mutex_extend", (keys.lock, keys.fence, others[0].lock, others[0].fence), TOKEN, 40_000, 2) == 1
     assert redis.get(keys.fence) == b"17"
     assert redis.pttl(keys.fence) > DAY - 5_000
 
@@ -118,7 +119,7 @@ def test_extend_many(redis, call, keys, places):
 def test_extend_within_a_period(call, redis, keys, before, after):
     """A lock that is granted once in a period stays for at least the ttl, and never shorter than before."""
     redis.set(keys.lock, VALUE, px=before)
-    assert call("mutex_extend", (keys.lock,), b"10000", b"1", TOKEN) == 1
+    assert call("mutex_extend", (keys.lock,), TOKEN, 10_000, 1, 1) == 1
     assert after - 5000 < redis.pttl(keys.lock) <= after
 
 

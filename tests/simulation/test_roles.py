@@ -108,7 +108,7 @@ def test_it_finds_a_lost_lead_that_is_released_at_once(monkeypatch: pytest.Monke
     ("name", "right", "wrong"),
     [
         ("mutex_release", "if keep > 0 then", "if false then"),
-        ("mutex_extend", "math.max(redis.call('PTTL', lock), ARGV[1])", "ARGV[1]"),
+        ("mutex_extend", "math.max(redis.call('PTTL', lock), ttl)", "ttl"),
     ],
 )
 def test_it_finds_a_period_that_ends_early(name: str, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,8 +123,8 @@ def test_it_finds_leases_longer_than_they_may_be(algorithm: str) -> None:
     """A lease that is renewed for too long is still held when all locks must be free."""
     wrong = rewritten(
         "mutex_extend",
-        "redis.call('PTTL', lock), ARGV[1]) or ARGV[1]",
-        "redis.call('PTTL', lock), ARGV[1]) or 2 * ARGV[1]",
+        "redis.call('PTTL', lock), ttl) or ttl",
+        "redis.call('PTTL', lock), ttl) or 2 * ttl",
     )
     assert "is not free" in found(Setting(algorithm, MUTEX._replace(extend_script=wrong)), 500)
 

@@ -1,6 +1,6 @@
 -- Replace the rest of the lease of one share, if the token still holds the share. Other shares keep their leases.
 -- KEYS 1 lock (as shared_acquire's)  2 fence (with fencing only)
--- ARGV 1 ttl in ms  2 0 (as in mutex_extend)  3 token
+-- ARGV 1 token  2 ttl in ms
 -- Returns 1 extended, 0 the token holds no share.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -9,8 +9,8 @@ local last, mine = now, {}
 for i = 1, #shares, 2 do
   local what, ends, rest = string.match(shares[i + 1], '^(%l+)@(%d+)( .*)$')
   ends = tonumber(ends) or 0
-  if ends > now and string.sub(shares[i], 1, #ARGV[3]) == ARGV[3] then
-    ends = now + ARGV[1]
+  if ends > now and string.sub(shares[i], 1, #ARGV[1]) == ARGV[1] then
+    ends = now + ARGV[2]
     mine = {shares[i], what .. '@' .. ends .. rest}
   end
   last = math.max(last, ends)

@@ -115,7 +115,7 @@ class Primitive(NamedTuple):
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
         """Return the request that replaces the rest of the lease by ``ttl`` seconds."""
         keys = (claim.keys.lock, claim.keys.fence) if claim.fencing else (claim.keys.lock,)
-        return sized_request(self.extend_script, keys, (millis(ttl), b"0", claim.token), node)
+        return sized_request(self.extend_script, keys, (claim.token, millis(ttl)), node)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         """Return the request that releases the lock. ``keep``: seconds for which the lock stays taken afterwards."""

@@ -52,7 +52,7 @@ class MultiPrimitive(SeveralMutexes):
     """A kind of lock that acquires several mutexes with one token, all or none."""
 
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
-        args = millis(ttl), b"0", *[claim.token] * len(claim.all_keys)
+        args = claim.token, millis(ttl), b"%d" % len(claim.all_keys)
         return sized_request(self.extend_script, _locks(claim.all_keys, claim.fencing), args, node)
 
     def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
