@@ -137,6 +137,7 @@ def test_a_redelivered_copy_of_a_killed_body_runs_once(tasks, start_worker, seen
     assert seen.count("end") == 1
 
 
+@pytest.mark.skipif(celery.VERSION < (5, 5), reason="Celery 5.4 does not deliver such a message again")
 @pytest.mark.parametrize("cancel", [True, False])
 def test_connections_to_the_broker_are_lost(tasks, start_worker, seen, free, go, cancel):
     """When the broker connection is lost, one run of the task completes and no runs overlap."""
