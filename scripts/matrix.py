@@ -41,8 +41,18 @@ WAYS = {
     "Sentinel": "TestSentinel",
     "Cluster": "TestCluster",
     "TLS of Sentinels and Clusters": "test_tls",
+    "twemproxy": "test_twemproxy",
+    "haproxy": "test_haproxy",
+    "scripts with declared keys only": "TestDeclaredKeys",
+    "fakeredis, TcpFakeServer": "test_fakeredis",
 }
-TESTS_OF_WAYS = ("tests/conformance/test_transports.py", "tests/client/nodes/test_tls.py")
+TESTS_OF_WAYS = (
+    "tests/conformance/test_transports.py",
+    "tests/client/nodes/test_tls.py",
+    "tests/client/test_real_proxies.py",
+    "tests/client/test_fake_server.py",
+    "tests/scripts/test_declared_keys.py",
+)
 
 
 class Row(NamedTuple):
