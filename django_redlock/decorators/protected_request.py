@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
-from inspect import signature
+from inspect import signature, unwrap
 from typing import Any, NamedTuple
 
 from asgiref.sync import iscoroutinefunction
@@ -188,6 +188,11 @@ def poses_as_method(view: Any) -> bool:
     Examples are the partial that ``method_decorator()`` passes, the function that ``as_view()`` returns when
     ``dispatch`` is decorated, and a view of a ViewSet of Django REST framework.
     """
+    # Another decorator in the list of the same method_decorator() may have wrapped the partial.
+    return _hides_method(unwrap(view, stop=_hides_method))
+
+
+def _hides_method(view: Any) -> bool:
     return isinstance(view, partial) or hasattr(view, "view_class") or hasattr(view, "cls")
 
 

@@ -28,9 +28,9 @@ def busy(_request, _error):
     return HttpResponse(b"busy", status=200)
 
 
-@pytest.mark.parametrize("place", ["class", "dispatch", "post", "url"])
+@pytest.mark.parametrize("place", ["class", "dispatch", "post", "url", "list"])
 def test_class_based_views(options, place):
-    """The decorator works on a class, its `dispatch`, a handler, and around `as_view()`."""
+    """The decorator works on a class, its `dispatch`, a handler, around `as_view()`, and in a list of decorators."""
     decorator = idempotent(**options)
 
     class Pay(View):
@@ -44,6 +44,8 @@ def test_class_based_views(options, place):
         view = decorator(Pay).as_view()
     elif place == "url":
         view = decorator(Pay.as_view())
+    elif place == "list":
+        view = method_decorator([locked_view("stock"), decorator], name="dispatch")(Pay).as_view()
     else:
         view = method_decorator(decorator, name=place)(Pay).as_view()
     assert [ask(view).content for _ in range(2)] == [b"1", b"1"]
