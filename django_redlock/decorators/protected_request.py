@@ -131,9 +131,12 @@ def protect(view: Any, decorator: str, respond_for: Callable[[Any], Respond]) ->
     async def acall(request: Any, *args: Any, **kwargs: Any) -> Any:
         if inside.atomic_requests():
             raise RuntimeError("You cannot use ATOMIC_REQUESTS with async views.")  # as Django does
+        outermost = not hasattr(request, _REQUEST)
         with _attached(request, decorator, inside) as protected:
             coroutine = work(Awaiting(), protected, request, args, kwargs)
-            return await run_to_end(coroutine, cancellable=lambda: not protected.begun)
+            if outermost:  # the view runs in the task that holds the locks: it must not wait for one of them
+                return await run_to_end(coroutine, cancellable=lambda: not protected.begun)
+            return await coroutine
 
     wrapper: Any = acall if is_async(view) else call
     wrapper._non_atomic_requests = EveryAlias()

@@ -15,7 +15,7 @@ from redis import Redis
 
 from django_redlock import lock, locks
 from django_redlock.decorators import locked_view
-from django_redlock.errors import LockLost, LockNotAcquired
+from django_redlock.errors import LockDeadlock, LockLost, LockNotAcquired
 
 pytestmark = pytest.mark.usefixtures("stores")
 
@@ -237,6 +237,27 @@ def test_errors_of_the_view(fail, colour, around):
     with pytest.raises(LockNotAcquired if fail == "raise" else LockLost):
         called(view)
     assert not lock("stock").locked()
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_asks_for_a_lock_that_it_holds(colour):
+    """A view that waits without limit for one of its own locks raises LockDeadlock, also with two decorators."""
+
+    @locked_view("outer")
+    @locked_view("inner")
+    def waits(request):
+        with lock("outer"):
+            raise AssertionError("granted twice")
+
+    @locked_view("outer")
+    @locked_view("inner")
+    async def awaits(request):
+        async with asyncio.timeout(5), lock("outer"):
+            raise AssertionError("granted twice")
+
+    with pytest.raises(LockDeadlock):
+        waits(get("/")) if colour == "sync" else asyncio.run(closing(awaits(aget("/"))))
+    assert not lock("outer").locked()
 
 
 @pytest.mark.django_db  # the end of a response looks at the connections that other tests have opened
