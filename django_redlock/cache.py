@@ -114,19 +114,19 @@ class _Entry(NamedTuple):
         lock = locks[using].rwlock(shorten_name(f"cache:{cache.make_key(key)}"), ttl=ttl)
         return cls(cache, key, kept, math.ceil(more), lock)
 
-    async def look_up(self, calls: Blocking) -> tuple[Any, bool]:
+    async def look_up(self, style: Blocking) -> tuple[Any, bool]:
         """Return the value in the cache, and that it is fresh. After its expiry: the stale copy or `_MISSING`."""
-        value = await calls.method(self.cache, "get", self.key, _MISSING)
+        value = await style.method(self.cache, "get", self.key, _MISSING)
         if value is not _MISSING or not self.stale:
             return value, value is not _MISSING
-        return await calls.method(self.cache, "get", f"{self.key}:stale", _MISSING), False
+        return await style.method(self.cache, "get", f"{self.key}:stale", _MISSING), False
 
-    async def fill(self, calls: Blocking, compute: Callable[[], Any]) -> Any:
+    async def fill(self, style: Blocking, compute: Callable[[], Any]) -> Any:
         """Compute the value, store it in the cache and return it."""
-        value = await calls.call(compute)
+        value = await style.call(compute)
         if self.timeout and self.stale:
-            await calls.method(self.cache, "set", f"{self.key}:stale", value, self.timeout + self.stale)
-        await calls.method(self.cache, "set", self.key, value, self.timeout)
+            await style.method(self.cache, "set", f"{self.key}:stale", value, self.timeout + self.stale)
+        await style.method(self.cache, "set", self.key, value, self.timeout)
         return value
 
 
@@ -138,7 +138,7 @@ _flights: dict[tuple[int, Any, str], Future[Any]] = {}
 _inside: ContextVar[tuple[Future[Any], ...]] = ContextVar("redlock_computations", default=())
 
 
-async def _value(calls: Blocking, entry: _Entry, compute: Callable[[], Any], wait: Seconds | None) -> Any:
+async def _value(style: Blocking, entry: _Entry, compute: Callable[[], Any], wait: Seconds | None) -> Any:
     """Return the cached or computed value of ``entry``: the algorithm of `get_or_compute`.
 
     In each process one caller at a time asks the lock store. The other callers of the process wait for the value of
@@ -147,18 +147,18 @@ async def _value(calls: Blocking, entry: _Entry, compute: Callable[[], Any], wai
     """
     deadline = monotonic() + wait_seconds(True, -1 if wait is None else wait)
     while True:
-        value, fresh = await entry.look_up(calls)
+        value, fresh = await entry.look_up(style)
         if fresh:
             return value
         if value is not _MISSING:
-            return await _compute_once(calls, entry, compute, value, deadline)
+            return await _compute_once(style, entry, compute, value, deadline)
         outer, key = _inside.get(), (os.getpid(), _cache_id(entry.cache), entry.lock.name)
         mine: Future[Any] = Future()
         flight = _flights.setdefault(key, mine)
         if flight is mine:
             _inside.set((*outer, mine))
             try:
-                value = await _compute_once(calls, entry, compute, _MISSING, deadline)
+                value = await _compute_once(style, entry, compute, _MISSING, deadline)
                 return value
             except LockUnavailable as error:
                 if error.name == entry.lock.name:  # else it is an error of `compute`
@@ -173,7 +173,7 @@ async def _value(calls: Blocking, entry: _Entry, compute: Callable[[], Any], wai
             raise LockDeadlock(entry.lock.name)
         left = deadline - monotonic()
         try:
-            value = await calls.result(flight, None if left == math.inf else max(left, 0.0), "aget_or_compute()")
+            value = await style.result(flight, None if left == math.inf else max(left, 0.0), "aget_or_compute()")
         except TimeoutError:
             raise LockNotAcquired(entry.lock.name, "another caller still computes the value") from None
         except LockUnavailable as error:
@@ -195,7 +195,7 @@ def _cache_id(cache: Any) -> Any:
     return known
 
 
-async def _compute_once(calls: Blocking, entry: _Entry, compute: Callable[[], Any], old: Any, deadline: float) -> Any:
+async def _compute_once(style: Blocking, entry: _Entry, compute: Callable[[], Any], old: Any, deadline: float) -> Any:
     """Compute, store and return the value under the write lock, unless another caller computes it already.
 
     In that case, returns ``old``, the stale value. If ``old`` is `_MISSING`, waits for the read lock until ``deadline``
@@ -205,7 +205,7 @@ async def _compute_once(calls: Blocking, entry: _Entry, compute: Callable[[], An
     lock = entry.lock
     while True:
         try:
-            if await calls.method(lock.write, "acquire", False):
+            if await style.method(lock.write, "acquire", False):
                 break
         except LockUnavailable:
             if old is _MISSING:
@@ -213,22 +213,22 @@ async def _compute_once(calls: Blocking, entry: _Entry, compute: Callable[[], An
         if old is not _MISSING:
             return old
         left = deadline - monotonic()
-        if left <= 0 or not await calls.method(lock.read, "acquire", True, -1 if left == math.inf else left):
+        if left <= 0 or not await style.method(lock.read, "acquire", True, -1 if left == math.inf else left):
             raise LockNotAcquired(lock.name, "another caller still computes the value")
-        await _release(calls, lock.read)
-        value, _ = await entry.look_up(calls)
+        await _release(style, lock.read)
+        value, _ = await entry.look_up(style)
         if value is not _MISSING:
             return value
     try:
-        value, fresh = await entry.look_up(calls)  # another caller may have computed the value meanwhile
-        return value if fresh else await entry.fill(calls, compute)
+        value, fresh = await entry.look_up(style)  # another caller may have computed the value meanwhile
+        return value if fresh else await entry.fill(style, compute)
     finally:
-        await _release(calls, lock.write)
+        await _release(style, lock.write)
 
 
-async def _release(calls: Blocking, lock: Any) -> None:
+async def _release(style: Blocking, lock: Any) -> None:
     """Release ``lock``. Errors are only logged: after a lost lease the value is computed twice, which is harmless."""
     try:
-        await calls.method(lock, "release")
+        await style.method(lock, "release")
     except LockError as error:
         logger.warning("%s", error)

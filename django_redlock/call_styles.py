@@ -59,7 +59,7 @@ async def run_to_end(work: Coroutine[Any, Any, T], cancellable: Callable[[], boo
 
 
 class Blocking:
-    """The calls of blocking code."""
+    """The calls of blocking code. A parameter of this type also takes `Awaiting`, the calls of asyncio."""
 
     async def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function of the user. In asyncio it may be a coroutine function."""

@@ -137,10 +137,10 @@ class idempotent:  # noqa: N801  (a decorator)
         return partial(self._respond, view)
 
     async def _respond(
-        self, view: Any, calls: Blocking, protected: ProtectedRequest, proceed: Any, request: Any, *_arguments: Any
+        self, view: Any, style: Blocking, protected: ProtectedRequest, proceed: Any, request: Any, *_arguments: Any
     ) -> Any:
         """Return the response of the view, the stored answer to an earlier request, or a refusal."""
-        entry = await calls.query(self._entry_of, view, request)
+        entry = await style.query(self._entry_of, view, request)
         if isinstance(entry, HttpResponse):
             return entry
         if entry is None:
@@ -149,18 +149,18 @@ class idempotent:  # noqa: N801  (a decorator)
         deadline = time.monotonic() + (seconds(self.wait, "wait") if self.wait else 0.0)
         while True:
             if self.database is None:
-                outcome = await self._run(calls, protected, entry, proceed)
+                outcome = await self._run(style, protected, entry, proceed)
             else:
                 outcome = self._run_in_database(self.database, protected, entry, proceed)
             left = deadline - time.monotonic()
             if outcome != RUNNING or left <= 0:
                 break
-            await calls.sleep(min(left, random.uniform(*LOOK_AGAIN)))
+            await style.sleep(min(left, random.uniform(*LOOK_AGAIN)))
         if not isinstance(outcome, Known):
             return outcome
         return Answer.decoded(outcome.answer).response() if outcome.found == "answer" else refusal(outcome.found)
 
-    async def _run(self, calls: Blocking, protected: ProtectedRequest, entry: Entry, proceed: Any) -> Any:
+    async def _run(self, style: Blocking, protected: ProtectedRequest, entry: Entry, proceed: Any) -> Any:
         """Run the view once, and store its answer in Redis or in memory.
 
         If the view has returned, but its answer can't be stored or the commit has failed, the record stays as it is:
@@ -169,7 +169,7 @@ class idempotent:  # noqa: N801  (a decorator)
         backend = locks[self.using]
         lock = request_lock(backend, entry, self.ttl)
         try:
-            known: Known | None = await calls.method(backend, "drive", lock.begin_flow())
+            known: Known | None = await style.method(backend, "drive", lock.begin_flow())
         except LockUnavailable:
             logger.exception("%s: the store is unavailable", entry.label)
             return refusal("unavailable")
@@ -178,14 +178,14 @@ class idempotent:  # noqa: N801  (a decorator)
         protected.begun = True
         try:
             response = await proceed()
-            answer = await calls.query(self._answer_of, protected, response)
+            answer = await style.query(self._answer_of, protected, response)
         except Exception:
-            await _end(calls, lock, None if protected.returned else b"")
+            await _end(style, lock, None if protected.returned else b"")
             raise
         except BaseException:  # the process may be about to end: send no request
             lock.required_hold().end()
             raise
-        await _end(calls, lock, answer.encoded() if answer else b"")
+        await _end(style, lock, answer.encoded() if answer else b"")
         return response
 
     def _run_in_database(self, database: str, protected: ProtectedRequest, entry: Entry, proceed: Any) -> Any:
@@ -251,11 +251,11 @@ class idempotent:  # noqa: N801  (a decorator)
         return answer
 
 
-async def _end(calls: Blocking, lock: RequestLock, answer: bytes | None) -> None:
+async def _end(style: Blocking, lock: RequestLock, answer: bytes | None) -> None:
     """End the request of ``lock``. ``answer``: what happens to its record, see `Running`."""
     lock.running.answer = answer
     try:
-        await calls.method(lock.store, "drive", lock.release_flow())
+        await style.method(lock.store, "drive", lock.release_flow())
     except LockError as error:  # the work is done: the client gets its answer
         logger.warning("%s: the answer may not be stored: %s", lock.running.entry.label, error)
 

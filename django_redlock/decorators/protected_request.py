@@ -100,27 +100,27 @@ def protect(view: Any, decorator: str, respond_for: Callable[[Any], Respond]) ->
     """Return ``view``, a function or a class, with one more decorator. An async view that has begun runs to its end.
 
     A client that disconnects cancels the coroutine of its view, but not the view's threads, which still need the lock.
-    ``respond_for``: returns the coroutine function of the decorator for a view. It gets the `Blocking` or `Awaiting`
-    calls, the `ProtectedRequest`, ``proceed`` and the view's arguments, and returns the response. ``await proceed()``
-    returns the response of the decorators inside and of the view. Raises ``TypeError`` for an object that is no view.
+    ``respond_for``: returns the coroutine function of the decorator for a view. It gets a `Blocking` or `Awaiting`, the
+    `ProtectedRequest`, ``proceed`` and the view's arguments, and returns the response. ``await proceed()`` returns the
+    response of the decorators inside and of the view. Raises ``TypeError`` for an object that is no view.
     """
     if isinstance(view, type):
         return _decorate_class(view, lambda function: protect(function, decorator, respond_for), decorator)
     _check_view(view, decorator)
     respond, inside = respond_for(view), Decorated.of(view)
 
-    async def work(calls: Blocking, protected: ProtectedRequest, request: Any, args: Any, kwargs: Any) -> Any:
+    async def work(style: Blocking, protected: ProtectedRequest, request: Any, args: Any, kwargs: Any) -> Any:
         async def proceed() -> Any:
             with ExitStack() as transactions:
                 if not inside.decorators:
                     for alias in inside.atomic_requests():
                         transactions.enter_context(transaction.atomic(using=alias))
-                response = await calls.call(partial(view, request, *args, **kwargs))
+                response = await style.call(partial(view, request, *args, **kwargs))
                 if not inside.decorators:
                     protected.end_of_view(response)
                 return response
 
-        return await respond(calls, protected, proceed, request, args, kwargs)
+        return await respond(style, protected, proceed, request, args, kwargs)
 
     @wraps(view)
     def call(request: Any, *args: Any, **kwargs: Any) -> Any:

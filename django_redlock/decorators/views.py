@@ -104,16 +104,16 @@ class ViewLock(NamedTuple):
     options: LockKwargs
 
     async def respond(
-        self, calls: Blocking, protected: ProtectedRequest, proceed: Any, request: Any, args: Any, kwargs: Any
+        self, style: Blocking, protected: ProtectedRequest, proceed: Any, request: Any, args: Any, kwargs: Any
     ) -> Any:
         """Return the response of the view, or of `answer` if the lock is not acquired."""
         try:
             lock = self.lock_for(request, args, kwargs)
         except SynchronousOnlyOperation:  # the name reads the database, as ``request.user`` does
-            lock = await calls.query(self.lock_for, request, args, kwargs)
+            lock = await style.query(self.lock_for, request, args, kwargs)
         held: Lock | None = None
         try:
-            async with calls.holding(lock) as held:
+            async with style.holding(lock) as held:
                 request.lock = held
                 protected.locks, protected.begun = (*protected.locks, lock), True
                 return await proceed()
@@ -121,7 +121,7 @@ class ViewLock(NamedTuple):
             # The error may be about another lock, which the view uses. `switch()` raises it if no stripe is free.
             if not (held is None or (isinstance(held, Striped) and held.token is None and error.name == held.name)):
                 raise
-            return await calls.call(self.answer, request, error)
+            return await style.call(self.answer, request, error)
 
     def lock_for(self, request: Any, args: Any, kwargs: Any) -> Lock:
         """Return the lock for ``request``, not yet acquired. Raises ``BadRequest`` for an invalid name."""
