@@ -33,14 +33,14 @@ class EagerRun(BodyRun):
     def __init__(self, task: Any, message: Message) -> None:
         self.task = task
         super().__init__(Blocking(), task.redlock, task.redlock.new_call(task, message.task_id, message))
-        self.word = "skip"  # until a conflict says which check has refused the call
+        self.on_conflict = "skip"  # until a conflict says which check has refused the call
 
     def conflict(self, refusal: Refusal) -> Conflict:
         """Return the `Conflict`: at submit, if a worker's call would have been refused there, else at start."""
         conflict = conflict_of(self.call, "start", refusal)
-        at_submit, self.word = self.lock.options.actions
+        at_submit, self.on_conflict = self.lock.options.actions
         if conflict.state in self.call.mode.at_submit:
-            self.word, conflict = at_submit, conflict._replace(where="submit")
+            self.on_conflict, conflict = at_submit, conflict._replace(where="submit")
         return conflict
 
     async def refused(self, conflict: Conflict, action: str, failure: Exception) -> Any:

@@ -98,8 +98,8 @@ def _record_flow(lock: Any, call: TaskCall, own: bool, must_send: bool) -> Flow[
 class BodyRun:
     """One run of a task's body, and the decisions that depend on the framework. Subclasses override these.
 
-    ``lock``: the `TaskLock`. ``word``: the option ``on_conflict`` for this run. ``begun``: the lock is held, or the run
-    is unprotected.
+    ``lock``: the `TaskLock`. ``on_conflict``: the task's option for a call that is refused at its start. ``known``: the
+    actions that the option may name. ``begun``: the lock is held, or the run is unprotected.
     """
 
     known: tuple[str, ...] = tuple(action for action in AT_START if action != "retry")
@@ -108,7 +108,7 @@ class BodyRun:
 
     def __init__(self, style: Blocking, lock: Any, call: TaskCall) -> None:
         self.style, self.lock, self.call = style, lock, call
-        self.word = lock.options.actions[1]
+        self.on_conflict = lock.options.actions[1]
 
     async def run(self, body: Callable[[], Awaitable[Any]]) -> Any:
         """Run ``body`` with the lock held, and return its value. A refused call gets the action of ``on_conflict``.
@@ -118,7 +118,7 @@ class BodyRun:
         """
         handle: Lock | None = None
         outcome: Hold | Refusal | None = None
-        wait, waited = self.lock.options.conflict_timeout, self.word == "wait"
+        wait, waited = self.lock.options.conflict_timeout, self.on_conflict == "wait"
         try:
             handle = self.lock.body_lock(self.call)
             outcome = await self._drive(self.acquire_flow(handle, wait if waited else 0.0))
@@ -160,9 +160,9 @@ class BodyRun:
     def _decided(self, conflict: Conflict) -> tuple[str, Exception]:
         """Return the action for a conflict, and the error with which the call fails if it must."""
         if conflict.state == "replaced":
-            return ("log" if self.word == "log" else "skip"), conflict.error()
+            return ("log" if self.on_conflict == "log" else "skip"), conflict.error()
         try:
-            return decide(self.word, conflict, self.known), conflict.error()
+            return decide(self.on_conflict, conflict, self.known), conflict.error()
         except Exception as error:  # noqa: BLE001  (the task fails with what the callable raised)
             return "raise", error
 
@@ -197,7 +197,7 @@ class BodyRun:
 
 
 def end_flow(lock: Lock, ending: Ending) -> Flow[bytes | None]:
-    """Release the lock of a task's body, as `message_flow`. ``ending``: the effect on the record of the task."""
+    """Release the lock of a task's body. Returns what `message_flow` returns. ``ending``: the effect on its record."""
     if isinstance(lock, BodyLock):
         lock.running.ending = ending
     return message_flow(lock.release_flow())

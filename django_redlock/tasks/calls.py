@@ -91,7 +91,7 @@ def rename_flow(call: TaskCall, task_id: str) -> Flow[None]:
 
 
 class DjangoRun(BodyRun):
-    """One run of a body. ``known``: whether the worker knows the call's id."""
+    """One run of a body. ``is_named``: the worker knows the call's id."""
 
     same_delivery = False  # the worker doesn't know the delivery id of the record
 
