@@ -53,7 +53,7 @@ class Backend(LockFactories):
 
     alias = ""
     for_tenants = False  # key_prefix may be a function
-    hook: Hook | None = None
+    hook: Hook | None = None  # receives the lock events; `build` in `backend_registry` sets it
     keeps_history = False  # whether the last hour is kept
     algorithm: Algorithm
 

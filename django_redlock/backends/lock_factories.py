@@ -195,9 +195,9 @@ class LockFactories:
             raise ValueError(f"without= excludes all {stripes} stripes")
         indexes = tuple(index for index in range(stripes) if index not in left_out) if left_out else ()
 
-        def handle(*model: Any) -> Striped:
-            plain_name = model[2]
-            return Striped(*model, stripes=stripe_keys(self.encoded_prefix, plain_name, stripes), indexes=indexes)
+        def handle(store: Any, primitive: Primitive, plain: str, keys: Keys, checked: LockOptions) -> Striped:
+            every = stripe_keys(self.encoded_prefix, plain, stripes)
+            return Striped(store, primitive, plain, keys, checked, stripes=every, indexes=indexes)
 
         return self._make_kind(handle, STRIPED, name, options)
 
@@ -295,6 +295,11 @@ class LockFactories:
     def _make_kind(
         self, handle: Callable[..., L], primitive: Primitive, name: str, options: CommonOptions, *, fair: bool = False
     ) -> L:
+        """Return a handle for a kind of lock other than the mutex, with options that `lock` has checked.
+
+        ``handle``: the class of the handle, or a function that gets the arguments of `Lock`. ``fair``:
+        whether the kind has a fair queue of its own, and therefore allows the option ``fair=True``.
+        """
         check_options(primitive.kind, options)
         if primitive.kind not in self.kinds:
             raise LockNotSupported(name, f"{type(self).__name__} has no {primitive.kind}")

@@ -35,7 +35,7 @@ _REASONS = {AuthenticationError: "authentication", ReadOnlyError: "read only", R
 
 
 def fault_of(node: Node, error: Exception, connected: bool = False, where: str = "") -> Fault:
-    """Return the `Fault` for ``error`` from the server at ``where``, and record a ``"fault"`` event.
+    """Return the `Fault` for ``error`` from the server at ``where``. Records an event; ``node`` may forget the server.
 
     ``error`` must have no exception of the caller in its chain (`without_context`). ``where`` is the server's address.
     ``connected`` says whether the connection was open before the error. The fault is ``stale``, so that the request may

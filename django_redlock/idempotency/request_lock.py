@@ -128,8 +128,8 @@ class MemoryRequestLock(RequestLock):
         super().__init__(backend, entry, options)
         self._records = _records.setdefault(backend, {})
 
-    def _request(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
-        outcome = self._known() or (yield from super()._request(claim, wait, deadline))
+    def _ask(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
+        outcome = self._known() or (yield from super()._ask(claim, wait, deadline))
         if isinstance(outcome, Lease) and (known := self._known(held=True)):
             yield from self.store.algorithm.release(self.primitive, outcome.claim)
             return known

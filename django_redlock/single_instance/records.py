@@ -21,7 +21,7 @@ from ..core.keys import Keys
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.owner import Owner, describe_owner
-from ..core.primitives.base import Primitive, sized_request
+from ..core.primitives.base import RESTORED, Primitive, sized_request
 from ..core.renewal.registry import renewal
 from ..core.values import Claim, Refusal, Wait, millis, new_token
 from .call import Ending, TaskCall
@@ -55,8 +55,8 @@ class BodyPrimitive(Primitive):
     def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
         """Return the request that starts the body. Its script writes the lease to the record, or refuses the call.
 
-        If the ``queue_order`` of this primitive is 0, the request restores the lease of a running body after a loss of
-        data. Calls with other task ids then don't refuse it.
+        If the ``queue_order`` of this primitive is `RESTORED`, the request restores the lease of a running body after a
+        loss of data. Calls with other task ids then don't refuse it.
         """
         call, keys = claim.payload.call, claim.keys
         ended, number = call.ended
@@ -67,7 +67,7 @@ class BodyPrimitive(Primitive):
             call.task_id.encode(),
             call.delivery_id.encode(),
             b"%d" % call.limit,
-            call.mode.at_start.encode() if self.queue_order else b"",
+            b"" if self.queue_order == RESTORED else call.mode.at_start.encode(),
             millis(call.queued_ttl) if call.mode.until_expiry else b"0",
             self.wait_arg(wait),
             number,

@@ -86,8 +86,8 @@ class LocMemBackend(StorageBackend):
 
     def release(self, claim: Claim, keep: float = 0.0) -> bool:
         now = self.clock()
-        nobodys = {"payload": b"", "owner": b'{"state":"done",' + claim.owner[1:]} if keep > 0 else {}
-        held = self._change(claim, now, expires=now + max(keep, 0.0), **nobodys)
+        without_holder = {"payload": b"", "owner": b'{"state":"done",' + claim.owner[1:]} if keep > 0 else {}
+        held = self._change(claim, now, expires=now + max(keep, 0.0), **without_holder)
         self._wake(*(part.name for part in self._split(claim)))  # also of a kept lock: its end is nearer now
         return held
 

@@ -43,9 +43,10 @@ class Node:
         return [self._pool] if self._pool else []
 
     def invalidate(self, where: str) -> None:
-        """Close the idle connections to the server at ``where`` (`ServerPool.where`), which has failed.
+        """Close the idle connections to the server at ``where``, which has failed.
 
-        The next request looks for the server again.
+        A subclass also forgets the server, so that the next request looks for it again. ``where``: as
+        `ServerPool.where`; ``""`` if no server was found.
         """
         if self._pool:
             self._pool.clear()

@@ -76,7 +76,7 @@ def refused_attempt(outcomes: Sequence[Any], need: int, *, any_one: bool, severa
         return RefusedAttempt(Refusal(0.0, holder), None)
     nodes = [node for node, each in refusals.items() if each.holder == holder]
     remaining = min(refusals[node].remaining for node in nodes)
-    # A node lists the waiter of a multilock for one of the locks only, see multi_acquire.lua.
+    # A node lists the waiter of a multilock for one of the locks only, see mutex_acquire.lua.
     return RefusedAttempt(refusals[nodes[0]]._replace(remaining=remaining), nodes[0], certain=votes >= need)
 
 

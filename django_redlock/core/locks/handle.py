@@ -130,7 +130,7 @@ class Handle:
         deadline = start + wait
         try:
             while True:
-                outcome = yield from (ask or self._request)(claim, wait, deadline)
+                outcome = yield from (ask or self._ask)(claim, wait, deadline)
                 now = store.clock()
                 if isinstance(outcome, Refusal):
                     self._emit_refused(now - start, "taken", outcome.holder)
@@ -158,7 +158,7 @@ class Handle:
             renewal.release_later(store, self.primitive, claim, waited=True)
             raise
 
-    def _request(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
+    def _ask(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
         """Return the flow that asks for the lock: in the local queue if the caller may wait, otherwise in the store."""
         store, primitive = self.store, self.primitive
         gate = (store.local_queue_for(primitive) if wait > 0 else None) or store.algorithm

@@ -51,7 +51,7 @@ class Primitive(NamedTuple):
     release_script: Script
     limit: int = 1  # the largest number of holders
     access: str = ""  # in a fair queue: "w" excludes all other holders, "r" excludes "w"; "": no fair queue
-    queue_order: int = 2  # the order of the fair queue, as the number that the scripts use
+    queue_order: int = 2  # the order of the fair queue, as the number that the scripts use; or `RESTORED`
     plain: bool = False  # SET NX acquires a free lock: see `set_request`
     queued: bool = False  # callers of one process wait in a local queue. A reentrant lock must pass its holder at once
     hands_over: bool = False  # a release may hand the lock over to a local waiter with `hand_over_request`

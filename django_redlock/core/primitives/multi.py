@@ -71,6 +71,7 @@ class AdoptPrimitive(MultiPrimitive):
         return sized_request(self.acquire_script, _locks(claim.all_keys, claim.fencing), args, node, run.compensation)
 
 
-STRIPED = StripedPrimitive("striped", script("striped_acquire"), *MUTEX[2:4], queued=True, hands_over=True)
-MULTILOCK = MultiPrimitive("multilock", *MUTEX[1:4])
-ADOPT = AdoptPrimitive("adopt", script("mutex_hand_over"), *MUTEX[2:4])
+_EXTEND_AND_RELEASE = MUTEX.extend_script, MUTEX.release_script
+STRIPED = StripedPrimitive("striped", script("striped_acquire"), *_EXTEND_AND_RELEASE, queued=True, hands_over=True)
+MULTILOCK = MultiPrimitive("multilock", MUTEX.acquire_script, *_EXTEND_AND_RELEASE)
+ADOPT = AdoptPrimitive("adopt", script("mutex_hand_over"), *_EXTEND_AND_RELEASE)
