@@ -197,7 +197,7 @@ class StorageBackend(Backend):
         return None
 
     def join_queue(self, primitive: Primitive, claim: Claim) -> None:
-        """Add ``claim`` to the waiters of its lock, unless it waits. Does nothing in a store without a queue."""
+        """Add ``claim`` to the waiters of its lock, unless it is one. Does nothing in a store without a queue."""
 
     def leave_queue(self, primitive: Primitive, claim: Claim) -> None:
         """Remove ``claim`` from the waiters of its lock. Does nothing in a store without a queue."""

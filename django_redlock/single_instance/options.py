@@ -87,7 +87,7 @@ class TaskOptions:
 
     @cached_property
     def states(self) -> Mode:
-        """The mode as the states in which one call refuses another."""
+        """The states of a call in which it refuses other calls: the meaning of ``mode``."""
         return MODES[self.mode]
 
     @property

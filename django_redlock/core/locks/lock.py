@@ -220,7 +220,7 @@ class Lock(Handle):
 
 
 class Attempt:
-    """A ``with`` block of a lock that gets whether the lock was acquired, see `Lock.attempt`."""
+    """What `Lock.attempt` returns: ``with`` enters its block in any case, and says whether the lock was acquired."""
 
     def __init__(self, lock: Lock, wait: float) -> None:
         self._lock = lock
