@@ -16,6 +16,7 @@ from celery import Celery
 from kombu.serialization import dumps
 from kombu.utils import json
 
+from ..client.redact import redact
 from ..core.events import logger
 from ..errors import LockError
 from ..single_instance.call import TaskCall
@@ -87,10 +88,14 @@ def send(app: Celery, copy: bytes) -> None:
 
 
 def _broker_digest(app: Celery) -> str:
-    """Return a digest of the address of the broker to which ``app`` sends, and of the options that belong to it."""
+    """Return a digest of the address of the broker to which ``app`` sends, and of the options that belong to it.
+
+    User and password are left out: each worker may have its own.
+    """
     broker: Any = app.connection_for_write()
     options = sorted((name, value) for name, value in broker.transport_options.items() if isinstance(value, str))
-    return sha1(f"{broker.as_uri()} {options}".encode(), usedforsecurity=False).hexdigest()
+    address = (broker.transport_cls, redact(broker.hostname), broker.port, broker.virtual_host, options)
+    return sha1(repr(address).encode(), usedforsecurity=False).hexdigest()
 
 
 def _prompt_copy(task: Any, message: Message) -> bytes | None:

@@ -195,6 +195,18 @@ def test_a_call_on_another_broker_stays_there(tasks, start_worker, workers, seen
     assert seen.count("start") == 2
 
 
+def test_workers_that_are_different_users_of_a_broker(tasks, start_worker, workers, seen, put_off, go, long_eta):
+    """The end of a body sends a call at once that a worker with another user of the same broker has put off."""
+    own, broker = f"q-{seen.name}", os.environ["CELERY_BROKER"]
+    with redis.Redis.from_url(broker) as client:
+        client.execute_command("ACL", "SETUSER", own, "on", ">secret", "~*", "&*", "+@all")
+        with start_worker("prefork", own, CELERY_BROKER=broker.replace("//", f"//{own}:secret@")):
+            first, second = put_off(tasks.next_retry, own, queue=workers("prefork"))
+            go()
+            assert second.get(timeout=SOON) == first.get(timeout=SOON) == seen.name
+        client.acl_deluser(own)
+
+
 def test_the_worker_of_the_body_is_killed(tasks, start_worker, workers, seen, put_off, go, long_eta):
     """The postponed call starts when the lease has ended."""
     own = f"q-{seen.name}"
