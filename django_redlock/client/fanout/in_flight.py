@@ -62,7 +62,8 @@ class InFlightConnection:
         After an acquire, the connection is reserved for the release of that acquisition, so that the release can't
         overtake the acquire.
         """
-        self.kept_for_release, self.compensation = self.compensation is not None, None
+        self.kept_for_release = self.compensation is not None  # only an acquire has one
+        self.compensation = None
 
     def receive(self, until: float = 0.0) -> list[Any]:
         """Read all outstanding replies, and return those to the last `send`, by ``until`` (monotonic seconds).
