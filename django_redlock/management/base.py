@@ -43,7 +43,8 @@ class LockCommand(BaseCommand):
 
     def __init__(self, stdout: Any = None, stderr: Any = None, **options: Any) -> None:
         # Without a reader of its messages a command does the same, with the same exit code.
-        super().__init__(stdout, cast("TextIO", MayBeClosed(stderr or sys.stderr)), **options)
+        out, err = stdout or sys.stdout or MayBeClosed(None), MayBeClosed(stderr or sys.stderr)
+        super().__init__(cast("TextIO", out), cast("TextIO", err), **options)
 
     def run_from_argv(self, argv: list[str]) -> None:
         with unread():

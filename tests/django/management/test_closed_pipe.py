@@ -16,12 +16,28 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_command_ends_quietly(redis_url, tmp_path, monkeypatch, command):
-    """A command whose reader has ended ends without an error message, with the exit code of SIGPIPE."""
+@pytest.fixture(autouse=True)
+def environment(redis_url, tmp_path, monkeypatch):
+    """The settings of the commands."""
     monkeypatch.setenv("TESTPROJECT_REDIS", redis_url)
     monkeypatch.setenv("TESTPROJECT_DATABASE", str(tmp_path / "db.sqlite3"))
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_command_ends_quietly(command):
+    """A command whose reader has ended ends without an error message, with the exit code of SIGPIPE."""
     assert ended([sys.executable, MANAGE, *command, "--using", "default"]) == (141, "")
+
+
+@pytest.mark.parametrize("command", ["redlock_list", "redlock_check", "redlock_release --yes stock"])
+def test_without_standard_output(backend, command):
+    """A command whose standard output is closed does its work, with the same exit code."""
+    with backend.lock("stock", on_lost="warn"):
+        shell = ["bash", "-c", 'exec "$@" >&-', "bash", sys.executable, str(MANAGE), *command.split()]
+        words = [*shell, "--using", "default"]
+        done = subprocess.run(words, cwd=MANAGE.parent, capture_output=True, timeout=120, check=False)
+        assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
+        assert (backend.describe("stock") is None) == ("release" in command)
 
 
 def ended(command):
