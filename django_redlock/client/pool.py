@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import encodings.idna  # noqa: F401  (otherwise `socket` imports this module in the thread of the first look-up)
 import math
-import threading
 import time
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -21,6 +21,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import Flow
 from ..core.process.fork import on_fork
+from ..core.process.mutex import new_mutex
 from .connect import (
     AwaitFuture,
     BoundedCalls,
@@ -48,23 +49,29 @@ class _Limit:
 
     def __init__(self, limit: int) -> None:
         self.limit = max(2, limit)
-        self._free = self.limit
-        self._changed = threading.Condition()
+        self._mutex = new_mutex()
+        # Not a condition: an exception of a signal handler in its Python code would leave it locked.
+        self._free: SimpleQueue[None] = SimpleQueue()
+        for _ in range(self.limit):
+            self._free.put(None)
 
     def take(self, lasting: bool = False, seconds: float = 0.0) -> bool:
-        with self._changed:
-            taken = self._changed.wait_for(lambda: self._free > lasting, seconds)
-            self._free -= taken
-            return taken
+        with contextlib.suppress(Empty):
+            if not lasting:
+                self._free.get(timeout=seconds)
+                return True
+            with self._mutex:
+                if self._free.qsize() > 1:
+                    self._free.get_nowait()
+                    return True
+        return False
 
     def give_back(self) -> None:
-        with self._changed:
-            self._free += 1
-            self._changed.notify()
+        self._free.put(None)
 
     @property
     def reached(self) -> bool:
-        return self._free <= 0
+        return self._free.empty()
 
 
 class ServerPool:
