@@ -145,7 +145,7 @@ class ViewLock(NamedTuple):
         The return value is an awaitable if ``on_conflict`` is a coroutine function.
         """
         if isinstance(error, LockUnavailable):
-            logger.error("%s %s: %s", request.method, request.path, error, exc_info=error)
+            logger.error("%s %s: %s", request.method, request.path, error)
             return _retry_later(503, "The service is not available now.", None)
         if callable(self.on_conflict):
             return self.on_conflict(request, error)
