@@ -1,6 +1,8 @@
 """A view or a command takes a lock, and another process goes on with it: `django_redlock.adopt`."""
 
 import asyncio
+import base64
+import json
 
 import pytest
 from django.db import transaction
@@ -67,6 +69,14 @@ def test_alias(alias):
     assert adopted.store is locks[alias]
     with pytest.raises(LockLost):
         adopt(adopted.hand_off(), using="memory" if alias == "default" else "default")
+
+
+def test_text_of_the_first_version():
+    """The text of 1.0.0, whose token this version doesn't know, is that of a lost lease: callers handle LockLost."""
+    parts = [1, "default", locks["default"].key_prefix, ["order:17"], False, "a" * 16 + "00000001", 10.0, True, 17]
+    text = base64.urlsafe_b64encode(json.dumps(parts).encode()).rstrip(b"=").decode()
+    with pytest.raises(LockLost):
+        adopt(text)
 
 
 def test_bad_input():

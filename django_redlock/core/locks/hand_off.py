@@ -39,7 +39,9 @@ class HandedOff(NamedTuple):
 
     def text(self) -> str:
         """Return the fields, encoded as a text of letters, digits, ``-`` and ``_``."""
-        contents = [part.decode() if isinstance(part, bytes) else part for part in (_VERSION, *self)]
+        *fields, fencing_token = self
+        parts = _VERSION, *fields, fencing_token is not None, fencing_token or 0  # as 1.0.0 writes and reads them
+        contents = [part.decode() if isinstance(part, bytes) else part for part in parts]
         encoded = json.dumps(contents, separators=(",", ":"), ensure_ascii=False).encode()
         return base64.urlsafe_b64encode(encoded).rstrip(b"=").decode()
 
@@ -54,10 +56,10 @@ class HandedOff(NamedTuple):
             raise TypeError(f"the text of hand_off() is a str, not {type(text).__name__}")
         try:
             contents = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True))
-            version, alias, key_prefix, names, is_multilock, token, ttl, fencing_token = contents
+            version, alias, key_prefix, names, is_multilock, token, ttl, fencing, fencing_token = contents
             parts = str(alias), str(key_prefix), tuple(map(str, names)), bool(is_multilock), token.encode()
             if version == _VERSION and parts[2]:
-                return cls(*parts, float(ttl), None if fencing_token is None else int(fencing_token))
+                return cls(*parts, float(ttl), int(fencing_token) if fencing else None)
         except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
             pass
         raise ValueError(f"this text of {len(text)} characters was not made by hand_off(), or was cut")
