@@ -224,7 +224,7 @@ class Handle:
             index = 0
             if len(blocks) > 1:
                 me = calling()
-                index = max((index for index, hold in enumerate(blocks) if hold.acquired_by == me), default=0)
+                index = max((at for at, each in enumerate(blocks) if each.acquired_by == me), default=0)
             hold = blocks.pop(index)
         if not hold.active:
             hold = self._latest_of(calling(), but=blocks) or hold
