@@ -225,6 +225,7 @@ def page(table: list[Result]) -> str:
         if result.failed:
             text += f"\nFailed in *{result.row.name}*:\n\n" + "".join(f"- ``{name}``\n" for name in result.failed)
     text += "\nWays to reach a server\n----------------------\n\n"
+    text += "Not run: the row's server was built without TLS, or its machine had no such proxy.\n\n"
     lines = [(way, *(result.ways.get(way, "not run") for result in table)) for way in WAYS]
     text += rst_table([("", *(result.row.name for result in table)), *lines])
     return text
