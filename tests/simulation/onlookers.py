@@ -6,8 +6,9 @@ from typing import Any
 from django_redlock.core.flow.requests import Fault, Flow, SendToAll
 from django_redlock.core.keys import keys_for
 from django_redlock.core.lock_info import LockInfo
-from django_redlock.core.values import DRIFT, PRECISION, Lease
+from django_redlock.core.values import Lease
 
+from .aftermath import MAX_TTL
 from .threads import AND, Thread, held
 
 PAUSE = 0.1, 0.8  # seconds between two questions
@@ -81,8 +82,11 @@ class Onlooker:
 
 
 def _confirmed(lease: Lease) -> float:
-    """Returns the time, or an earlier one, of the last acquire or extend request for the lease."""
-    return lease.valid_until + lease.ttl * DRIFT + PRECISION - lease.ttl
+    """Returns the time, or an earlier one, of the last acquire or extend request for the lease.
+
+    The ttl of a lease that was shortened is not that of its last request.
+    """
+    return lease.valid_until - MAX_TTL
 
 
 def _owned(client: Thread, name: str, said: LockInfo) -> bool:
