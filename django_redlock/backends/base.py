@@ -88,7 +88,7 @@ class Backend(LockFactories):
 
     @property
     def key_prefix(self) -> str:
-        """The beginning of the keys of a lock, now: of the current tenant if the option is a function.
+        """The beginning of a lock's keys. If ``KEY_PREFIX`` is a function, it is called: the prefix is a tenant's.
 
         Raises ``LockError`` if the function fails or returns no valid prefix.
         """
@@ -212,7 +212,7 @@ class Backend(LockFactories):
         yield
 
     def local_queue_for(self, primitive: Primitive) -> LocalQueue | None:
-        """Return the queue in which this process waits for locks of this kind; ``None``: each waits in the store."""
+        """Return the queue of this process for locks of this kind; ``None`` if each waiter queues in the store."""
         return None
 
     def task_store(self) -> Store | None:

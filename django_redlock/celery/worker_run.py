@@ -64,7 +64,7 @@ class WorkerRun(BodyRun):
         super().__init__(Blocking(), task.redlock, task.redlock.new_call(task, request.id, self.message))
 
     def acquire_flow(self, handle: Lock, wait: float) -> Flow[Hold | Refusal]:
-        """Acquire the lock. A message that arrived just before the end of the body that sent it waits for that end."""
+        """Acquire the lock. Waits a little for the end of the run that has sent this message."""
         outcome = yield from handle.acquire_flow(wait)
         if isinstance(outcome, Hold) or wait >= RETRY_OVERLAP_SECONDS:
             return outcome
@@ -116,7 +116,7 @@ class WorkerRun(BodyRun):
         return await super().refused(conflict, "skip", failure)  # a value: a chord would wait forever
 
     async def on_unavailable(self, error: LockUnavailable) -> None:
-        """Fail the task, unless its body runs unprotected or another copy of its message follows."""
+        """Fail or retry the task, unless its body runs unprotected. If a copy with an ETA follows, drop this one."""
         if self.message.prompt:
             logger.info("task %s[%s] is tried again at its ETA only: %s", self.call.task, self.call.task_id, error)
             raise Ignore("sent again") from error

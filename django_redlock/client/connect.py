@@ -108,11 +108,11 @@ def connection_settings(kind: type[Any], settings: Mapping[str, Any]) -> dict[st
 
 
 def portable_settings(pool: Any) -> tuple[type[Any], dict[str, Any]]:
-    """Return both the connection class of ``pool``, a pool of another library, and its settings for our connections.
+    """Return the class of connections to use in place of those of ``pool``, and the settings that apply to them.
 
     A class of redis-py's and its subclasses are kept, with the settings that a subclass has added. For a class of
-    valkey-py the class of redis-py with the same name takes its place. Raises ``ValueError`` for connections that are
-    imitated.
+    valkey-py the class of redis-py with the same name takes its place. Raises ``ValueError`` for connections without
+    sockets, such as fakeredis'.
     """
     kind, settings = pool.connection_class, pool.connection_kwargs
     if not isinstance(kind, type) or kind.__module__.partition(".")[0] == "fakeredis":

@@ -61,7 +61,7 @@ def set_request(nodes: Nodes, request: SetIfAbsent) -> Request:
 
 
 def read_set_reply(replies: list[Any] | Fault) -> bool | Fault | None:
-    """Return the result of a `SetIfAbsent`, see there. ``replies``: the reply to `set_request`, or a `Fault`."""
+    """Return ``True`` if the key was set, ``None`` if it existed, or a `Fault`. ``replies``: those to `set_request`."""
     if isinstance(replies, Fault):
         return replies
     return True if replies[0] == b"OK" else None

@@ -61,7 +61,10 @@ class RequestPrimitive(Primitive):
     """A mutex with a record of the request and its answer. The payload of a claim is a `Running`."""
 
     def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
-        """Return the script call that begins a request. ``wait`` has no effect: the script lists no waiters."""
+        """Return the script call that begins an idempotent request, or finds its answer.
+
+        ``wait`` has no effect: the script lists no waiters.
+        """
         entry: Entry = claim.payload.entry
         terms = entry.fingerprint.encode(), millis(entry.keep), entry.in_doubt.encode()
         args = claim.token, claim.owner, millis(claim.ttl), *terms

@@ -32,7 +32,7 @@ def unread() -> Iterator[None]:
 
 
 class MayBeClosed:
-    """The stream ``stream``, or none at all: what can't be written is dropped."""
+    """Wraps ``stream``, which may be ``None``. Output that can't be written is dropped."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream

@@ -46,9 +46,9 @@ OnConflict = Literal["skip", "log", "raise", "wait", "retry", "replace"] | Calla
 
 
 def conflict_of(call: TaskCall, where: Where, refusal: Refusal) -> Conflict:
-    """Return the `Conflict` for ``refusal``, the store's answer to ``call``. A provisional task id counts as unknown.
+    """Return the `Conflict` for ``refusal``, the store's answer to ``call``.
 
-    ``where``: "submit" or "start".
+    ``where``: "submit" or "start". The id of a task that is being enqueued is not known yet: it is empty.
     """
     extra = Owner.parse(refusal.holder).extra
     task_id, holder = (

@@ -171,7 +171,7 @@ class BodyRun:
         return handle.acquire_flow(wait)
 
     def conflict(self, refusal: Refusal) -> Conflict:
-        """Return the `Conflict` for a refused start. Raises an error for a call that is neither run nor a duplicate."""
+        """Return the `Conflict` for a refused start. Subclasses raise if the call will be tried again or has ended."""
         return conflict_of(self.call, "start", refusal)
 
     async def refused(self, conflict: Conflict, action: str, failure: Exception) -> Any:

@@ -34,7 +34,7 @@ class TaskRecord(NamedTuple):
         return b" ".join(b"%d" % part if isinstance(part, int) else part for part in self)
 
     def counts(self, states: bytes, now: int) -> bool:
-        """Return whether the record has one of ``states``. A running task with a next delivery is also queued."""
+        """Return whether the state is in ``states``. A running task whose next message was sent is queued, too."""
         return self.state in states or (self.next_due > now and b"queued" in states)
 
     def at(self, now: int) -> TaskRecord | None:
