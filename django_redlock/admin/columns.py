@@ -171,7 +171,7 @@ class Columns:
         return moment(since) if since else gettext("unknown")
 
     def facts(self, row: HeldLock, abandoned: bool = False) -> Iterator[tuple[str, Any]]:
-        """Return the lines about the holder on the detail page. ``abandoned``: its thread or event loop has ended."""
+        """Return the lines about the holder on the detail page. ``abandoned``: its thread or task has ended."""
         held, owner, backend = row.held, row.held.owner, locks[row.alias]
         key = backend.keys_of(held.name).lock.decode(errors="replace") if hasattr(backend, "nodes") else ""
         queued = state_of(owner) == "queued"

@@ -16,7 +16,7 @@ class Event(NamedTuple):
     """One event of a lock.
 
     - ``kind``: ``"acquired"``, ``"released"``, ``"refused"``, ``"lost"``, ``"abandoned"`` (still renewed, although the
-      holder's thread or event loop has ended) or ``"forced"`` (released by force).
+      holder's thread or task has ended) or ``"forced"`` (released by force).
     - ``lock``: the `Lock`, or the `Hold` if the handle can have several holds; ``None`` for ``"forced"``.
     - ``waited``, ``held``: seconds. ``primitive``: the kind of lock.
     - ``holder``: an owner as JSON. For ``"acquired"`` the holder, for ``"released"`` and ``"lost"`` the previous
@@ -61,7 +61,7 @@ def emit(hold: Any, kind: Kind, waited: float = 0.0, held: float = 0.0, reason: 
 
 
 def report_abandoned(hold: Any) -> None:
-    """Log and emit that ``hold`` is still renewed, although the thread or event loop that acquired it has ended."""
+    """Log and emit that ``hold`` is still renewed, although the thread or task that acquired it has ended."""
     owner = Owner.parse(hold.lease.claim.owner)
     logger.warning(
         "lock %r is still held and renewed, but %s, which acquired it, has ended; use `with`, release it "

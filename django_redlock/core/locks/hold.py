@@ -17,7 +17,7 @@ from ..options import LockOptions
 from ..owner import Owner
 from ..primitives.base import Primitive
 from ..process import fork
-from ..process.caller import calling, has_ended, running_loop
+from ..process.caller import calling, has_ended, running_loop, task_is_ours
 from ..process.mutex import state_mutex
 from ..renewal.registry import renewal
 from ..values import DRIFT, PRECISION, Lease, Seconds
@@ -49,6 +49,7 @@ class Hold:
     __slots__ = (
         "__weakref__",
         "_abandoned",
+        "_acquired_for_another",
         "_extension",
         "_generation",
         "_handle",
@@ -76,6 +77,7 @@ class Hold:
         self.level = 1
         self.acquired_by = calling()
         self._loop = running_loop()  # the loop that calls `on_lost`; None: a background thread
+        self._acquired_for_another = self._loop is not None and task_is_ours()  # its task ends at once
         self._generation = fork.generation
         self.end_kind: End | None = None
         self._lost = self._reported = self._abandoned = False
@@ -246,8 +248,8 @@ class Hold:
             self.schedule_renewal()
             return None
         if not (self._abandoned or self.options.ends_by_itself):
-            # The loop, not the task: on Python 3.11 `asyncio.wait_for(lock.aacquire(), 5)` runs in a task of its own.
-            self._abandoned = has_ended(self.acquired_by) if self._loop is None else self._loop.is_closed()
+            ended_loop = self._loop is not None and self._loop.is_closed()
+            self._abandoned = ended_loop or (not self._acquired_for_another and has_ended(self.acquired_by))
             if self._abandoned:
                 renewal.report(partial(report_abandoned, self))
         with state_mutex:

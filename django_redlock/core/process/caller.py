@@ -6,8 +6,10 @@ import asyncio
 import os
 import threading
 import weakref
+from pathlib import Path
 from typing import Any
 
+_PACKAGE = f"{Path(__file__).parents[2]}{os.sep}"
 running_loop = asyncio._get_running_loop  # unlike the public function it returns `None` when no loop runs
 
 
@@ -49,6 +51,16 @@ def calling() -> Caller:
         return weakref.ref(task)
     # setdefault() is atomic: a signal handler may call this function, too.
     return weakref.ref(_thread.__dict__.get("mark") or _thread.__dict__.setdefault("mark", _Mark()))
+
+
+def task_is_ours() -> bool:
+    """Return whether the current task runs nothing but a coroutine of this package, and another task waits for it.
+
+    `asyncio.gather` makes such a task of ``lock.aacquire()``, and so does `asyncio.wait_for` up to Python 3.11.
+    """
+    task = running_task()
+    code = getattr(task.get_coro(), "cr_code", None) if task is not None else None
+    return code is not None and code.co_filename.startswith(_PACKAGE)
 
 
 def has_ended(caller: Caller) -> bool:

@@ -1,6 +1,7 @@
 """A lock whose holder has ended, while the handle lives."""
 
 import asyncio
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -41,6 +42,20 @@ def renewed(lock):
     lease = lock.hold.lease
     renew_now(lock)
     poll(lambda: lock.hold.lease is not lease, timeout=20, what="a renewal")
+
+
+async def test_task_that_ends(backend, events):
+    """A task that ends without a release is reported, although its event loop goes on."""
+    lock = backend.lock("stock")
+
+    async def job():
+        await lock.aacquire()
+
+    await asyncio.create_task(job(), name="import-7")
+    await asyncio.to_thread(renewed, lock)
+    await asyncio.to_thread(poll, lambda: "abandoned" in kinds(events), timeout=20, what="the event")
+    assert json.loads(events[-1].holder)["task"] == "import-7"
+    await lock.arelease()
 
 
 @pytest.mark.parametrize(
