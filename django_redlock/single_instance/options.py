@@ -32,19 +32,19 @@ T = TypeVar("T")
 class TaskOptions:
     """The options of ``single_instance_task``. Raises ``TypeError`` and ``ValueError`` for invalid options."""
 
-    mode: Annotated[ModeName, "the period in which a call holds the lock, see the table of modes"] = "until_executed"
+    mode: Annotated[ModeName, "from when to when a call holds the lock"] = "until_executed"
     key: Annotated[
         str | Callable[..., str] | None,
         "the lock's name: a text with argument names in braces, or a callable that gets the arguments and, if it has a "
         "parameter ``headers``, the message's headers. ``None``: the task's name with its arguments",
     ] = None
     unique_on: Annotated[
-        str | Sequence[str] | None, "the arguments that the default name contains; ``None``: all; not with ``key``"
+        str | Sequence[str] | None, "the arguments that the default name contains; ``None``: all. Not with ``key``"
     ] = None
     on_conflict: Annotated[
         OnConflict | tuple[OnConflict, OnConflict] | None,
-        "the action for a duplicate, see the table of actions. A pair has one action for submit and one for start. "
-        "``None``: skip at submit and at start; with ``until_and_while_executing`` skip at submit and retry at start",
+        "what happens to a duplicate. A pair has one word for submit and one for start. ``None``: skip at both; with "
+        "``until_and_while_executing`` skip at submit and retry at start",
     ] = None
     ttl: Annotated[
         Seconds | None,
@@ -52,7 +52,7 @@ class TaskOptions:
         "that is less. With ``until_expired``, the period",
     ] = None
     queue_ttl: Annotated[
-        Seconds, "the time for which a call counts as queued, from its ETA on, and from each retry"
+        Seconds, "how long a call counts as queued, from its ETA, and anew from each retry"
     ] = 86400
     limit: Annotated[int, "the number of calls allowed at a time"] = 1
     on_store_error: Annotated[Literal["raise", "run"], '``"run"``: run without a lock while the store is down'] = (
@@ -62,7 +62,8 @@ class TaskOptions:
     conflict_timeout: Annotated[Seconds, 'how long ``"wait"`` waits'] = 10
     conflict_retries: Annotated[
         int | None,
-        'the largest number of pauses of ``"retry"``; ``None``: 20, or no limit with ``until_and_while_executing``',
+        'how often ``"retry"`` puts a call off before it fails; ``None``: 20 times, or without limit with '
+        "``until_and_while_executing``",
     ] = None
 
     def __post_init__(self) -> None:
