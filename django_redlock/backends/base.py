@@ -15,13 +15,13 @@ from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import Flow
 from ..core.keys import Keys, check_name, check_prefix, keys_for
 from ..core.lock_info import Listing, LockInfo
+from ..core.locks.local_queue import LocalQueue
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.owner import describe_owner
 from ..core.primitives.base import Primitive
 from ..core.process.clock import monotonic
 from ..core.values import Seconds, seconds
-from ..core.waiting.local_queue import LocalQueue
 from ..errors import LockError
 from .lock_factories import LockFactories, wait_limit
 

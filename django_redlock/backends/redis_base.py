@@ -18,11 +18,11 @@ from ..core.algorithms.retries import run_idempotent
 from ..core.algorithms.single_node import SingleNode
 from ..core.flow.requests import Command, EvalScript, Fault, Flow, ListPools
 from ..core.flow.scripts import all_scripts, script
+from ..core.locks.local_queue import LocalQueue
 from ..core.primitives.base import KINDS, Primitive
 from ..core.primitives.multi import ADOPT
 from ..core.primitives.periodic import PERIODIC
 from ..core.values import Seconds, millis, seconds
-from ..core.waiting.local_queue import LocalQueue
 from ..errors import LockUnavailable
 from .base import Backend
 

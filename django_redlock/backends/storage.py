@@ -24,14 +24,14 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from ..core.contract import FlowRequest
-from ..core.flow.requests import CallFunction, Fault, Flow, Sleep
+from ..core.flow.requests import AwaitTurn, CallFunction, Fault, Flow, Sleep
 from ..core.keys import Keys, glob_matcher
 from ..core.lock_info import Listing, LockInfo, by_trouble
 from ..core.primitives.base import Primitive
+from ..core.process.caller import WakeEvent
 from ..core.process.fork import on_fork
 from ..core.renewal.registry import renewal
 from ..core.values import Claim, Lease, OnRefusal, Refusal
-from ..core.waiting.wake_event import AwaitTurn, WakeEvent
 from ..errors import LockError, LockNotSupported
 from .base import Backend
 

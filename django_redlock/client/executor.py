@@ -9,8 +9,7 @@ from typing import Any
 
 from ..core.contract import FlowRequest
 from ..core.flow.drivers import adrive, drive
-from ..core.flow.requests import CallFunction, EvalScript, SendToAll, SetIfAbsent, Sleep
-from ..core.waiting.wake_event import AwaitTurn
+from ..core.flow.requests import AwaitTurn, CallFunction, EvalScript, SendToAll, SetIfAbsent, Sleep
 from .connect import AwaitFuture
 from .fanout.broadcast_drivers import FanOut
 from .nodes.node import Node

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from .events import Hook
 from .flow.requests import (
+    AwaitTurn,
     Batch,
     Block,
     BlockThenEval,
@@ -28,9 +29,8 @@ from .keys import Keys
 from .lock_info import LockInfo
 from .options import LockOptions
 from .primitives.base import Primitive
-from .process.caller import Caller
+from .process.caller import Caller, WakeEvent
 from .values import Claim, Lease, OnRefusal, Refusal, Seconds
-from .waiting.wake_event import AwaitTurn, WakeEvent
 
 RedisRequest = SetIfAbsent | EvalScript | BlockThenEval | Block | EvalAndWait | SendToAll | Batch | Command | ListPools
 FlowRequest = RedisRequest | CallFunction | Sleep | AwaitTurn  # all requests that a driver performs

@@ -8,8 +8,8 @@ import pytest
 
 from django_redlock.backends.redis_base import RedisBaseBackend
 from django_redlock.backends.replica import ReplicaBackend
+from django_redlock.core.locks import local_queue
 from django_redlock.core.primitives import base
-from django_redlock.core.waiting import local_queue
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.harness.clients import AsyncClient, Client, SyncClient
 from testproject.redis_server import RedisServer

@@ -13,13 +13,12 @@ from unittest import mock
 
 from django_redlock.core import contract
 from django_redlock.core.contract import Orphan
-from django_redlock.core.locks import hand_off, handle, hold, striped
+from django_redlock.core.locks import hand_off, handle, hold, local_queue, striped
+from django_redlock.core.locks.local_queue import Waiter
 from django_redlock.core.primitives.base import Primitive
+from django_redlock.core.process.caller import WakeEvent
 from django_redlock.core.renewal.thread import SLACK
 from django_redlock.core.values import Claim
-from django_redlock.core.waiting import local_queue
-from django_redlock.core.waiting.local_queue import Waiter
-from django_redlock.core.waiting.wake_event import WakeEvent
 
 from .processes import Process
 from .threads import SimulatedHold

@@ -8,6 +8,7 @@ from typing import Any
 from django_redlock.core.election.candidate import Begin
 from django_redlock.core.flow.requests import (
     AfterWait,
+    AwaitTurn,
     Batch,
     Block,
     BlockThenEval,
@@ -20,7 +21,6 @@ from django_redlock.core.flow.requests import (
     Sleep,
 )
 from django_redlock.core.flow.scripts import Script
-from django_redlock.core.waiting.wake_event import AwaitTurn
 from django_redlock.errors import LockError
 
 from .network import Connection, Network, Then, Work

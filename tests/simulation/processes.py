@@ -7,9 +7,9 @@ from typing import Any
 
 from django_redlock.core.contract import Algorithm
 from django_redlock.core.keys import Keys
+from django_redlock.core.locks import local_queue
 from django_redlock.core.primitives.base import Primitive
 from django_redlock.core.primitives.multi import ADOPT
-from django_redlock.core.waiting import local_queue
 
 from .performer import Performer, Then
 from .world import Clock, World

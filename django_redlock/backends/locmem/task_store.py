@@ -8,9 +8,8 @@ from typing import Any
 from ...core.algorithms.single_node import SingleNode
 from ...core.contract import Algorithm, FlowRequest
 from ...core.flow.replies import NEVER
-from ...core.flow.requests import Batch, BlockThenEval, CallFunction, EvalScript
+from ...core.flow.requests import AwaitTurn, Batch, BlockThenEval, CallFunction, EvalScript
 from ...core.primitives.base import Primitive
-from ...core.waiting.wake_event import AwaitTurn
 
 
 class MemoryStore:

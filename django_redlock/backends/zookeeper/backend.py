@@ -9,14 +9,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ...core.contract import Orphan
-from ...core.flow.requests import Fault, Flow
+from ...core.flow.requests import AwaitTurn, Fault, Flow
 from ...core.lock_info import LockInfo
 from ...core.primitives.base import MUTEX, Primitive
+from ...core.process.caller import WakeEvent
 from ...core.process.mutex import new_mutex
 from ...core.renewal.registry import renewal
 from ...core.renewal.thread import SLACK
 from ...core.values import Claim, Lease, OnRefusal, Refusal, Seconds, seconds
-from ...core.waiting.wake_event import AwaitTurn, WakeEvent
 from ...errors import LockUnavailable
 from ..storage import StorageAlgorithm, StorageBackend, call_storage
 from . import inspection

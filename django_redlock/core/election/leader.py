@@ -18,14 +18,13 @@ from typing import Any, Self
 from ...errors import LockError, LockLost, LockNotHeld
 from ..events import logger
 from ..flow.drivers import adrive, drive
-from ..flow.requests import Flow
+from ..flow.requests import AwaitTurn, Flow
 from ..locks.lock import Lock
 from ..options import wait_seconds
 from ..process import fork
-from ..process.caller import check_may_block
+from ..process.caller import WakeEvent, check_may_block
 from ..process.threads import Kind, start
 from ..values import Seconds, seconds
-from ..waiting.wake_event import AwaitTurn, WakeEvent
 from .candidate import Begin, Call, Callback, CandidateLock, TermHold, begin, begin_task, check_callbacks, check_plain
 
 STAND_SECONDS = 1.0  # seconds for which one attempt waits; a candidate that ends while it waits ends after the attempt

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from ..process.caller import WakeEvent
 from .scripts import Script
 
 T = TypeVar("T")
@@ -153,6 +154,13 @@ class ListPools(NamedTuple):
 class Sleep(NamedTuple):
     """A request: wait for ``seconds``."""
 
+    seconds: float
+
+
+class AwaitTurn(NamedTuple):
+    """A request: wait until another thread or task of this process sets ``event``, for ``seconds`` at most."""
+
+    event: WakeEvent
     seconds: float
 
 

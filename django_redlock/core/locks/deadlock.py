@@ -8,10 +8,9 @@ from typing import Any, TypeVar
 from ...errors import LockDeadlock
 from ..contract import Renewable
 from ..events import logger
-from ..flow.requests import Block, BlockThenEval, Flow
+from ..flow.requests import AwaitTurn, Block, BlockThenEval, Flow
 from ..process.caller import calling
 from ..values import Claim
-from ..waiting.wake_event import AwaitTurn
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import LockLost, LockNotHeld
 from ..contract import Extension, Store
 from ..events import emit, logger, report_abandoned
-from ..flow.requests import Fault, Flow
+from ..flow.requests import AwaitTurn, Fault, Flow
 from ..keys import Keys
 from ..options import LockOptions
 from ..owner import Owner
@@ -21,7 +21,6 @@ from ..process.caller import calling, has_ended, running_loop, task_is_ours
 from ..process.mutex import state_mutex
 from ..renewal.registry import renewal
 from ..values import DRIFT, PRECISION, Lease, Seconds
-from ..waiting.wake_event import AwaitTurn
 
 _RETRIES = 20  # attempts to extend within one ttl, when an attempt fails or another extension is in flight
 RAN_OUT = "the lease ran out"

@@ -1,4 +1,4 @@
-"""Identifies the caller: the current asyncio task, or the current thread where no event loop runs."""
+"""The caller: the current asyncio task, or the current thread where no event loop runs. Identifies and wakes it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,39 @@ def has_ended(caller: Caller) -> bool:
     """Return whether the thread or task of ``caller``, a result of `calling`, has ended."""
     alive = caller()
     return alive is None or (isinstance(alive, asyncio.Task) and alive.done())
+
+
+class WakeEvent:
+    """A one-shot event that wakes the thread or task that created the event."""
+
+    __slots__ = ("_event", "_lock", "_loop")
+
+    def __init__(self) -> None:
+        self._loop = running_loop()
+        self._event = asyncio.Event()
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """Wake the thread or task. May be called from any thread, and again."""
+        with suppress(RuntimeError):  # set already: a waiter for several stripes is woken by each of them
+            self._lock.release()
+        if self._loop is running_loop():
+            self._event.set()
+        elif self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended, and its tasks with it
+                self._loop.call_soon_threadsafe(self._event.set)
+
+    def wait(self, seconds: float) -> None:
+        """Block until the event is set, for ``seconds`` at most.
+
+        Raises ``RuntimeError`` in a coroutine, because the event loop may have to set the event.
+        """
+        check_may_block("this", "the twin for asyncio, such as aextend()")
+        self._lock.acquire(timeout=max(0.0, min(seconds, threading.TIMEOUT_MAX)))
+
+    async def wait_async(self, seconds: float) -> None:
+        """`wait` for asyncio."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._event.wait()

@@ -7,9 +7,9 @@ from concurrent import futures
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.locks import local_queue
+from django_redlock.core.locks.local_queue import Waiter
 from django_redlock.core.primitives import base
-from django_redlock.core.waiting import local_queue
-from django_redlock.core.waiting.local_queue import Waiter
 from django_redlock.errors import LockLost, LockNotAcquired, LockNotHeld, LockUnavailable
 from django_redlock.testing.conformance.exclusion import Counter
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT

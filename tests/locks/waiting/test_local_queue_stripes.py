@@ -4,7 +4,7 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.keys import stripe_name
-from django_redlock.core.waiting import local_queue
+from django_redlock.core.locks import local_queue
 from django_redlock.errors import LockNotHeld
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.harness.fixtures import Fixtures, eventually

@@ -17,9 +17,8 @@ from typing import Any, TypeVar
 import pytest
 
 from ....backends.base import Backend
-from ....core.locks import handle
+from ....core.locks import handle, local_queue
 from ....core.primitives import base
-from ....core.waiting import local_queue
 from ....errors import LockNotSupported
 from .clients import TEST_TIMEOUT, AsyncClient, Client, SyncClient
 

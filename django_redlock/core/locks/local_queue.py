@@ -1,7 +1,7 @@
 """The local queue: threads and tasks of one process that wait for the same lock, or for the same stripes.
 
-The first caller, the leader, waits in the store. Later callers wait behind the leader. A release may hand the lock over
-to the first local waiter (Dice, Marathe and Shavit, "Lock Cohorting", 2012), with one request, which ends one
+Only the first caller, the leader, waits in the store. Later callers wait behind the leader. A release may hand the lock
+over to the first local waiter (Dice, Marathe and Shavit, "Lock Cohorting", 2012), with one request, which ends one
 acquisition and begins the next.
 
 The leader keeps its place in the store. After ``cohort`` hand-overs in a row, or after 10 ms of hand-overs, the lock is
@@ -19,14 +19,13 @@ from typing import Any
 
 from ...errors import LockError
 from ..contract import HandOver, Store
-from ..flow.requests import Flow
+from ..flow.requests import AwaitTurn, Flow
 from ..primitives.base import Primitive
 from ..process import fork
-from ..process.caller import Caller, calling, running_loop
+from ..process.caller import Caller, WakeEvent, calling, running_loop
 from ..process.mutex import state_mutex
 from ..renewal.registry import renewal
 from ..values import Claim, Lease, Refusal
-from .wake_event import AwaitTurn, WakeEvent
 
 LEADER_CHECK_SECONDS = 5.0  # seconds after which a waiter checks again that the leader still exists
 HAND_OVER_SECONDS = 0.01  # seconds of hand-overs in a row, after which the lock is released to other processes
