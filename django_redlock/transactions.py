@@ -152,7 +152,7 @@ class TransactionLocks:
         Raises ``LockLost`` if this transaction has lost the lock.
         """
         for hold, keeper in self.holds.items():
-            if (hold.keys, hold.store, hold.primitive) == (handle.keys, handle.store, handle.primitive):
+            if (hold.lease.claim.keys, hold.store, hold.primitive) == (handle.keys, handle.store, handle.primitive):
                 if hold.lost:
                     raise LockLost(hold.name)
                 if keeper and hold.active:

@@ -62,7 +62,7 @@ def _called(request: CallFunction) -> Any:
 class StorageAlgorithm:
     """The algorithm for a store that is not Redis. It calls the methods of a `StorageBackend`."""
 
-    acquire_free = hand_over = cancel_many = None
+    acquire_free = hand_over = None
 
     def __init__(self, backend: StorageBackend) -> None:
         self._backend = backend

@@ -1,12 +1,9 @@
-"""What lock handles, algorithms, renewal threads and lock stores know of each other. Backends implement `Store`.
-
-The renewal threads get a `Renewable` for each acquisition, which gives an `Extension` for each renewal, and `Orphan`s.
-"""
+"""What lock handles, algorithms and lock stores know of each other. Backends implement `Store`."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from .events import Hook
 from .flow.requests import (
@@ -27,16 +24,13 @@ from .flow.requests import (
 )
 from .keys import Keys
 from .lock_info import LockInfo
-from .options import LockOptions
 from .primitives.base import Primitive
-from .process.caller import Caller, WakeEvent
 from .values import Claim, Lease, OnRefusal, Refusal, Seconds
 
 RedisRequest = SetIfAbsent | EvalScript | BlockThenEval | Block | EvalAndWait | SendToAll | Batch | Command | ListPools
 FlowRequest = RedisRequest | CallFunction | Sleep | AwaitTurn  # all requests that a driver performs
 AcquireFree = Callable[[Primitive, Claim], Flow[Lease | None]]
 HandOver = Callable[[Primitive, Claim, Claim], Flow[Lease | None]]
-CancelMany = Callable[[Sequence[tuple[Primitive, Claim]]], Flow[list[bool]]]
 
 
 class Algorithm(Protocol):
@@ -58,10 +52,6 @@ class Algorithm(Protocol):
 
         Returns the lease; ``None`` if the first claim did not hold the lock.
         """
-
-    @property
-    def cancel_many(self) -> CancelMany | None:
-        """Optional. Cancel many claims like `cancel`, in few requests. Returns for each whether the store served it."""
 
     def acquire(
         self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
@@ -146,87 +136,3 @@ class Store(Protocol):
 
     def aperform(self, request: FlowRequest) -> Awaitable[Any]:
         """Perform ``request`` on the running event loop. Returns the reply, or a `Fault`."""
-
-
-class Extension:
-    """A pending extension of ``lease`` to ``ttl`` seconds, until the outcome of its request is known.
-
-    A lease has one extension at a time, because a server may run two in any order. Others wait for the outcome.
-    """
-
-    __slots__ = ("_wake_events", "lease", "ttl")
-
-    def __init__(self, lease: Lease, ttl: float) -> None:
-        self.lease = lease
-        self.ttl = ttl
-        self._wake_events: tuple[WakeEvent, ...] = ()
-
-    def new_wake_event(self) -> WakeEvent:
-        """Return an event for the calling thread or task, which is set when the outcome is known."""
-        event = WakeEvent()
-        self._wake_events += (event,)
-        return event
-
-    def finish(self) -> None:
-        for event in self._wake_events:
-            event.set()
-
-
-class Renewable(Protocol):
-    """The part of a `Hold` that the renewal thread uses."""
-
-    name: str
-    store: Store
-    primitive: Primitive
-    options: LockOptions
-    lease: Lease
-    acquired_by: Caller
-
-    @property
-    def keys(self) -> Keys: ...
-
-    @property
-    def remaining(self) -> float: ...
-
-    @property
-    def active(self) -> bool: ...
-
-    def begin_renewal(self) -> Extension | None:
-        """Begin the extension that is due, and return it. The caller sends the request.
-
-        Returns ``None`` if the lease must not be extended now.
-        """
-
-    def on_extended(self, extension: Extension, outcome: Lease | Fault | None) -> None:
-        """Update the lease after ``extension``.
-
-        ``outcome``: the extended lease, ``None`` if the lease is lost, or a `Fault` if the outcome is unknown.
-        """
-
-    def mark_lost(self, reason: str) -> None:
-        """Mark the lease as lost, and report the loss with ``reason``, a text for people."""
-
-
-class Orphan(NamedTuple):
-    """A claim whose caller could not release it, for example after an interruption. The renewal thread releases it.
-
-    The release is retried until the time ``until`` (monotonic seconds by the store's clock).
-    """
-
-    store: Store
-    primitive: Primitive
-    claim: Claim
-    until: float
-    waited: bool = False  # the store may list the claim as a waiter, so it is cancelled, not only released
-    keep_until: float = 0.0  # the lock stays taken until this time (the store's clock)
-
-    @property
-    def keys(self) -> Keys:
-        return self.claim.keys
-
-    def release_flow(self) -> Flow[bool]:
-        """Release the claim, or cancel it. Returns whether it held the lock. Raises ``LockUnavailable``."""
-        algorithm = self.store.algorithm
-        if self.waited:
-            return algorithm.cancel(self.primitive, self.claim)
-        return algorithm.release(self.primitive, self.claim, max(0.0, self.keep_until - self.store.clock()))

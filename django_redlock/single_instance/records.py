@@ -13,7 +13,7 @@ from typing import cast
 
 from ..core.algorithms.retries import run_while_moving
 from ..core.algorithms.single_node import SingleNode
-from ..core.contract import Orphan, Store
+from ..core.contract import Store
 from ..core.flow.replies import fault_error, is_grant, read_outcome
 from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script
@@ -174,8 +174,8 @@ def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> F
         refusal = cast("Refusal", read_outcome(claim, reply, start))
         # The record in the way may belong to a call that this process has not sent, and that it cancels later.
         token = cancel_token(str(Owner.parse(refusal.holder).extra.get("task_id", "")))
-        _, orphan = renewal.entries.get(token, (0.0, None))
-        if not isinstance(orphan, Orphan) or not (yield from orphan.release_flow()):
+        _, orphan = renewal.orphans.get(token, (0.0, None))
+        if orphan is None or not (yield from orphan.release_flow()):
             return refusal
 
 

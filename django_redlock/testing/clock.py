@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 from ..core.process.clock import monotonic
-from ..core.renewal.registry import renewal
-from ..core.renewal.thread import extend_all
+from ..core.renewal.registry import extend_all, renewal
 from ..core.values import Seconds, seconds
 
 
@@ -44,6 +42,5 @@ class Clock:
 
     def _due(self) -> list[Any]:
         """Return the locks on this clock whose lease is due for renewal or has ended."""
-        watched = [target for _, target in list(renewal.entries.values()) if isinstance(target, weakref.ref)]
-        holds = [hold for target in watched if (hold := target()) is not None and hold.store.clock is self]
+        holds = [hold for hold in renewal.holds() if hold.store.clock is self]
         return [hold for hold in holds if hold.active and hold.lease.valid_until - self() <= hold.lease.ttl * 2 / 3]

@@ -19,9 +19,8 @@ def are_renewed(*locks):
     """Return whether the locks are renewed, which are due now."""
     leases = [lock.hold.lease for lock in locks]
     with renewal._mutex:  # so that the renewal finds all of them
-        for lease in leases:
-            token = lease.claim.token
-            renewal.schedule(token, renewal.entries[token][1], 0.0)
+        for lock in locks:
+            renewal.schedule(lock.hold, 0.0)
     poll(
         lambda: all(lock.lost or lock.hold.lease is not lease for lock, lease in zip(locks, leases, strict=True)),
         timeout=WAIT,
@@ -30,9 +29,9 @@ def are_renewed(*locks):
     return not any(lock.lost for lock in locks)
 
 
-def renewing():
-    """Return the renewal threads that are running."""
-    return [thread for thread in threading.enumerate() if thread.name == "redlock-renewal"]
+def threads_of(backend):
+    """Return the renewal threads that the locks of ``backend`` use."""
+    return [place for place in renewal._threads if place[0] == id(backend)]
 
 
 class Hanging(LocMemBackend):
@@ -65,7 +64,7 @@ def test_a_store_that_hangs_delays_no_other(hanging, unique):
     """While one store hangs, locks of other stores are renewed, and its own locks are renewed when it replies again."""
     with LocMemBackend(unique).lock("healthy", ttl=TTL) as healthy, hanging.lock("stuck", ttl=30) as stuck:
         first = stuck.hold.lease
-        renewal.schedule(first.claim.token, renewal.entries[first.claim.token][1], 0.0)
+        renewal.schedule(stuck.hold, 0.0)
         assert hanging.asked.wait(WAIT)
         assert are_renewed(healthy)
         hanging.go_on.set()
@@ -76,7 +75,7 @@ def test_one_thread_for_all_locks_of_a_store(unique):
     backend = LocMemBackend(unique)
     locks = [backend.lock(f"{number}") for number in range(1000)]
     assert all(lock.acquire(blocking=False) for lock in locks)
-    assert len([key for key in renewal._threads if key[0] == id(backend)]) == 1
+    assert len(threads_of(backend)) == 1
     for lock in locks:
         lock.release()
 
@@ -88,7 +87,7 @@ def test_the_thread_ends_when_nothing_is_watched(unique, monkeypatch):
     for _ in range(2):
         with backend.lock("stock", ttl=TTL / 3) as lock:
             assert are_renewed(lock)
-        poll(lambda: (id(backend), "") not in renewal._threads, timeout=WAIT, what="its end")
+        poll(lambda: not threads_of(backend), timeout=WAIT, what="its end")
 
 
 @pytest.mark.parametrize("started", [False, True], ids=["before", "after"])
@@ -105,7 +104,7 @@ def test_interrupted_start(unique, monkeypatch, started):
         raise KeyboardInterrupt
 
     backends = [LocMemBackend(unique)]
-    while (id(backends[-1]), "") in renewal._threads:  # the thread of an earlier backend with this id still runs
+    while threads_of(backends[-1]):  # the thread of an earlier backend with this id still runs
         backends.append(LocMemBackend(unique))
     backend = backends[-1]
     monkeypatch.setattr(threading.Thread, "start", interrupted)

@@ -11,12 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from django_redlock.core import contract
-from django_redlock.core.contract import Orphan
 from django_redlock.core.locks import hand_off, handle, hold, local_queue, striped
 from django_redlock.core.locks.local_queue import Waiter
 from django_redlock.core.primitives.base import Primitive
 from django_redlock.core.process.caller import WakeEvent
+from django_redlock.core.renewal.registry import Orphan
 from django_redlock.core.renewal.thread import SLACK
 from django_redlock.core.values import Claim
 
@@ -31,18 +30,21 @@ class Background:
     def __init__(self) -> None:
         self._owner: dict[bytes, Process] = {}
 
-    def schedule(self, token: bytes, target: Any, delay: float) -> None:
-        alive = target if isinstance(target, Orphan) else target()
-        process = alive.store
+    def schedule(self, hold: Any, delay: float) -> None:
+        self._later(hold.store, hold.lease.claim.token, weakref.ref(hold), delay, self._renew)
+
+    def schedule_release(self, token: bytes, orphan: Orphan, delay: float) -> None:
+        self._later(orphan.store, b"release " + token, orphan, delay, self._release_orphan)
+
+    def _later(self, process: Any, token: bytes, target: Any, delay: float, serve: Callable[..., None]) -> None:
         self._owner[token] = process
         process.watched[token] = target
-        serve = self._release_orphan if isinstance(target, Orphan) else self._renew
 
         def due() -> None:
             if process.watched.get(token) is target:
                 serve(process, token, target)
 
-        early = process.world.random.uniform(0, SLACK)  # renewed together with another lock that is due earlier
+        early = process.world.random.uniform(0, SLACK)  # served together with another that is due earlier
         process.after(delay - early if delay > SLACK else delay, due)
 
     def report(self, call: Callable[[], object]) -> None:
@@ -63,7 +65,7 @@ class Background:
         keep_until: float = 0.0,
     ) -> None:
         orphan = Orphan(store, primitive, claim, store.clock() + claim.ttl, waited, keep_until)
-        self.schedule(claim.token, orphan, after and after + SLACK)
+        self.schedule_release(claim.token, orphan, after and after + SLACK)
 
     def _renew(self, process: Process, token: bytes, target: weakref.ref[SimulatedHold]) -> None:
         held = target()
@@ -85,14 +87,9 @@ class Background:
             if error is None or process.clock() >= orphan.until:
                 self.cancel(token)
             elif process.watched.get(token) is orphan:
-                self.schedule(token, orphan, 0.5)
+                self._later(process, token, orphan, 0.5, self._release_orphan)
 
-        algorithm, keep = process.algorithm, max(0.0, orphan.keep_until - process.clock())
-        if orphan.waited:
-            flow = algorithm.cancel(orphan.primitive, orphan.claim)
-        else:
-            flow = algorithm.release(orphan.primitive, orphan.claim, keep)
-        process.performer().drive(flow, released)
+        process.performer().drive(orphan.release_flow(), released)
 
 
 class Virtual(WakeEvent):
@@ -122,7 +119,7 @@ def virtual(world: World) -> Iterator[None]:
             ends.enter_context(mock.patch.object(module, "renewal", background))
         ends.enter_context(mock.patch.object(hold, "logger", SimpleNamespace(warning=_nothing)))
         ends.enter_context(mock.patch.object(local_queue, "Waiter", VirtualTicket))
-        ends.enter_context(mock.patch.object(contract, "WakeEvent", Virtual))
+        ends.enter_context(mock.patch.object(hold, "WakeEvent", Virtual))
         ends.enter_context(mock.patch.object(striped, "_starts", itertools.count(-os.getpid())))
         for module, name, function in (
             (local_queue, "calling", lambda: id(world.running)),

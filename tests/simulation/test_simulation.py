@@ -9,7 +9,6 @@ import pytest
 from django_redlock.core import values
 from django_redlock.core.algorithms import redlock, single_node
 from django_redlock.core.algorithms.single_node import SingleNode
-from django_redlock.core.contract import Extension
 from django_redlock.core.flow.requests import Batch, EvalScript, Fault, Flow, Sleep
 from django_redlock.core.flow.scripts import Script, script
 from django_redlock.core.lock_info import LockInfo
@@ -17,6 +16,7 @@ from django_redlock.core.locks.hold import Hold
 from django_redlock.core.primitives.base import MUTEX, SEMAPHORE, Primitive
 from django_redlock.core.primitives.fair import WRITE
 from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
+from django_redlock.core.renewal.registry import Extension
 from django_redlock.core.values import Claim, Lease
 from django_redlock.errors import LockError
 

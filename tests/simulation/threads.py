@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from django_redlock.core.contract import Extension
 from django_redlock.core.keys import Keys, keys_for, lock_name_of
 from django_redlock.core.locks import hold, lock, multilock, striped
 from django_redlock.core.options import LockOptions
 from django_redlock.core.primitives.base import Primitive
+from django_redlock.core.renewal.registry import Extension
 from django_redlock.core.values import Claim, Lease
 
 from .aftermath import MAX_TTL

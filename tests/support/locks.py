@@ -68,8 +68,7 @@ def held_on(servers: Iterable[RedisServer], key: str = "redlock:{stock}") -> int
 
 def renew_now(lock: Any) -> None:
     """Let the next renewal of a held lock begin at once."""
-    token = lock.hold.lease.claim.token
-    renewal.schedule(token, renewal.entries[token][1], 0.0)
+    renewal.schedule(lock.hold, 0.0)
 
 
 def wait_until_renewed(backend: Any, name: str) -> None:

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from ...core.contract import Orphan
 from ...core.flow.requests import AwaitTurn, Fault, Flow
 from ...core.lock_info import LockInfo
 from ...core.primitives.base import MUTEX, Primitive
 from ...core.process.caller import WakeEvent
 from ...core.process.mutex import new_mutex
-from ...core.renewal.registry import renewal
+from ...core.renewal.registry import Orphan, renewal
 from ...core.renewal.thread import SLACK
 from ...core.values import Claim, Lease, OnRefusal, Refusal, Seconds, seconds
 from ...errors import LockUnavailable
@@ -179,11 +178,11 @@ class ZooKeeperBackend(StorageBackend):
             self._later(claim.token, MUTEX, claim, 0.0)
 
     def _later(self, token: bytes, primitive: Primitive, claim: Claim, delay: float) -> None:
-        """Have the znode of ``claim`` removed in ``delay`` seconds. The renewal thread repeats this until it succeeds.
+        """Have the znode of ``claim`` removed in ``delay`` seconds. A background thread repeats this until it succeeds.
 
         ``primitive``: `LEASE_END` for a lease that may have been extended then. ``token``: the name of this work.
         """
-        renewal.schedule(token, Orphan(self, primitive, claim, math.inf), delay)
+        renewal.schedule_release(token, Orphan(self, primitive, claim, math.inf), delay)
 
     def _hold_until(self, lease: Lease, ends: float) -> bool:
         """Have the znode of ``lease`` removed at the time ``ends``. Returns ``False`` if its removal has begun."""

@@ -84,7 +84,7 @@ class Contenders:
     def forget(self, contender: Contender) -> None:
         """Remove ``contender``, whose znode has been removed."""
         with state_mutex:
-            renewal.entries.pop(contender.end_token, None)
+            renewal.orphans.pop(contender.end_token, None)
             if self._here.get(contender.claim.token) is contender:
                 del self._here[contender.claim.token]
 

@@ -241,21 +241,6 @@ class Redlock(NamedTuple):
         yield SendToAll(self._everywhere(primitive.dequeue_request(claim)), _all_answered, claim.acquisition_id)
         return (yield from self.release(primitive, claim))
 
-    def cancel_many(self, claims: Sequence[tuple[Primitive, Claim]]) -> Flow[list[bool]]:
-        """Cancel many claims in one pipeline for each node."""
-        runs = [
-            run
-            for primitive, claim in claims
-            for run in (primitive.dequeue_request(claim), primitive.release_request(claim.all_attempts()))
-        ]
-        asks = [Batch([run.at(node) for run in runs], node) for node in range(self.nodes)]
-        answers = yield SendToAll(asks, _all_answered, b"", "release")
-        served = [reply for reply in answers if not isinstance(reply, Fault)]
-        return [
-            sum(not isinstance(each[index], Fault) for each in served) >= votes_needed(self.nodes, primitive.limit)
-            for index, (primitive, _) in zip(range(1, len(runs), 2), claims, strict=True)
-        ]
-
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
         """Return the holder that most nodes report, with the names of these nodes; ``None`` if the lock is not held.
 

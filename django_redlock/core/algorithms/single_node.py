@@ -253,15 +253,6 @@ class SingleNode:
         yield Batch(list(map(primitive.dequeue_request, self._by_slot(claim))))
         return (yield from self.release(primitive, claim.all_attempts()))
 
-    def cancel_many(self, claims: Sequence[tuple[Primitive, Claim]]) -> Flow[list[bool]]:
-        runs = [
-            [*map(primitive.dequeue_request, self._by_slot(claim))]
-            + [primitive.release_request(each.all_attempts()) for each in self._by_lock(claim)]
-            for primitive, claim in claims
-        ]
-        replies = yield from _run_groups(runs)
-        return [not any(isinstance(reply, Fault) for reply in each) for each in replies]
-
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         run = primitive.release_request(claim, keep)
         reply = yield run

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ...errors import LockDeadlock
-from ..contract import Renewable
 from ..events import logger
 from ..flow.requests import AwaitTurn, Block, BlockThenEval, Flow
 from ..process.caller import calling
+from ..renewal.registry import Renewable
 from ..values import Claim
 
 T = TypeVar("T")

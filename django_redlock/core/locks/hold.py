@@ -9,17 +9,16 @@ from functools import partial
 from typing import Any
 
 from ...errors import LockLost, LockNotHeld
-from ..contract import Extension, Store
+from ..contract import Store
 from ..events import emit, logger, report_abandoned
 from ..flow.requests import AwaitTurn, Fault, Flow
-from ..keys import Keys
 from ..options import LockOptions
 from ..owner import Owner
 from ..primitives.base import Primitive
 from ..process import fork
-from ..process.caller import calling, has_ended, running_loop, task_is_ours
+from ..process.caller import WakeEvent, calling, has_ended, running_loop, task_is_ours
 from ..process.mutex import state_mutex
-from ..renewal.registry import renewal
+from ..renewal.registry import Extension, renewal
 from ..values import DRIFT, PRECISION, Lease, Seconds
 
 _RETRIES = 20  # attempts to extend within one ttl, when an attempt fails or another extension is in flight
@@ -56,6 +55,7 @@ class Hold:
         "_loop",
         "_lost",
         "_reported",
+        "_waiting",
         "acquired_by",
         "end_kind",
         "lease",
@@ -80,7 +80,9 @@ class Hold:
         self._generation = fork.generation
         self.end_kind: End | None = None
         self._lost = self._reported = self._abandoned = False
-        self._extension: Extension | None = None  # the extension in flight
+        # The extension in flight, and who waits for its outcome: a server may run two extensions in any order.
+        self._extension: Extension | None = None
+        self._waiting: tuple[WakeEvent, ...] = ()
         self._longest = math.inf  # the longest ttl of further extensions
 
     # ── what event receivers and `on_lost` read ──────────────────────────────────────────────
@@ -211,7 +213,8 @@ class Hold:
                 if self._extension is None:
                     extension = self._begin_extension(wanted)
                     break
-                outcome_known = self._extension.new_wake_event()
+                outcome_known = WakeEvent()
+                self._waiting += (outcome_known,)
             yield AwaitTurn(outcome_known, self.remaining)
         try:
             outcome = yield from self.store.algorithm.extend(self.primitive, extension.lease, extension.ttl)
@@ -261,12 +264,14 @@ class Hold:
 
     def on_extended(self, extension: Extension, outcome: Lease | Fault | None) -> None:
         with state_mutex:
-            self._extension, ended = None, self.end_kind is not None
+            waiting, ended = self._waiting, self.end_kind is not None
+            self._extension, self._waiting = None, ()
             if isinstance(outcome, Fault):  # the server may run this request after a later one
                 self._longest = min(self._longest, extension.ttl)
             elif outcome is not None and not ended:
                 self.lease = outcome
-        extension.finish()
+        for outcome_known in waiting:
+            outcome_known.set()
         if ended:  # it may have restored the lock, after the release, on a server that had lost it
             self.release_later(after=_LATE_EXTENSION)
         elif outcome is None:
@@ -276,10 +281,6 @@ class Hold:
         else:
             self.schedule_renewal()
 
-    @property
-    def keys(self) -> Keys:
-        return self.lease.claim.keys
-
     def schedule_renewal(self) -> None:
         """Schedule the renewal for when a third of the ttl has passed, or the loss of a lease that is not renewed."""
         delay = self.lease.valid_until - self.store.clock()
@@ -288,7 +289,7 @@ class Hold:
         self._schedule(delay)
 
     def _schedule(self, delay: float) -> None:
-        renewal.schedule(self.lease.claim.token, weakref.ref(self), max(0.0, delay))
+        renewal.schedule(self, max(0.0, delay))
 
     def _is_renewable(self) -> bool:
         options, lease = self.options, self.lease

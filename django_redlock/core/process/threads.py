@@ -23,7 +23,7 @@ from .fork import run_postponing
 class Kind(StrEnum):
     """The kinds of background threads: the name of the thread, what it does, and when it ends."""
 
-    RENEWAL = "redlock-renewal"  # one for each server: extends leases and releases claims. Ends after 10 s without work
+    RENEWAL = "redlock-renewal"  # two for each server: extend leases, release claims. End after 10 s without work
     REPORTS = "redlock-reports"  # calls listeners of losses and of recorded events. Ends when nothing is left
     NODE = "redlock-node"  # one for each node of a quorum: connects, probes, repeats releases. Ends without work
     CALL = "redlock-call"  # one call that may hang: a name look-up, a connect, a preparation. Ends with the call

@@ -1,33 +1,95 @@
 """What this process does with leases in the background: it extends them, releases claims, and reports losses.
 
-Each server of a store has a `RenewalThread`. Threads renew the locks of asyncio tasks, too, so that a busy event loop
-does not lose its locks.
+For each server of a store one thread extends leases, and another releases claims. A server that hangs delays no
+renewals on other servers, and a release delays no renewal: a name look-up, a connect or the code of a custom backend
+may hang. Threads renew the locks of asyncio tasks, too, so that a busy event loop does not lose its locks.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, Protocol, cast
 
-from ..contract import Orphan, Renewable, Store
+from ...errors import LockUnavailable
+from ..contract import Store
 from ..events import logger
+from ..flow.drivers import drive
+from ..flow.requests import Fault, Flow
+from ..options import LockOptions
 from ..primitives.base import Primitive
 from ..process import fork
+from ..process.caller import Caller
 from ..process.clock import monotonic
 from ..process.mutex import state_mutex
 from ..process.threads import Kind, start
-from ..values import Claim
-from .thread import SLACK, Entry, RenewalThread, Target
+from ..values import Claim, Lease
+from .thread import SLACK, DueThread, Entry
 
+BATCH = 256  # extensions in one pipeline: about 2 ms of a server's time
 CANCEL_DELAY = 0.15  # seconds after which a claim is cancelled again, when its last request has reached the server
 MAX_REPORTERS = 4  # threads that report losses: a listener may be slow, or wait for another lock
 
 
+class Extension(NamedTuple):
+    """A pending extension of ``lease`` to ``ttl`` seconds."""
+
+    lease: Lease
+    ttl: float
+
+
+class Renewable(Protocol):
+    """The part of a `Hold` that the renewal uses."""
+
+    name: str
+    store: Store
+    primitive: Primitive
+    options: LockOptions
+    lease: Lease
+    acquired_by: Caller
+    end_kind: Any  # None: it has not ended
+
+    @property
+    def remaining(self) -> float: ...
+
+    @property
+    def active(self) -> bool: ...
+
+    def begin_renewal(self) -> Extension | None:
+        """Begin the extension that is due, and return it; ``None`` if the lease must not be extended now."""
+
+    def on_extended(self, extension: Extension, outcome: Lease | Fault | None) -> None:
+        """Update the lease after ``extension``. ``outcome``: as `Algorithm.extend_many` returns it."""
+
+    def mark_lost(self, reason: str) -> None:
+        """Mark the lease as lost, and report the loss with ``reason``, a text for people."""
+
+
+class Orphan(NamedTuple):
+    """A claim whose caller could not release it, for example after an interruption.
+
+    The release is retried until the time ``until`` (monotonic seconds by the store's clock).
+    """
+
+    store: Store
+    primitive: Primitive
+    claim: Claim
+    until: float
+    waited: bool = False  # the store may list the claim as a waiter, so it is cancelled, not only released
+    keep_until: float = 0.0  # the lock stays taken until this time (the store's clock)
+
+    def release_flow(self) -> Flow[bool]:
+        """Release the claim, or cancel it. Returns whether it held the lock. Raises ``LockUnavailable``."""
+        algorithm = self.store.algorithm
+        if self.waited:
+            return algorithm.cancel(self.primitive, self.claim)
+        return algorithm.release(self.primitive, self.claim, max(0.0, self.keep_until - self.store.clock()))
+
+
 class Renewal:
-    """The leases to extend and the claims to release, by token, and a renewal thread for each server."""
+    """The leases to extend and the claims to release, by token, and the threads that do it."""
 
     def __init__(self) -> None:
         # The mutex of the handles: `__del__` of a lock, which may run anywhere, needs both. Always entered directly,
@@ -38,42 +100,44 @@ class Renewal:
 
     def reset(self) -> None:
         """Begin with no leases, reports and threads: after a fork, they belong to the parent."""
-        self.entries: dict[bytes, Entry] = {}
-        # By id(store) and server: a reference would keep the store alive.
-        self._threads: dict[tuple[int, str], RenewalThread] = {}
+        self.entries: dict[bytes, Entry] = {}  # weak references to holds
+        self.orphans: dict[bytes, Entry] = {}
+        # By id(store), server and work: a reference would keep the store alive.
+        self._threads: dict[tuple[int, str, object], DueThread] = {}
         self._reports: deque[Callable[[], object]] = deque()
         self._reporters = 0
 
-    def schedule(self, token: bytes, target: Target, delay: float) -> None:
-        """Schedule the work on ``target`` in ``delay`` seconds: extend the lease of a hold, or release an `Orphan`.
-
-        ``token``: the token of the lease or claim. Replaces an earlier entry with this token, but an extension never
-        replaces a scheduled release. A hold that has ended is not scheduled.
-        """
-        due = monotonic() + delay
-        alive: Any = target if isinstance(target, Orphan) else target()  # the caller has a reference to the hold
-        place = id(alive.store), alive.store.server_of(alive.keys)
+    def schedule(self, hold: Renewable, delay: float) -> None:
+        """Schedule the renewal of ``hold`` in ``delay`` seconds, instead of earlier, unless the hold has ended."""
+        due, store, claim = monotonic() + delay, hold.store, hold.lease.claim
+        place = id(store), store.server_of(claim.keys), _extend_due
         with self._mutex:
-            scheduled = self.entries.get(token)
-            if alive is not target and (alive.end_kind or (scheduled and isinstance(scheduled[1], Orphan))):
+            if hold.end_kind is not None:
                 return
-            if (thread := self._threads.get(place)) is None:
-                ended = partial(self._threads.pop, place, None)
-                thread = self._threads[place] = RenewalThread(self._mutex, self.entries, ended)
-            thread.add(token, target, due)
+            thread = self._threads.get(place) or self._new_thread(place, self.entries, _extend_due)
+            thread.add(claim.token, weakref.ref(hold), due)
         thread.ensure_started()
 
-    def cancel(self, token: bytes) -> None:
-        """Cancel the extension that is scheduled for ``token``. A scheduled release stays."""
+    def schedule_release(self, token: bytes, orphan: Orphan, delay: float) -> None:
+        """Schedule the release of ``orphan`` in ``delay`` seconds, instead of an earlier orphan with this ``token``."""
+        due, store = monotonic() + delay, orphan.store
+        place = id(store), store.server_of(orphan.claim.keys), _release_due
         with self._mutex:
-            entry = self.entries.get(token)
-            if entry is not None and not isinstance(entry[1], Orphan):
-                del self.entries[token]
+            thread = self._threads.get(place) or self._new_thread(place, self.orphans, _release_due)
+            thread.add(token, orphan, due)
+        thread.ensure_started()
+
+    def _new_thread(self, place: tuple[int, str, object], entries: dict[bytes, Entry], serve: Any) -> DueThread:
+        thread = self._threads[place] = DueThread(entries, serve, partial(self._threads.pop, place, None))
+        return thread
+
+    def cancel(self, token: bytes) -> None:
+        """Cancel the renewal that is scheduled for ``token``."""
+        self.entries.pop(token, None)
 
     def holds(self) -> list[Renewable]:
         """Return the holds whose renewal or end is scheduled."""
-        targets = [target for _, target in list(self.entries.values()) if isinstance(target, weakref.ref)]
-        return [hold for target in targets if (hold := target()) is not None]
+        return [hold for _, target in list(self.entries.values()) if (hold := target()) is not None]
 
     def held_counts(self) -> Counter[tuple[str, str]]:
         """Return the number of locks that this process holds now, by alias of the store and kind of lock."""
@@ -81,9 +145,8 @@ class Renewal:
 
     def mark_lost(self, token: bytes, reason: str) -> None:
         """Mark the lease of ``token`` as lost. For stores that notice a loss by themselves."""
-        target = self.entries.get(token, (0.0, None))[1]
-        hold = target() if isinstance(target, weakref.ref) else None
-        if hold is not None and hold.active and hold.lease.claim.token == token:
+        entry = self.entries.get(token)
+        if entry is not None and (hold := entry[1]()) is not None:
             hold.mark_lost(reason)
 
     def report(self, call: Callable[[], object]) -> None:
@@ -131,11 +194,62 @@ class Renewal:
         """
         # Not the claim's ttl: the lease may have been extended to a longer ttl.
         orphan = Orphan(store, primitive, claim, store.clock() + store.max_ttl, waited, keep_until)
-        self.schedule(claim.token, orphan, after and after + SLACK)
+        self.schedule_release(claim.token, orphan, after and after + SLACK)
         if waited:
             later = claim.all_attempts()
-            self.schedule(later.token, orphan._replace(claim=later), CANCEL_DELAY)
+            self.schedule_release(later.token, orphan._replace(claim=later), CANCEL_DELAY)
 
 
 renewal = Renewal()
 fork.on_fork(renewal.reset)
+
+
+# ── the work of the threads ──────────────────────────────────────────────────────────────────────
+
+
+def _extend_due(targets: Mapping[bytes, weakref.ref[Renewable]]) -> tuple[()]:
+    # A hold whose handle was garbage-collected is missing: its lease ends by itself.
+    extend_all([hold for target in targets.values() if (hold := target()) is not None])
+    return ()
+
+
+def extend_all(holds: Iterable[Renewable]) -> None:
+    """Extend the leases of ``holds`` in few requests, or mark them as lost."""
+    groups: defaultdict[tuple[int, Primitive], list[Renewable]] = defaultdict(list)
+    for hold in holds:
+        groups[id(hold.store), hold.primitive].append(hold)
+    for group in groups.values():
+        fault: Fault | None = None  # a fault of all leases of a batch: later batches are not sent to this server
+        for first in range(0, len(group), BATCH):
+            batch = group[first : first + BATCH]
+            begun = [(hold, extension) for hold in batch if (extension := hold.begin_renewal()) is not None]
+            outcomes = [fault] * len(begun) if fault else _extend(begun)
+            if begun and all(isinstance(outcome, Fault) for outcome in outcomes):
+                fault = cast("Fault", outcomes[0])  # the fault of some leases says nothing about the others
+            for (hold, extension), outcome in zip(begun, outcomes, strict=True):
+                hold.on_extended(extension, outcome)
+
+
+def _extend(begun: list[tuple[Renewable, Extension]]) -> Sequence[Lease | Fault | None]:
+    if not begun:
+        return []
+    store, primitive = begun[0][0].store, begun[0][0].primitive
+    try:
+        return drive(store.algorithm.extend_many(primitive, [extension for _, extension in begun]), store.perform)
+    except BaseException as error:  # a defect, perhaps of a custom backend: the leases are extended again later
+        logger.exception("the renewal of locks failed")
+        return [Fault(error if isinstance(error, Exception) else RuntimeError(repr(error)))] * len(begun)
+
+
+def _release_due(orphans: Mapping[bytes, Orphan]) -> list[bytes]:
+    again, answers = [], True  # after one release without a reply, the others are left for the next round
+    for token, orphan in orphans.items():
+        if answers:
+            try:
+                drive(orphan.release_flow(), orphan.store.perform)
+                continue
+            except Exception as error:  # noqa: BLE001  (any error: the release is repeated until the ttl ends the lock)
+                answers = not isinstance(error, LockUnavailable)
+        if orphan.store.clock() < orphan.until:
+            again.append(token)
+    return again

@@ -10,8 +10,7 @@ import redis
 from redis.crc import key_slot
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.core.renewal.registry import renewal
-from django_redlock.core.renewal.thread import BATCH, extend_all
+from django_redlock.core.renewal.registry import BATCH, extend_all, renewal
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from tests.support.cluster import Cluster, ask
@@ -90,8 +89,7 @@ def test_batches_of_renewals(cluster, start, unique):
     cluster.nodes[0].pause()
     ends = {name: lock.hold.lease.valid_until for name, lock in locks.items()}
     for lock in locks.values():
-        token = lock.hold.lease.claim.token
-        renewal.schedule(token, renewal.entries[token][1], 0.0)
+        renewal.schedule(lock.hold, 0.0)
 
     def extended():
         return {name for name, lock in locks.items() if lock.hold.lease.valid_until > ends[name]}

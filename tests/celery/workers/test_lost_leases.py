@@ -44,7 +44,7 @@ def running(store, call):
     assert send(store, call) is None
     lock, hold = start(store, call)
     token = hold.lease.claim.token
-    return lock, lambda: poll(lambda: token not in renewal.entries, timeout=60, what="a release in the background")
+    return lock, lambda: poll(lambda: token not in renewal.orphans, timeout=60, what="a release in the background")
 
 
 def assert_ended(store, call):

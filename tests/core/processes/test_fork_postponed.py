@@ -97,8 +97,7 @@ def test_a_fork_waits_for(begin, work, unique, monkeypatch):
     lock = begin(work, unique)
     if begin is renews:
         lock.acquire()
-        token = lock.hold.lease.claim.token
-        renewal.schedule(token, renewal.entries[token][1], 0.0)
+        renewal.schedule(lock.hold, 0.0)
     assert work.begun.wait(WAIT)
     assert in_child(work.mutex.locked) is False
 

@@ -73,7 +73,7 @@ def test_extend_waits_for_a_renewal(backend, left, unique):
     with backend.lock(unique) as lock, ThreadPoolExecutor(1) as pool:
         until_renewed(backend, lock)
         extending = pool.submit(lock.extend, LONGER)
-        poll(lambda: lock.hold._extension._wake_events, timeout=20, what="a thread that waits")
+        poll(lambda: lock.hold._waiting, timeout=20, what="a thread that waits")
         assert left() <= TTL
         send.set()
         assert extending.result(TEST_TIMEOUT) > TTL

@@ -37,7 +37,7 @@ def test_several_releases_in_the_background(redis_url, client_of, unique, option
     with renewal._mutex:  # so that the renewal finds both
         for lock in held:
             lock.hold.mark_lost("by the test")
-    poll(lambda: not tokens & set(renewal.entries), timeout=60, what="the releases")
+    poll(lambda: not tokens & set(renewal.orphans), timeout=60, what="the releases")
     assert [lock.locked() for lock in held] == [True, True]
 
 

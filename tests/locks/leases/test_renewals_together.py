@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.core.renewal.thread import BATCH, extend_all
+from django_redlock.core.renewal.registry import BATCH, extend_all
 from django_redlock.errors import LockLost
 
 

@@ -23,10 +23,10 @@ def test_a_lease_that_was_extended(start, redis_server):
     with pytest.raises(LockUnavailable):
         lock.release()
     clock.ahead = 30
-    due, _ = renewal.entries[token]
-    poll(lambda: renewal.entries[token][0] != due, timeout=20, what="another try to release the lock")
+    due, _ = renewal.orphans[token]
+    poll(lambda: renewal.orphans[token][0] != due, timeout=20, what="another try to release the lock")
     proxy.restore()
-    poll(lambda: token not in renewal.entries, timeout=20, what="the release")
+    poll(lambda: token not in renewal.orphans, timeout=20, what="the release")
     with redis_server.client() as client:
         assert not client.exists("redlock:{stock}")
     backend.close()
