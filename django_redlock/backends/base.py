@@ -9,10 +9,10 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from ..core.contract import Algorithm, FlowRequest, Store
+from ..core.contract import Algorithm, Store
 from ..core.events import Event, Hook, logger, report
 from ..core.flow.drivers import adrive, drive
-from ..core.flow.requests import Flow
+from ..core.flow.requests import Flow, FlowRequest
 from ..core.keys import Keys, check_name, check_prefix, keys_for
 from ..core.lock_info import Listing, LockInfo
 from ..core.locks.local_queue import LocalQueue

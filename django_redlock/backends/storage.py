@@ -23,8 +23,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
-from ..core.contract import FlowRequest
-from ..core.flow.requests import AwaitTurn, CallFunction, Fault, Flow, Sleep
+from ..core.flow.requests import AwaitTurn, CallFunction, Fault, Flow, FlowRequest, Sleep
 from ..core.keys import Keys, glob_matcher
 from ..core.lock_info import Listing, LockInfo, by_trouble
 from ..core.primitives.base import Primitive

@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..core.contract import FlowRequest
 from ..core.flow.drivers import adrive, drive
-from ..core.flow.requests import AwaitTurn, CallFunction, EvalScript, SendToAll, SetIfAbsent, Sleep
+from ..core.flow.requests import AwaitTurn, CallFunction, EvalScript, FlowRequest, SendToAll, SetIfAbsent, Sleep
 from .connect import AwaitFuture
 from .fanout.broadcast_drivers import FanOut
 from .nodes.node import Node

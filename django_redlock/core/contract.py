@@ -6,29 +6,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from .events import Hook
-from .flow.requests import (
-    AwaitTurn,
-    Batch,
-    Block,
-    BlockThenEval,
-    CallFunction,
-    Command,
-    EvalAndWait,
-    EvalScript,
-    Fault,
-    Flow,
-    ListPools,
-    SendToAll,
-    SetIfAbsent,
-    Sleep,
-)
+from .flow.requests import Fault, Flow, FlowRequest
 from .keys import Keys
 from .lock_info import LockInfo
 from .primitives.base import Primitive
 from .values import Claim, Lease, OnRefusal, Refusal, Seconds
 
-RedisRequest = SetIfAbsent | EvalScript | BlockThenEval | Block | EvalAndWait | SendToAll | Batch | Command | ListPools
-FlowRequest = RedisRequest | CallFunction | Sleep | AwaitTurn  # all requests that a driver performs
 AcquireFree = Callable[[Primitive, Claim], Flow[Lease | None]]
 HandOver = Callable[[Primitive, Claim, Claim], Flow[Lease | None]]
 

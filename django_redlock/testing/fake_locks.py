@@ -12,10 +12,9 @@ from ..backends.locmem import LocMemBackend
 from ..backends.locmem.task_store import MemoryStore
 from ..backends.storage import StorageAlgorithm, StorageBackend
 from ..core.algorithms.single_node import SingleNode
-from ..core.contract import FlowRequest
 from ..core.events import Event, Hook
 from ..core.flow.replies import NEVER
-from ..core.flow.requests import CallFunction, EvalScript, Fault, Flow
+from ..core.flow.requests import CallFunction, EvalScript, Fault, Flow, FlowRequest
 from ..core.keys import glob_matcher
 from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock

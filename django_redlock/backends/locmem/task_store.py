@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 from ...core.algorithms.single_node import SingleNode
-from ...core.contract import Algorithm, FlowRequest
+from ...core.contract import Algorithm
 from ...core.flow.replies import NEVER
-from ...core.flow.requests import AwaitTurn, Batch, BlockThenEval, CallFunction, EvalScript
+from ...core.flow.requests import AwaitTurn, Batch, BlockThenEval, CallFunction, EvalScript, FlowRequest
 from ...core.primitives.base import Primitive
 
 

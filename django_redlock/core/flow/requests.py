@@ -175,6 +175,10 @@ class CallFunction(NamedTuple):
     undo: Callable[[], Any] | None = None
 
 
+RedisRequest = SetIfAbsent | EvalScript | BlockThenEval | Block | EvalAndWait | SendToAll | Batch | Command | ListPools
+FlowRequest = RedisRequest | CallFunction | Sleep | AwaitTurn  # all requests that a driver performs
+
+
 class Fault(NamedTuple):
     """The error that a driver sends into a flow in place of a reply.
 
