@@ -6,8 +6,6 @@ import logging
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from .owner import Owner
-
 logger = logging.getLogger("django_redlock")
 Kind = Literal["acquired", "released", "refused", "lost", "abandoned", "forced"]
 
@@ -50,26 +48,6 @@ def report(hook: Hook | None, event: Event) -> None:
         hook(event)
     except Exception:
         logger.exception("the event hook failed on %s of lock %r", event.kind, event.name)
-
-
-def emit(hold: Any, kind: Kind, waited: float = 0.0, held: float = 0.0, reason: str = "") -> None:
-    """Report an event of a `Hold` to the hook of its store. ``waited``, ``held``: seconds."""
-    store = hold.store
-    if store.hook is not None:
-        holder, primitive = hold.lease.claim.owner.decode(errors="replace"), hold.primitive.kind
-        report(store.hook, Event(kind, hold.subject, hold.name, store.alias, waited, held, reason, holder, primitive))
-
-
-def report_abandoned(hold: Any) -> None:
-    """Log and emit that ``hold`` is still renewed, although the thread or task that acquired it has ended."""
-    owner = Owner.parse(hold.lease.claim.owner)
-    logger.warning(
-        "lock %r is still held and renewed, but %s, which acquired it, has ended; use `with`, release it "
-        "in another thread, or limit it with max_hold",
-        hold.name,
-        owner.task or owner.thread,
-    )
-    emit(hold, "abandoned", held=hold.store.clock() - hold.lease.since)
 
 
 def report_fault(node: str, reason: str) -> None:

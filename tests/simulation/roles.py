@@ -107,8 +107,6 @@ def _delay(chance: random.Random, ttl: float) -> float:
 class SimulatedTermHold(SimulatedHold, TermHold):
     """The hold of a candidate that leads."""
 
-    __slots__ = ()
-
 
 class CandidateHandle(Handle, CandidateLock):
     """The lock of a candidate."""

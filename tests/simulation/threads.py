@@ -29,8 +29,6 @@ def held(claim: Claim) -> list[str | None]:
 class SimulatedHold(hold.Hold):
     """A hold that reports each change of its belief to the watcher."""
 
-    __slots__ = ()
-
     def on_extended(self, extension: Extension, outcome: Any) -> None:
         super().on_extended(extension, outcome)
         lock: Any = self._handle()
@@ -60,8 +58,6 @@ class Handle(lock.Lock):
 
 class SimulatedStripe(SimulatedHold, striped.StripeHold):
     """A hold of one stripe."""
-
-    __slots__ = ()
 
 
 class AnyOf(Handle, striped.Striped):

@@ -19,8 +19,6 @@ Call = Future[None] | asyncio.Task[None]  # one call of a callback
 class TermHold(Hold):
     """The hold of a candidate that leads."""
 
-    __slots__ = ()
-
     @property
     def kept_until(self) -> float:
         """As for any hold, but a lost lock stays taken until the lease ends: the leader's work may need that time."""

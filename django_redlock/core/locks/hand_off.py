@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, cast
 
 from ...errors import LockLost, LockNotSupported
 from ..contract import Store
-from ..events import emit
 from ..flow.requests import Flow
 from ..primitives.base import Primitive
 from ..renewal.registry import renewal
@@ -87,7 +86,7 @@ def hand_off_flow(handle: Any, ttl: Seconds | None) -> Flow[str]:
         outcome = yield from store.algorithm.acquire(store.adopting, claim, 0.0)
         if isinstance(outcome, Refusal):
             raise LockLost(handle.name)  # noqa: TRY301
-        emit(hold, "released", held=store.clock() - lease.since, reason=HANDED_OFF)
+        hold.emit("released", held=store.clock() - lease.since, reason=HANDED_OFF)
         kept = outcome.claim.token, handle.options.ttl, lease.fencing_token
         return HandedOff(store.alias, store.key_prefix, handle.names_of(lease), kind == "multilock", *kept).text()
     except BaseException:  # the caller gets no text, and either the hold or the text may have the lock

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from ...errors import LockDeadlock, LockError, LockLost, LockNotAcquired, LockNotHeld, LockUnavailable
 from ..contract import Store
-from ..events import Event, emit, report
+from ..events import Event, report
 from ..flow.replies import refusal_reason
 from ..flow.requests import Flow
 from ..keys import Keys
@@ -137,7 +137,7 @@ class Handle:
                     return outcome
                 if now < outcome.valid_until:
                     hold = self.on_granted(outcome)
-                    emit(hold, "acquired", waited=now - start)
+                    hold.emit("acquired", waited=now - start)
                     return hold
                 renewal.release_later(store, self.primitive, outcome.claim)
                 late_grants += 1
@@ -251,13 +251,13 @@ class Handle:
                 raise
             hold.release_later()
             if not (lost and isinstance(error, LockError)):
-                emit(hold, "released", held=held, reason="unconfirmed")
+                hold.emit("released", held=held, reason="unconfirmed")
                 raise
             released = False
         if lost or not released:
             hold.report_loss("before the release, the lease had ended or the lock was released by force")
             raise LockLost(self.name)
-        emit(hold, "released", held=held)
+        hold.emit("released", held=held)
 
     def extend_flow(self, ttl: Seconds | None) -> Flow[float]:
         """Extend the lease as `Lock.extend` does."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import LockLost, LockNotHeld
 from ..contract import Store
-from ..events import emit, logger, report_abandoned
+from ..events import Event, Kind, logger, report
 from ..flow.requests import AwaitTurn, Fault, Flow
 from ..options import LockOptions
 from ..owner import Owner
@@ -44,27 +44,13 @@ class Hold:
     reentrant lock has acquired it.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_abandoned",
-        "_acquired_for_another",
-        "_extension",
-        "_generation",
-        "_handle",
-        "_longest",
-        "_loop",
-        "_lost",
-        "_reported",
-        "_waiting",
-        "acquired_by",
-        "end_kind",
-        "lease",
-        "level",
-        "name",
-        "options",
-        "primitive",
-        "store",
-    )
+    level = 1
+    end_kind: End | None = None
+    _lost = _reported = _abandoned = False
+    # The extension in flight, and who waits for its outcome: a server may run two extensions in any order.
+    _extension: Extension | None = None
+    _waiting: tuple[WakeEvent, ...] = ()
+    _longest = math.inf  # the longest ttl of further extensions
 
     def __init__(self, handle: Any, lease: Lease) -> None:  # of a `Handle`
         self._handle = weakref.ref(handle)
@@ -73,17 +59,10 @@ class Hold:
         self.name: str = handle.name
         self.options: LockOptions = handle.options
         self.lease = lease
-        self.level = 1
         self.acquired_by = calling()
         self._loop = running_loop()  # the loop that calls `on_lost`; None: a background thread
         self._acquired_for_another = self._loop is not None and task_is_ours()  # its task ends at once
         self._generation = fork.generation
-        self.end_kind: End | None = None
-        self._lost = self._reported = self._abandoned = False
-        # The extension in flight, and who waits for its outcome: a server may run two extensions in any order.
-        self._extension: Extension | None = None
-        self._waiting: tuple[WakeEvent, ...] = ()
-        self._longest = math.inf  # the longest ttl of further extensions
 
     # ── what event receivers and `on_lost` read ──────────────────────────────────────────────
 
@@ -184,23 +163,41 @@ class Hold:
         if reported:
             return
         logger.warning("lock %r was lost: %s", self.name, reason)
-        emit(self, "lost", held=self.store.clock() - self.lease.since, reason=reason)
+        self.emit("lost", held=self.store.clock() - self.lease.since, reason=reason)
         callback, loop = self.options.loss_callback, self._loop
         if callback is None:
             return
         try:
             if loop is None or loop.is_closed():
-                callback(self.subject)
+                callback(self._subject)
             else:
-                loop.call_soon_threadsafe(callback, self.subject)
+                loop.call_soon_threadsafe(callback, self._subject)
         except Exception:
             logger.exception("on_lost of lock %r failed", self.name)
 
+    def emit(self, kind: Kind, waited: float = 0.0, held: float = 0.0, reason: str = "") -> None:
+        """Report an event of this hold to the hook of its store. ``waited``, ``held``: seconds."""
+        store = self.store
+        if store.hook is not None:
+            holder, primitive = self.lease.claim.owner.decode(errors="replace"), self.primitive.kind
+            event = Event(kind, self._subject, self.name, store.alias, waited, held, reason, holder, primitive)
+            report(store.hook, event)
+
     @property
-    def subject(self) -> Any:
+    def _subject(self) -> Any:
         """The argument of events and ``on_lost``: the handle, or this hold if the handle can have several."""
         handle = self._handle()
         return self if handle is None or handle.several else handle
+
+    def _report_abandoned(self) -> None:
+        owner = Owner.parse(self.lease.claim.owner)
+        logger.warning(
+            "lock %r is still held and renewed, but %s, which acquired it, has ended; use `with`, release it "
+            "in another thread, or limit it with max_hold",
+            self.name,
+            owner.task or owner.thread,
+        )
+        self.emit("abandoned", held=self.store.clock() - self.lease.since)
 
     # ── extensions, one at a time, and when they are due ─────────────────────────────────────
 
@@ -253,7 +250,7 @@ class Hold:
             ended_loop = self._loop is not None and self._loop.is_closed()
             self._abandoned = ended_loop or (not self._acquired_for_another and has_ended(self.acquired_by))
             if self._abandoned:
-                renewal.report(partial(report_abandoned, self))
+                renewal.report(self._report_abandoned)
         with state_mutex:
             if not self.active or self.lease is not lease:
                 return None

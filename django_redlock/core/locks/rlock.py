@@ -30,8 +30,6 @@ def current_holder() -> bytes:
 class ReentrantHold(Hold):
     """A hold that only its thread or task can release, so it is not renewed beyond the end of that thread or task."""
 
-    __slots__ = ()
-
     def _is_renewable(self) -> bool:
         return not has_ended(self.acquired_by) and super()._is_renewable()
 

@@ -35,13 +35,7 @@ def check_stripes(stripes: int) -> int:
 class StripeHold(Hold):
     """A hold of one stripe. ``visited``: indexes of the stripes that `Striped.switch` has left before."""
 
-    __slots__ = ("visited",)
-
-    visited: frozenset[int]
-
-    def __init__(self, handle: Any, lease: Lease) -> None:
-        super().__init__(handle, lease)
-        self.visited = frozenset()
+    visited: frozenset[int] = frozenset()
 
 
 class Striped(Semaphore):
