@@ -117,7 +117,7 @@ class TimestampBackend(RedisBackend):
         skew = 0.0 if clock_skew in (0, timedelta(0)) else seconds(clock_skew, "clock_skew")
         self.unit, self.key_format, self.clock_skew = unit, key_format, skew
         self._key, self._name_of = _key_format(key_format, self.key_prefix)
-        self.primitive = TimestampPrimitive("timestamp", *script_family("timestamp"), queued=True)
+        self.primitive = TimestampPrimitive("timestamp", *script_family("timestamp"), one_holder=True, queued=True)
         self.primitive.form = UNITS[unit], b"%d" % round(skew * 1000)
         self.adopting = self.primitive
         self.algorithm = rule = TimestampAlgorithm(self.clock)

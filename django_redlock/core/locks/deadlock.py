@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ...errors import LockDeadlock
 from ..events import logger
 from ..flow.requests import AwaitTurn, Block, BlockThenEval, Flow
 from ..process.caller import calling
-from ..renewal.registry import Renewable
+from ..renewal.registry import Renewable, renewal
 from ..values import Claim
 
 T = TypeVar("T")
 
 WARN_AFTER = 1.0  # seconds of waiting for the same handle, in which another thread may release it
 _WAITING_REQUESTS = {BlockThenEval, Block, AwaitTurn}
-_ONE_HOLDER = {"mutex", "multilock", "timestamp"}  # kinds of locks that exclude every other handle
 
 
-def check_nesting_flow(
-    flow: Flow[T], handle: Any, claim: Claim, all_holds: Callable[[], Iterable[Renewable]]
-) -> Flow[T]:
+def check_nesting_flow(flow: Flow[T], handle: Any, claim: Claim) -> Flow[T]:
     """Run ``flow``, which acquires the lock of ``handle`` for ``claim`` and may wait without limit.
 
     Before its first wait, raises ``LockDeadlock`` if the calling thread or task holds the lock through another handle.
     If it holds the lock through this handle, another thread or task may release it: a warning is logged after a second,
-    once for each handle. ``all_holds`` returns the holds of this process.
+    once for each handle.
     """
     try:
         request = next(flow)
         while type(request) not in _WAITING_REQUESTS:
             request = flow.send((yield request))
-        hold = _own_hold_in_the_way(handle, claim, all_holds)
+        hold = _own_hold_in_the_way(handle, claim)
         if hold is not None and hold not in handle.holds:
             raise LockDeadlock(claim.name)
         if hold is not None and not handle.nesting_logged:
@@ -54,18 +50,20 @@ def check_nesting_flow(
         flow.close()
 
 
-def _own_hold_in_the_way(handle: Any, claim: Claim, all_holds: Callable[[], Iterable[Renewable]]) -> Renewable | None:
+def _own_hold_in_the_way(handle: Any, claim: Claim) -> Renewable | None:
     """Return the hold of a lock of ``claim`` that this thread or task has acquired; ``None`` if there is none.
 
-    Ignores a lock that ends by itself, because it is not renewed or has a ``max_hold``.
+    Ignores a lock that ends by itself, because it is not renewed or has a ``max_hold``, and a claim for any of several
+    locks, another of which may become free.
     """
-    if handle.primitive.kind not in _ONE_HOLDER:
+    wanted = set(claim.all_keys)
+    if not handle.primitive.one_holder or not (claim.require_all or len(wanted) == 1):
         return None
     me = calling()
-    for hold in all_holds():
-        if hold.acquired_by != me or hold.store is not handle.store or hold.primitive.kind not in _ONE_HOLDER:
+    for hold in renewal.holds():
+        if hold.acquired_by != me or hold.store is not handle.store or not hold.primitive.one_holder:
             continue
         lasts = hold.active and hold.remaining and not hold.options.ends_by_itself
-        if lasts and not set(hold.lease.claim.all_keys).isdisjoint(claim.all_keys):
+        if lasts and not wanted.isdisjoint(hold.lease.claim.all_keys):
             return hold
     return None

@@ -17,7 +17,6 @@ from .hold import End
 
 _VERSION = 1
 HANDED_OFF = "handed_off"  # the `reason` of the event "released"
-_ADOPTABLE = {"mutex", "striped", "multilock", "timestamp"}  # kinds of locks with one holder
 
 
 class HandedOff(NamedTuple):
@@ -70,7 +69,7 @@ def hand_off_flow(handle: Any, ttl: Seconds | None) -> Flow[str]:
     Returns the text for the next holder. Errors are those of `Lock.hand_off`.
     """
     store, kind = handle.store, handle.primitive.kind
-    if kind not in _ADOPTABLE:
+    if not handle.primitive.one_holder:
         kinds = "only a lock with one holder: lock(), a stripe or a multilock"
         raise LockNotSupported(handle.name, f"a {kind} can't be handed off, {kinds}")
     if handle.options.every:

@@ -164,7 +164,7 @@ class Handle:
         gate = (store.local_queue_for(primitive) if wait > 0 else None) or store.algorithm
         flow = gate.acquire(primitive, claim, deadline)
         if wait == FOREVER and renewal.entries:  # without entries, this process holds no lock
-            return check_nesting_flow(flow, self, claim, renewal.holds)
+            return check_nesting_flow(flow, self, claim)
         return flow
 
     def on_granted(self, lease: Lease) -> Hold:

@@ -53,6 +53,7 @@ class Primitive(NamedTuple):
     access: str = ""  # in a fair queue: "w" excludes all other holders, "r" excludes "w"; "": no fair queue
     queue_order: int = 2  # the order of the fair queue, as the number that the scripts use; or `RESTORED`
     plain: bool = False  # SET NX acquires a free lock: see `set_request`
+    one_holder: bool = False  # a holder excludes every other handle
     queued: bool = False  # callers of one process wait in a local queue. A reentrant lock must pass its holder at once
     hands_over: bool = False  # a release may hand the lock over to a local waiter with `hand_over_request`
 
@@ -180,7 +181,7 @@ def script_family(family: str) -> tuple[Script, Script, Script]:
     return script(f"{family}_acquire"), script(f"{family}_extend"), script(f"{family}_release")
 
 
-MUTEX = Primitive("mutex", *script_family("mutex"), plain=True, queued=True, hands_over=True)
+MUTEX = Primitive("mutex", *script_family("mutex"), plain=True, one_holder=True, queued=True, hands_over=True)
 RLOCK = SharedPrimitive("rlock", *script_family("shared"))
 SEMAPHORE = SharedPrimitive("semaphore", *script_family("shared"))  # each semaphore replaces the limit
 KINDS: Collection[str] = ("mutex", "rlock", "semaphore", "rwlock", "striped", "multilock")

@@ -35,6 +35,8 @@ class ReadWriteMutex(FairMutex):
         return (*super().more_args(claim), self.access.encode(), claim.payload)
 
 
-FAIR = FairMutex("mutex", script("fair_acquire"), MUTEX.extend_script, script("fair_release"), access="w")
+FAIR = FairMutex(
+    "mutex", script("fair_acquire"), MUTEX.extend_script, script("fair_release"), access="w", one_holder=True
+)
 READ = ReadWriteMutex("rwlock", script("rw_acquire"), RLOCK.extend_script, RLOCK.release_script, access="r")
 WRITE = READ._replace(access="w")

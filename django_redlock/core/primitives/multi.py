@@ -72,6 +72,8 @@ class AdoptPrimitive(MultiPrimitive):
 
 
 _EXTEND_AND_RELEASE = MUTEX.extend_script, MUTEX.release_script
-STRIPED = StripedPrimitive("striped", script("striped_acquire"), *_EXTEND_AND_RELEASE, queued=True, hands_over=True)
-MULTILOCK = MultiPrimitive("multilock", MUTEX.acquire_script, *_EXTEND_AND_RELEASE)
+STRIPED = StripedPrimitive(
+    "striped", script("striped_acquire"), *_EXTEND_AND_RELEASE, one_holder=True, queued=True, hands_over=True
+)
+MULTILOCK = MultiPrimitive("multilock", MUTEX.acquire_script, *_EXTEND_AND_RELEASE, one_holder=True)
 ADOPT = AdoptPrimitive("adopt", script("mutex_hand_over"), *_EXTEND_AND_RELEASE)

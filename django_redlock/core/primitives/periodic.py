@@ -33,4 +33,4 @@ class PeriodicPrimitive(Primitive):
         return sized_request(run.script, run.keys, (*run.args, b"1", b"1"), node)
 
 
-PERIODIC = PeriodicPrimitive("mutex", *script_family("mutex"))
+PERIODIC = PeriodicPrimitive("mutex", *script_family("mutex"), one_holder=True)
