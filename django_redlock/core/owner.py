@@ -116,22 +116,6 @@ def _common_fields(pid: int, thread: str, ttl: float, more: Facts) -> str:
     return _encode(fields | dict(more))[:-1]
 
 
-_current = threading.local()
-
-
-def _thread_name() -> str:
-    """Return the name of the running thread; ``"thread"`` if it was not started through `threading`.
-
-    Does not call `threading.current_thread()`, which would keep an entry forever for each thread that was not started
-    through `threading`.
-    """
-    if (found := _current.__dict__.get("thread")) is None:
-        own = threading.get_ident()
-        found = [thread for thread in threading.enumerate() if thread.ident == own]
-        _current.thread = found  # one assignment: a signal handler may call this function, too
-    return found[0].name if found else "thread"
-
-
 def _readable(owner: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of the option ``owner={…}`` as values for JSON.
 
@@ -156,7 +140,7 @@ def describe_owner(owner: str | Mapping[str, Any] | None = None, ttl: float = 0.
     leaves the field out. ``more``: further fields. Raises ``ValueError`` for an ``owner`` that `Owner.parse` could not
     read.
     """
-    text = f'{_common_fields(os.getpid(), _thread_name(), ttl, more)},"since":{time.time():.3f}'
+    text = f'{_common_fields(os.getpid(), threading.current_thread().name, ttl, more)},"since":{time.time():.3f}'
     if (task := running_task()) is not None:
         text += f',"task":{_encode(task.get_name())}'
     if owner is not None:

@@ -1,28 +1,10 @@
 """The description of the holder in a lock's value."""
 
-import _thread
-import threading
 from datetime import UTC, datetime
 
 import pytest
 
 from django_redlock.core.owner import MAX_OWNER_BYTES, Owner, describe_owner
-
-
-def test_a_thread_of_another_library_leaves_no_entry():
-    """Describing a thread that `threading` did not start leaves no entry in `threading`."""
-    before, done = set(threading.enumerate()), _thread.allocate_lock()
-    done.acquire()
-    told = []
-
-    def work():
-        told.append(Owner.parse(describe_owner()))
-        done.release()
-
-    _thread.start_new_thread(work, ())
-    assert done.acquire(timeout=10)
-    assert told[0].thread
-    assert not [each for each in set(threading.enumerate()) - before if isinstance(each, threading._DummyThread)]
 
 
 def test_the_main_thread_is_not_stored():
