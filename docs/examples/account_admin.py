@@ -11,7 +11,7 @@ from django_redlock.errors import LockNotAcquired, StaleLock
 
 @admin.register(Account)
 class AccountAdmin(admin.ModelAdmin):
-    readonly_fields = ["fence", "balance"]  # what other holders write does not belong in the form
+    readonly_fields = ["fence", "balance"]  # fields that other holders write don't belong into the form
     actions = None  # "delete selected" would delete without the locks
 
     def change_view(self, request, object_id, *args, **kwargs):

@@ -15,7 +15,7 @@ Entries = dict[str, tuple[str, float, str]]  # key -> token, Unix time of its en
 
 
 class FileBackend(StorageBackend):
-    """``location`` is the path of a file that all processes can write. Options: `Backend`."""
+    """``location`` is the path of a file that all processes can write. It has the options of `Backend`."""
 
     def acquire_once(self, claim: Claim) -> Lease | Refusal:
         start = self.clock()
@@ -48,7 +48,7 @@ class FileBackend(StorageBackend):
 
     @contextmanager
     def _entries(self) -> Iterator[Entries]:
-        """What is held now. Nobody else reads or writes it within the block."""
+        """The locks in the file. Within the block, no other process reads or writes it."""
         try:
             with Path(self.location).open("a+") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)

@@ -15,5 +15,5 @@ class TestFileBackend(LockConformance):
     def new_backend(self, tmp_path):
         return functools.partial(FileBackend, tmp_path / "locks.json")
 
-    # Releases and asks again at once, which keeps out waiters that no store wakes.
+    # This test releases and acquires again at once. Without subscribe(), that keeps other waiters out.
     test_child_uses_handle_and_backend = None
