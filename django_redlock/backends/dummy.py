@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from copy import copy
 from typing import Any
 
+from ..core.algorithms.single_node import SingleNode
 from ..core.contract import Store
 from ..core.flow.requests import EvalScript
 from ..core.lock_info import LockInfo
@@ -13,16 +15,7 @@ from ..core.primitives.base import KINDS, MUTEX, Primitive
 from ..core.primitives.multi import ADOPT
 from ..core.primitives.periodic import PERIODIC
 from ..core.values import Claim, Lease, Refusal
-from .locmem.task_store import MemoryStore
 from .storage import StorageBackend
-
-
-class DummyStore(MemoryStore):
-    """A store that keeps no records, for `DummyBackend`. Every call can be queued, started and ended."""
-
-    def _run(self, request: EvalScript) -> Any:
-        granted = request.script.name in ("task_submit", "task_start")
-        return round(self.clock() * 1_000_000) if granted else 1
 
 
 class DummyBackend(StorageBackend):
@@ -36,7 +29,14 @@ class DummyBackend(StorageBackend):
     for_tenants = True
 
     def task_store(self) -> Store:
-        return DummyStore(self)
+        """Return a twin of this backend that keeps no records. Every call can be queued, started and ended."""
+        twin = copy(self)
+        twin.algorithm = SingleNode(self.clock)
+        return twin
+
+    def run_script(self, request: EvalScript) -> Any:
+        granted = request.script.name in ("task_submit", "task_start")
+        return round(self.clock() * 1_000_000) if granted else 1
 
     def acquire_once(self, claim: Claim) -> Lease | Refusal:
         return Lease.granted(claim, self.clock(), time.time_ns() // 1000)

@@ -23,10 +23,10 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
-from ..core.flow.requests import AwaitTurn, CallFunction, Fault, Flow, FlowRequest, Sleep
+from ..core.flow.requests import AwaitTurn, Batch, CallFunction, EvalScript, Fault, Flow, FlowRequest, Sleep
 from ..core.keys import Keys, glob_matcher
 from ..core.lock_info import Listing, LockInfo, by_trouble
-from ..core.primitives.base import Primitive
+from ..core.primitives.base import MAX_BLOCK, Primitive
 from ..core.process.caller import WakeEvent
 from ..core.process.fork import on_fork
 from ..core.renewal.registry import renewal
@@ -70,35 +70,33 @@ class StorageAlgorithm:
         self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
     ) -> Flow[Lease | Refusal]:
         backend = self._backend
-        undo, waits = partial(renewal.release_later, backend, primitive, claim), False
+        abandon = partial(backend.abandon, primitive, claim)
         try:
             while True:
-                try:
-                    outcome = yield from call_storage(backend.acquire_kind_once, primitive, claim, undo=undo)
-                except LockError:
-                    undo()  # the store may have granted the lock before the error
-                    raise
-                left = deadline - backend.clock()
-                if isinstance(outcome, Lease) or left <= 0:
+                asked, woken = backend.clock(), WakeEvent()
+                outcome = yield from call_storage(
+                    backend.attempt, primitive, claim, asked, deadline, woken.set, undo=abandon
+                )
+                if isinstance(outcome, Lease) or asked >= deadline:
                     return outcome
-                waits = True
-                backend.join_queue(primitive, claim)
-                yield from self._wait(claim, min(left, outcome.remaining + 0.001, primitive.max_block))
-        finally:
-            if waits:
-                backend.leave_queue(primitive, claim)
+                left = deadline - backend.clock()
+                yield from self._wait(claim, woken, min(left, outcome.remaining + 0.001))
+        except BaseException:  # the store may have granted the claim, or lists it as a waiter
+            abandon()
+            raise
 
-    def _wait(self, claim: Claim, seconds: float) -> Flow[None]:
+    def _wait(self, claim: Claim, woken: WakeEvent, seconds: float) -> Flow[None]:
         """Wait until another attempt of ``claim`` may succeed, for ``seconds`` at most."""
-        woken = WakeEvent()
-        on_move = getattr(self._backend.clock, "on_move", None)  # of a clock that tests advance
-        forget = on_move and on_move(woken.set)
-        cancel = self._backend.subscribe(claim, woken.set)
+        backend = self._backend
+        if backend.max_wait is not None:
+            yield AwaitTurn(woken, min(seconds, backend.max_wait))
+            return
+        cancel = backend.subscribe(claim, woken.set)
         try:
-            yield AwaitTurn(woken, seconds if cancel else min(seconds, random.uniform(*POLL_SECONDS)))
+            yield AwaitTurn(woken, min(seconds, MAX_BLOCK if cancel else random.uniform(*POLL_SECONDS)))
         finally:
-            for end in filter(None, (cancel, forget)):
-                end()
+            if cancel:
+                cancel()
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
         return call_storage(self._backend.extend, lease, ttl)
@@ -125,6 +123,7 @@ class StorageBackend(Backend):
     """
 
     does_io = True
+    max_wait: float | None = None  # seconds between two attempts of a waiter whom `attempt` wakes; None: it wakes none
 
     def __init__(self, location: Any = "", **options: Any) -> None:
         super().__init__(location, **options)
@@ -150,12 +149,20 @@ class StorageBackend(Backend):
         """
         raise NotImplementedError
 
-    def acquire_kind_once(self, primitive: Primitive, claim: Claim) -> Lease | Refusal:
-        """Like `acquire_once`, for the kind of lock ``primitive``.
+    def attempt(
+        self, primitive: Primitive, claim: Claim, asked: float, deadline: float, wake: Callable[[], Any]
+    ) -> Lease | Refusal:
+        """Try once, as `acquire_once`, to acquire the kind of lock ``primitive``. Calls `acquire_once` by default.
 
-        Overridden by a store whose ``kinds`` contain more than mutexes.
+        Overridden by a store that has more kinds of locks, or a queue of waiters: with `max_wait`, it lists a refused
+        claim as a waiter, and calls ``wake`` when another attempt may succeed. The last attempt is the one ``asked`` at
+        ``deadline`` or later (seconds of the clock): it ends the wait.
         """
         return self.acquire_once(claim)
+
+    def abandon(self, primitive: Primitive, claim: Claim) -> None:
+        """Release ``claim``, whose caller gives up without an outcome, and end its wait. Must not block."""
+        renewal.release_later(self, primitive, claim)
 
     def extend(self, lease: Lease, ttl: float) -> Lease | None:
         """Extend ``lease`` to ``ttl`` seconds from now, and return the new lease; ``None`` if the lease is lost."""
@@ -195,11 +202,9 @@ class StorageBackend(Backend):
         """
         return None
 
-    def join_queue(self, primitive: Primitive, claim: Claim) -> None:
-        """Add ``claim`` to the waiters of its lock, unless it is one. Does nothing in a store without a queue."""
-
-    def leave_queue(self, primitive: Primitive, claim: Claim) -> None:
-        """Remove ``claim`` from the waiters of its lock. Does nothing in a store without a queue."""
+    def run_script(self, request: EvalScript) -> Any:
+        """Return the reply of a script for the records of tasks. Only for a store that keeps them in memory."""
+        raise TypeError(f"{request.script.name} is for Redis only")
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
         most = limit if max_keys is None else max_keys
@@ -247,6 +252,10 @@ class StorageBackend(Backend):
     def perform(self, request: FlowRequest) -> Any:
         if type(request) is CallFunction:
             return _called(request)
+        if type(request) is EvalScript:
+            return self.perform(CallFunction(self.run_script, (request,)))
+        if type(request) is Batch:
+            return [self.perform(each) for each in request.script_calls]
         if type(request) is Sleep:
             return time.sleep(request.seconds)
         if type(request) is AwaitTurn:
@@ -256,6 +265,10 @@ class StorageBackend(Backend):
     async def aperform(self, request: FlowRequest) -> Any:
         if type(request) is CallFunction:
             return await self._call_in_thread(request) if self.does_io else _called(request)
+        if type(request) is EvalScript:
+            return await self.aperform(CallFunction(self.run_script, (request,)))
+        if type(request) is Batch:
+            return [await self.aperform(each) for each in request.script_calls]
         if type(request) is Sleep:
             return await asyncio.sleep(request.seconds)
         if type(request) is AwaitTurn:

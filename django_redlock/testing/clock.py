@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from ..backends.locmem.backend import wake_all
 from ..core.process.clock import monotonic
 from ..core.renewal.registry import extend_all, renewal
 from ..core.values import Seconds, seconds
@@ -19,7 +19,6 @@ class Clock:
 
     def __init__(self) -> None:
         self._ahead = 0.0
-        self._moved: list[Callable[[], Any]] = []
 
     def __call__(self) -> float:
         return monotonic() + self._ahead
@@ -31,14 +30,8 @@ class Clock:
         this method returns. Raises ``ValueError`` unless ``time`` is positive.
         """
         self._ahead += seconds(time, "time")
-        for wake in tuple(self._moved):
-            wake()
+        wake_all()
         extend_all(self._due())
-
-    def on_move(self, wake: Callable[[], Any]) -> Callable[[], None]:
-        """Call ``wake`` each time that the clock is advanced. Returns a function that ends these calls."""
-        self._moved.append(wake)
-        return lambda: self._moved.remove(wake)
 
     def _due(self) -> list[Any]:
         """Return the locks on this clock whose lease is due for renewal or has ended."""

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from ..backends.dummy import DummyBackend
 from ..backends.locmem import LocMemBackend
-from ..backends.locmem.task_store import MemoryStore
 from ..backends.storage import StorageAlgorithm, StorageBackend
 from ..core.algorithms.single_node import SingleNode
 from ..core.events import Event, Hook
@@ -146,10 +145,9 @@ class FakeStorage(StorageBackend):
         self.algorithm.rehearsal = rehearsal
 
     def task_store(self) -> Any:
-        store = super().task_store()
-        if isinstance(store, MemoryStore):
-            store.algorithm = FakeTaskAlgorithm(store.clock)
-            store.algorithm.rehearsal = self._rehearsal
+        store: Any = super().task_store()
+        store.algorithm = FakeTaskAlgorithm(store.clock)
+        store.algorithm.rehearsal = self._rehearsal
         return store
 
     @property

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.locmem import backend as locmem
@@ -87,9 +88,7 @@ def test_a_waiter_for_a_lock_of_another_kind(unique):
     lock, mutex, reading = backend.lock("stock"), backend.lock("stock"), backend.rwlock("stock").read
     lock.acquire()
     for number in range(2):
-        claim = mutex.new_claim()
-        backend.join_queue(mutex.primitive, claim)
-        backend.subscribe(claim, lambda number=number: woken.append(number))
+        backend.attempt(mutex.primitive, mutex.new_claim(), 0.0, 1.0, partial(woken.append, number))
     lock.release()
     assert woken == [0, 1]
     assert reading.acquire(False)

@@ -5,7 +5,6 @@ import contextlib
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
-from django_redlock.backends.locmem.task_store import MemoryStore
 from django_redlock.backends.redis import RedisBackend
 
 
@@ -18,4 +17,4 @@ def redis_store(redis_server):
 @pytest.fixture(params=["redis", "memory"])
 def store(request, unique):
     """Each store in turn."""
-    return request.getfixturevalue("redis_store") if request.param == "redis" else MemoryStore(LocMemBackend(unique))
+    return request.getfixturevalue("redis_store") if request.param == "redis" else LocMemBackend(unique).task_store()

@@ -3,8 +3,6 @@
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
-from django_redlock.backends.locmem.task_store import MemoryStore
-from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.flow.drivers import drive
 from django_redlock.errors import LockError
 from django_redlock.single_instance.records import submit
@@ -26,7 +24,7 @@ def backend(request):
 
 def test_records_are_listed_and_released(backend):
     """Records are listed by pattern with task, id and state, and released by name and digest."""
-    player = Player(backend if isinstance(backend, RedisBackend) else MemoryStore(backend), "until_executed")
+    player = Player(backend.task_store(), "until_executed")
     player.play("submit", "a", "1")
     assert backend.held("other:*") == []
     [queued] = backend.held(player.name)
@@ -45,7 +43,7 @@ def test_records_are_listed_and_released(backend):
 
 def test_another_task_is_another_holding(backend):
     """The digest of one task's record does not release the next task's record."""
-    player = Player(backend if isinstance(backend, RedisBackend) else MemoryStore(backend), "until_executed")
+    player = Player(backend.task_store(), "until_executed")
     player.play("submit", "a", "1")
     seen = backend.describe(player.name).digest
     player.play("cancel", "a", "1")
@@ -56,7 +54,7 @@ def test_another_task_is_another_holding(backend):
 
 def test_an_expired_record_is_not_listed(backend):
     """The lock is free when its last task has expired, although its key was kept for a task with a longer life."""
-    store = backend if isinstance(backend, RedisBackend) else MemoryStore(backend)
+    store = backend.task_store()
     player = Player(store, "until_executed")
     player.play("submit", "a", "1")
     brief = player.call("b", "b-1")._replace(queued_ttl=0.5)

@@ -5,7 +5,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from django_redlock.backends.locmem import LocMemBackend
-from django_redlock.backends.locmem.task_store import MemoryStore
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.values import Lease, Wait, new_token
 from django_redlock.single_instance.call import MODES
@@ -39,7 +38,7 @@ moves = st.lists(
 @given(moves=moves, mode=st.sampled_from(sorted(MODES)), limit=st.sampled_from([1, 2]))
 def test_memory_and_scripts_give_the_same_replies(redis_store, moves, mode, limit):
     """The in-memory store gives the same replies as the scripts, for random moves."""
-    here = Player(MemoryStore(LocMemBackend("twins")), mode, limit)
+    here = Player(LocMemBackend("twins").task_store(), mode, limit)
     there = Player(redis_store, mode, limit)
     for move, task, sending, options in moves:
         options["replace"] &= limit == 1

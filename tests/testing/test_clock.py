@@ -23,15 +23,19 @@ def backend(clock, unique):
     return LocMemBackend(unique, clock=clock, ttl=10)
 
 
+def waiters(backend):
+    return sum(held.waiters for held in backend.held())
+
+
 @pytest.fixture
-def elsewhere(clock, backend):
+def elsewhere(backend):
     """`elsewhere(function)`: run it in a thread, and return when it waits for a lock."""
     with ThreadPoolExecutor(8) as pool:
 
         def run(function):
-            listening = len(clock._moved)
+            before = waiters(backend)
             future = pool.submit(function)
-            poll(lambda: len(clock._moved) > listening, timeout=20, what="a waiter that listens")
+            poll(lambda: waiters(backend) > before, timeout=20, what="a waiter")
             return future
 
         yield run
@@ -104,7 +108,7 @@ def test_asyncio(clock, backend):
         await held.aacquire()
         patient = asyncio.create_task(backend.lock("x").aacquire(timeout=600))
         hurried = asyncio.create_task(backend.lock("x").aacquire(timeout=50))
-        both_wait = partial(poll, lambda: len(clock._moved) == 2, timeout=20, what="two waiters that listen")
+        both_wait = partial(poll, lambda: waiters(backend) == 2, timeout=20, what="two waiters")
         await asyncio.to_thread(both_wait)
         async with asyncio.timeout(20):
             clock.advance(60)
@@ -113,4 +117,4 @@ def test_asyncio(clock, backend):
             assert await patient is True
 
     asyncio.run(run())
-    assert clock._moved == []
+    assert waiters(backend) == 0

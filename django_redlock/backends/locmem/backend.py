@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from copy import copy
 from typing import Any
 
+from ...core.algorithms.single_node import SingleNode
 from ...core.contract import Store
-from ...core.keys import keys_for, lock_name_of
+from ...core.flow.replies import NEVER
+from ...core.flow.requests import AwaitTurn, BlockThenEval, EvalScript, Flow, FlowRequest
+from ...core.keys import lock_name_of
 from ...core.lock_info import LockInfo, mutex_kind, visible_token_prefix
 from ...core.owner import Owner
-from ...core.primitives.base import KINDS, Primitive
+from ...core.primitives.base import KINDS, MAX_BLOCK, Primitive
 from ...core.primitives.fair import FAIR
 from ...core.primitives.multi import ADOPT
 from ...core.primitives.periodic import PERIODIC, Period
+from ...core.process.caller import WakeEvent
 from ...core.process.fork import on_fork
 from ...core.values import Claim, Lease, Refusal
 from ..storage import StorageBackend
-from .table import LockTable, QueueEntry, digest_of
-from .task_store import MemoryStore
-from .task_table import TaskTable
+from .table import LockTable, digest_of
 
 _tables: dict[str, LockTable] = {}
 on_fork(_tables.clear)
+
+
+def wake_all() -> None:
+    """Wake everything that waits in memory. It looks at its clock again, which a test may have moved forward."""
+    for table in list(_tables.values()):
+        table.wake_all()
 
 
 class LocMemBackend(StorageBackend):
@@ -36,91 +45,57 @@ class LocMemBackend(StorageBackend):
     adopting: Primitive | None = ADOPT
     periodic = PERIODIC
     does_io = False
-
-    def __init__(self, location: Any = "", **options: Any) -> None:
-        super().__init__(location, **options)
-        self._where = f"{location}\0{self.key_prefix}"
+    max_wait = MAX_BLOCK
 
     @property
     def table(self) -> LockTable:
         # setdefault() is atomic: two threads must not get different tables.
-        return _tables.get(self._where) or _tables.setdefault(self._where, LockTable())
+        where = str(self.location)
+        return _tables.get(where) or _tables.setdefault(where, LockTable())
 
     def clear(self) -> None:
         """Forget every lock of this location, like FLUSHDB on a Redis server."""
-        _tables.pop(self._where, None)
+        if (table := _tables.pop(str(self.location), None)) is not None:
+            table.wake_all()
 
-    @property
-    def tasks(self) -> TaskTable:
-        """The records of tasks of this location. They are listed, force-released and cleared together with the locks.
-
-        Raises ``LockUnavailable`` as `LockTable.mutex` does.
-        """
+    def attempt(
+        self, primitive: Primitive, claim: Claim, asked: float, deadline: float, wake: Callable[[], Any]
+    ) -> Lease | Refusal:
         table = self.table
         with table.mutex:
-            return table.tasks
+            return table.acquire(primitive, claim, self.clock(), wake if asked < deadline else None)
 
-    def task_store(self) -> Store:
-        return MemoryStore(self)
-
-    def acquire_kind_once(self, primitive: Primitive, claim: Claim) -> Lease | Refusal:
-        table = self.table
-        with table.mutex:
-            return table.acquire(primitive, claim, self._split(claim), self.clock())
-
-    def _split(self, claim: Claim) -> list[Claim]:
-        """Return one claim for each lock that ``claim`` asks for."""
-        one = claim._replace(require_all=False)
-        return [
-            one._replace(name=lock_name_of(self.encoded_prefix, keys.lock) or "", all_keys=(keys,))
-            for keys in claim.all_keys
-        ]
+    def abandon(self, primitive: Primitive, claim: Claim) -> None:
+        try:
+            self.release(claim)
+        except Exception:  # noqa: BLE001  (for example, a signal handler has interrupted a change of the table)
+            super().abandon(primitive, claim)
 
     def extend(self, lease: Lease, ttl: float) -> Lease | None:
         now, period = self.clock(), lease.claim.payload
         least = lease.since + period.seconds if isinstance(period, Period) else 0.0
-        ends = max(now + ttl, least)
-        if now >= lease.valid_until or not self._change(lease.claim, now, expires=ends):
-            return None
-        return lease.extended(now, ttl)
+        table = self.table
+        with table.mutex:
+            held = now < lease.valid_until and table.change(lease.claim, now, expires=max(now + ttl, least))
+        return lease.extended(now, ttl) if held else None
 
     def release(self, claim: Claim, keep: float = 0.0) -> bool:
-        now = self.clock()
+        now, table = self.clock(), self.table
         without_holder = {"payload": b"", "owner": b'{"state":"done",' + claim.owner[1:]} if keep > 0 else {}
-        held = self._change(claim, now, expires=now + max(keep, 0.0), **without_holder)
-        self._wake(*(part.name for part in self._split(claim)))  # also of a kept lock: its end is nearer now
-        return held
-
-    def _change(self, claim: Claim, now: float, *, expires: float, **change: Any) -> bool:
-        """Change the end of the lease of ``claim``, and fields of the claim in the table.
-
-        Returns whether the claim holds its locks at the time ``now`` (seconds of the backend's clock).
-        """
-        table, parts, found = self.table, self._split(claim), 0
         with table.mutex:
-            for part in parts:
-                entries = table.live_holders(part.name, now)
-                for index, entry in enumerate(entries):
-                    if entry.claim.token == claim.token:
-                        entries[index] = entry._replace(expires=expires, claim=entry.claim._replace(**change))
-                        found += 1
-        return found == len(parts)
-
-    def _wake(self, *names: str) -> None:
-        with self.table.mutex:
-            wakes = self.table.wakes(*names)
-        for wake in wakes:
-            wake()
+            held = table.change(claim, now, expires=now + max(keep, 0.0), **without_holder)
+            table.leave(claim)
+            table.wake(*(keys.lock for keys in claim.all_keys))  # also of a kept lock: its end is nearer now
+        return held
 
     # ── inspection ───────────────────────────────────────────────────────────────────────────
 
     def describe_once(self, name: str) -> LockInfo | None:
-        table, now = self.table, self.clock()
+        key, table, now = self.keys_of(name).lock, self.table, self.clock()
         with table.mutex:
-            entries = table.live_holders(name, now)
-            queue = tuple(Owner.parse(each.claim.owner) for each in table.waiters.get(name, ()))
-        if not entries:
-            return table.tasks.describe(keys_for(self.encoded_prefix, name.encode()).lock, name, now)
+            if not (entries := table.live_holders(key, now)):
+                return table.tasks.describe(key, name, now)
+            queue = tuple(Owner.parse(each.claim.owner) for each in table.waiters.get(key, {}).values())
         last = max(entry.expires for entry in entries)
         holders = tuple(entry.owner for entry in entries)
         return LockInfo(
@@ -137,47 +112,52 @@ class LocMemBackend(StorageBackend):
         )
 
     def names(self) -> Iterable[str]:
-        table = self.table
-        others = [lock_name_of(self.encoded_prefix, key) for key in table.tasks.lock_keys()]
+        table, prefix = self.table, self.encoded_prefix
         with table.mutex:
-            return [*table.held, *filter(None, others)]
+            return [name for key in (*table.held, *table.tasks.locks) if (name := lock_name_of(prefix, key))]
 
     def force_release_once(self, name: str, digest: str) -> bool:
-        table, now = self.table, self.clock()
+        key, table, now = self.keys_of(name).lock, self.table, self.clock()
         with table.mutex:
-            entries = table.live_holders(name, now)
-            if not entries:
-                return table.tasks.force_release(keys_for(self.encoded_prefix, name.encode()).lock, now, digest)
+            if not (entries := table.live_holders(key, now)):
+                return table.tasks.force_release(key, now, digest)
             whole = digest in ("", digest_of(entries))
-            kept = [] if whole else [entry for entry in entries if entry.digest != digest]
-            table.held[name] = kept
-        self._wake(name)
-        return len(kept) < len(entries)
+            table.held[key] = [] if whole else [entry for entry in entries if entry.digest != digest]
+            table.wake(key)
+            return len(table.held[key]) < len(entries)
 
-    # ── waiters ──────────────────────────────────────────────────────────────────────────────
+    # ── records of tasks ─────────────────────────────────────────────────────────────────────
 
-    def join_queue(self, primitive: Primitive, claim: Claim) -> None:
+    def task_store(self) -> Store:
+        """Return a twin of this backend that acquires with the scripts for the records of tasks."""
+        twin = copy(self)
+        twin.algorithm = SingleNode(self.clock)
+        return twin
+
+    def run_script(self, request: EvalScript) -> Any:
         table = self.table
         with table.mutex:
-            for part in self._split(claim):
-                if table.waiter(part) is None:
-                    table.add_waiter(QueueEntry(part, primitive))
+            return table.tasks.run(request.script.name, round(self.clock() * 1000), request.keys, request.args)
 
-    def leave_queue(self, primitive: Primitive, claim: Claim) -> None:
-        table, parts = self.table, self._split(claim)
-        with table.mutex:
-            for waiter in filter(None, map(table.waiter, parts)):
-                table.remove_waiter(waiter)
-        if primitive.access:
-            self._wake(claim.name)
+    def perform(self, request: FlowRequest) -> Any:
+        if type(request) is BlockThenEval:
+            return self.drive(self._run_when_changed(request))
+        return super().perform(request)
 
-    def subscribe(self, claim: Claim, wake: Callable[[], Any]) -> Callable[[], None]:
-        table, refused = self.table, []
-        with table.mutex:
-            for part in self._split(claim):
-                if waiter := table.waiter(part):
-                    waiter.wake = wake
-                    refused.append(table.refusal(waiter.primitive, part, self.clock()))
-        if not (any(refused) if claim.require_all else all(refused)):
-            wake()
-        return lambda: None  # the entry stays in the queue until `leave_queue`
+    async def aperform(self, request: FlowRequest) -> Any:
+        if type(request) is BlockThenEval:
+            return await self.adrive(self._run_when_changed(request))
+        return await super().aperform(request)
+
+    def _run_when_changed(self, request: BlockThenEval) -> Flow[Any]:
+        """Run the script after a change of a record, or at once if it is no longer refused."""
+        woken, waiting = WakeEvent(), self.table.tasks.waiting
+        waiting.add(woken)
+        try:
+            reply = yield request.script_call
+            if isinstance(reply, list) and not reply[0] and reply[1] != NEVER:
+                yield AwaitTurn(woken, request.seconds)
+                reply = yield request.script_call
+        finally:
+            waiting.discard(woken)
+        return reply

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...core.flow.replies import upgrade_error
@@ -39,22 +39,24 @@ class Holder(NamedTuple):
         return rwlock_owner(owner, self.primitive.access) if self.primitive.kind == "rwlock" else owner
 
 
-@dataclass(eq=False)
-class QueueEntry:
-    """A waiter for one lock, from its first refusal to the end of its acquire. ``wake``: wakes the waiter."""
+class QueueEntry(NamedTuple):
+    """A waiter for one lock, from its first refusal to its last attempt. ``wake``: called when it may try again."""
 
     claim: Claim
     primitive: Primitive
-    wake: Callable[[], Any] | None = None
+    wake: Callable[[], Any]
 
 
 class LockTable:
-    """The locks of one location and key prefix, with their holders and waiters, and the records of tasks."""
+    """The locks of one location by Redis key, with their holders and waiters, and the records of tasks.
+
+    All methods are called under `mutex`.
+    """
 
     def __init__(self) -> None:
         self._mutex = new_mutex()
-        self.held: dict[str, list[Holder]] = {}
-        self.waiters: dict[str, list[QueueEntry]] = {}  # in order of arrival
+        self.held: dict[bytes, list[Holder]] = {}
+        self.waiters: dict[bytes, dict[bytes, QueueEntry]] = {}  # by key and token, in order of arrival
         self.fence = 0
         self.tasks = TaskTable()
 
@@ -71,39 +73,57 @@ class LockTable:
             )
         return self._mutex
 
-    def live_holders(self, name: str, now: float) -> list[Holder]:
-        """Return the holders of the lock ``name`` at the time ``now``. Removes those whose leases have ended."""
-        entries = [entry for entry in self.held.get(name, ()) if entry.expires > now]
+    def live_holders(self, key: bytes, now: float) -> list[Holder]:
+        """Return the holders of the lock at the time ``now``. Removes those whose leases have ended."""
+        entries = [entry for entry in self.held.get(key, ()) if entry.expires > now]
         if entries:
-            self.held[name] = entries
+            self.held[key] = entries
         else:
-            self.held.pop(name, None)
+            self.held.pop(key, None)
         return entries
+
+    def change(self, claim: Claim, now: float, *, expires: float, **change: Any) -> bool:
+        """Change the end of the lease of ``claim``, and fields of the claim. Returns whether it holds all its locks."""
+        found = 0
+        for keys in claim.all_keys:
+            entries = self.live_holders(keys.lock, now)
+            for index, entry in enumerate(entries):
+                if entry.claim.token == claim.token:
+                    entries[index] = entry._replace(expires=expires, claim=entry.claim._replace(**change))
+                    found += 1
+        return found == len(claim.all_keys)
 
     # ── acquire ──────────────────────────────────────────────────────────────────────────────
 
-    def acquire(self, primitive: Primitive, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
+    def acquire(
+        self, primitive: Primitive, claim: Claim, now: float, wake: Callable[[], Any] | None
+    ) -> Lease | Refusal:
         """Grant ``claim`` if it can be granted at the time ``now``. Returns the lease or a refusal.
 
-        ``parts``: one claim for each lock of ``claim``. Raises ``LockError`` as `refusal` does.
+        ``wake``: called when a refused claim may try again; ``None``: the claim no longer waits. Raises ``LockError``
+        if a name is held as a lock of another kind, and if a reader acquires the write lock.
         """
-        refusals = [self.refusal(primitive, part, now) for part in parts]
-        free = [index for index, refusal in enumerate(refusals) if refusal is None]
+        all_keys = [keys.lock for keys in claim.all_keys]
+        refusals = [self._refusal(primitive, claim, key, now) for key in all_keys]
+        free = [index for index, refusal in enumerate(refusals, 1) if refusal is None]
         refused = [each._replace(blocking_index=index) for index, each in enumerate(refusals, 1) if each is not None]
         if refused and (claim.require_all or not free):
+            if wake is None:
+                self.leave(claim)
+            else:
+                for key in all_keys:
+                    self.waiters.setdefault(key, {})[claim.token] = QueueEntry(claim, primitive, wake)
             return refused[0] if claim.require_all else min(refused)
-        if isinstance(primitive, SeveralMutexes):
-            granted = parts if claim.require_all else [parts[free[0]]]
-            whole = claim if claim.require_all else claim.narrowed_to(free[0] + 1)
-            return [self._grant(primitive, part, now) for part in granted][-1]._replace(claim=whole)
-        return self._grant(primitive, claim, now)
+        self.leave(claim)
+        granted = claim if claim.require_all else claim.narrowed_to(free[0])
+        for keys in granted.all_keys:
+            self._hold(primitive, granted, keys.lock, now)
+        self.fence = max(self.fence + 1, time.time_ns() // 1000)
+        return Lease.granted(granted, now, self.fence)
 
-    def refusal(self, primitive: Primitive, claim: Claim, now: float) -> Refusal | None:
-        """Return the refusal of ``claim``, which asks for one lock; ``None`` if the claim can be granted.
-
-        Raises ``LockError`` if the name is held as a lock of another kind, and if a reader acquires the write lock.
-        """
-        entries = self.live_holders(claim.name, now)
+    def _refusal(self, primitive: Primitive, claim: Claim, key: bytes, now: float) -> Refusal | None:
+        """Return the refusal of one lock of ``claim``; ``None`` if it can be granted."""
+        entries = self.live_holders(key, now)
         if primitive is ADOPT:
             if any(entry.claim.token in (claim.payload, claim.token) for entry in entries):
                 return None
@@ -118,51 +138,50 @@ class LockTable:
         if others:
             ends = (max if primitive.limit == 1 else min)(entry.expires for entry in others)
             return _refused_by(others[0], ends - now)
-        if mine or self.is_first(primitive, claim):
+        if mine or self._is_first(primitive, claim, key):
             return None
         return _refused_by(entries[0], MAX_BLOCK_IN_QUEUE) if entries else Refusal(MAX_BLOCK_IN_QUEUE)
 
-    def _grant(self, primitive: Primitive, claim: Claim, now: float) -> Lease:
-        before = (claim.token, claim.payload) if primitive is ADOPT else (claim.token,)
-        claim = claim._replace(payload=b"") if primitive is ADOPT else claim
-        kept = [entry for entry in self.live_holders(claim.name, now) if entry.claim.token not in before]
-        stays = max(claim.ttl, claim.payload.seconds) if isinstance(claim.payload, Period) else claim.ttl
-        self.held[claim.name] = [*kept, Holder(claim, now + stays, _one(primitive), time.time())]
-        self.fence = max(self.fence + 1, time.time_ns() // 1000)
-        return Lease.granted(claim, now, self.fence)
-
-    # ── waiters ──────────────────────────────────────────────────────────────────────────────
-
-    def waiter(self, claim: Claim) -> QueueEntry | None:
-        """Return the entry of ``claim``, which asks for one lock; ``None`` if it does not wait."""
-        return next((each for each in self.waiters.get(claim.name, ()) if each.claim.token == claim.token), None)
-
-    def is_first(self, primitive: Primitive, claim: Claim) -> bool:
+    def _is_first(self, primitive: Primitive, claim: Claim, key: bytes) -> bool:
         """Return whether no waiter of the fair queue blocks ``claim``. Readers do not block a reader."""
-        for each in self.waiters.get(claim.name, ()):
-            if each.claim.token == claim.token:
+        for token, each in self.waiters.get(key, {}).items():
+            if token == claim.token:
                 break
             if each.primitive.access and "w" in (each.primitive.access, primitive.access):
                 return False
         return True
 
-    def add_waiter(self, waiter: QueueEntry) -> None:
-        """Add ``waiter`` behind all others for its lock."""
-        self.waiters.setdefault(waiter.claim.name, []).append(waiter)
+    def _hold(self, primitive: Primitive, claim: Claim, key: bytes, now: float) -> None:
+        before = {claim.token}
+        if primitive is ADOPT:
+            before, claim = {claim.token, claim.payload}, claim._replace(payload=b"")
+        kept = [entry for entry in self.live_holders(key, now) if entry.claim.token not in before]
+        stays = max(claim.ttl, claim.payload.seconds) if isinstance(claim.payload, Period) else claim.ttl
+        self.held[key] = [*kept, Holder(claim, now + stays, _one(primitive), time.time())]
 
-    def remove_waiter(self, waiter: QueueEntry) -> None:
-        """Remove ``waiter``."""
-        name = waiter.claim.name
-        self.waiters[name].remove(waiter)
-        if not self.waiters[name]:
-            del self.waiters[name]
+    # ── waiters ──────────────────────────────────────────────────────────────────────────────
 
-    def wakes(self, *names: str) -> list[Callable[[], Any]]:
-        """Return the functions that wake all waiters for the locks ``names``. Each waiter tries again.
+    def leave(self, claim: Claim) -> None:
+        """Remove ``claim`` from the waiters, and wake the others if it was in a fair queue."""
+        for keys in claim.all_keys:
+            waiters = self.waiters.get(keys.lock, {})
+            left = waiters.pop(claim.token, None)
+            if left and not waiters:
+                del self.waiters[keys.lock]
+            if left and left.primitive.access:
+                self.wake(keys.lock)
 
-        The caller must call them after it has released the mutex.
-        """
-        return [each.wake for name in names for each in self.waiters.get(name, ()) if each.wake]
+    def wake(self, *all_keys: bytes) -> None:
+        """Wake all waiters for the locks. Each waiter tries again."""
+        for key in all_keys:
+            for each in self.waiters.get(key, {}).values():
+                each.wake()
+
+    def wake_all(self) -> None:
+        """Wake all waiters for locks, and all tasks that wait."""
+        with self.mutex:
+            self.wake(*self.waiters)
+            self.tasks.wake_all()
 
 
 def _one(primitive: Primitive) -> Primitive:

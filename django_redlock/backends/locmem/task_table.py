@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha1
 from typing import Any, NamedTuple
 
 from ...core.flow.replies import NEVER
 from ...core.lock_info import LockInfo, read_lock_info
-from ...core.process.mutex import new_mutex
+from ...core.process.caller import WakeEvent
 
 Words = Sequence[bytes]
 
@@ -77,7 +76,7 @@ class TaskTable:
     """
 
     def __init__(self) -> None:
-        self.changed = threading.Condition(new_mutex())
+        self.waiting: set[WakeEvent] = set()  # set at each change
         self.locks: dict[bytes, dict[bytes, TaskRecord]] = {}
         self.ended: dict[bytes, int] = {}
         self.replaced: dict[bytes, int] = {}
@@ -85,41 +84,37 @@ class TaskTable:
 
     def run(self, script: str, now: int, keys: Words, args: Words) -> Any:
         """Run the Python port of the Lua script ``script`` at the time ``now`` (milliseconds). Returns its reply."""
-        with self.changed:
-            entries = self._live(keys[0], now)
-            before = dict(entries)
-            reply = _SCRIPTS[script](self, entries, now, keys, args)
-            if entries != before:  # a refusal wakes no waiters, which would wake each other without end
-                self.changed.notify_all()
-            self.locks[keys[0]] = entries
-            if not entries:
-                del self.locks[keys[0]]
+        entries = self._live(keys[0], now)
+        before = dict(entries)
+        reply = _SCRIPTS[script](self, entries, now, keys, args)
+        self.locks[keys[0]] = entries
+        if not entries:
+            del self.locks[keys[0]]
+        if entries != before:  # a refusal wakes no waiters, which would wake each other without end
+            self.wake_all()
         return reply
+
+    def wake_all(self) -> None:
+        for event in tuple(self.waiting):
+            event.set()
 
     def _live(self, key: bytes, now: int) -> dict[bytes, TaskRecord]:
         return {task: live for task, entry in self.locks.get(key, {}).items() if (live := entry.at(now))}
 
-    def lock_keys(self) -> list[bytes]:
-        with self.changed:
-            return list(self.locks)
-
     def describe(self, key: bytes, name: str, now: float) -> LockInfo | None:
         millis = round(now * 1000)
-        with self.changed:
-            entries = self._live(key, millis)
-        if not entries:
+        if not (entries := self._live(key, millis)):
             return None
         value = [word for task, entry in entries.items() for word in (task, entry.encoded)]
         left = max(max(entry.due, entry.next_due) for entry in entries.values()) - millis
         return read_lock_info(name, [b"hash", value, left, 0, _digest(entries).encode()])
 
     def force_release(self, key: bytes, now: float, digest: str) -> bool:
-        with self.changed:
-            entries = self._live(key, round(now * 1000))
-            if not entries or digest not in ("", _digest(entries)):
-                return False
-            del self.locks[key]
-            self.changed.notify_all()
+        entries = self._live(key, round(now * 1000))
+        if not entries or digest not in ("", _digest(entries)):
+            return False
+        del self.locks[key]
+        self.wake_all()
         return True
 
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
-from ...core.flow.requests import AwaitTurn, Fault, Flow
+from ...core.flow.requests import Fault, Flow
 from ...core.lock_info import LockInfo
 from ...core.primitives.base import MUTEX, Primitive
-from ...core.process.caller import WakeEvent
 from ...core.process.mutex import new_mutex
 from ...core.renewal.registry import Orphan, renewal
 from ...core.renewal.thread import SLACK
-from ...core.values import Claim, Lease, OnRefusal, Refusal, Seconds, seconds
+from ...core.values import Claim, Lease, Refusal, Seconds, seconds
 from ...errors import LockUnavailable
-from ..storage import StorageAlgorithm, StorageBackend, call_storage
+from ..storage import StorageBackend, call_storage
 from . import inspection
 from .contenders import Contender, Contenders
 from .recipe import FINAL_REQUEST_SECONDS, Recipe, encode_data, escaped
@@ -26,30 +24,14 @@ from .session import NoZnode, Session, Unanswered, ZooKeeperError, kazoo_client
 T = TypeVar("T")
 
 REMOVE_RETRY_SECONDS = 0.2  # pause before another try to remove a znode while the ensemble doesn't reply
-LEASE_END = MUTEX._replace(kind="ending")  # the release of a lease at its end, unless it has been extended
 
 
-class ZooKeeperAlgorithm(StorageAlgorithm):
-    """The algorithm for ZooKeeper. A claim keeps its place in the queue of the lock while it waits."""
+class LeaseEnd(Orphan):
+    """The removal of a znode at the end of its lease, unless the lease has been extended."""
 
-    _backend: ZooKeeperBackend
-
-    def acquire(
-        self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
-    ) -> Flow[Lease | Refusal]:
-        backend = self._backend
-        undo = partial(backend.leave, claim)
-        while True:
-            asked, woken = backend.clock(), WakeEvent()
-            outcome = yield from call_storage(backend.attempt_until, claim, deadline, asked, woken.set, undo=undo)
-            if isinstance(outcome, Lease) or asked >= deadline:
-                return outcome
-            yield AwaitTurn(woken, max(0.0, deadline - backend.clock()))
-
-    def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        if primitive is LEASE_END:
-            return call_storage(self._backend.end, claim)
-        return super().release(primitive, claim, keep)
+    def release_flow(self) -> Flow[bool]:
+        backend: Any = self.store
+        return call_storage(backend.end, self.claim)
 
 
 class ZooKeeperBackend(StorageBackend):
@@ -67,6 +49,7 @@ class ZooKeeperBackend(StorageBackend):
     """
 
     not_adopting = "its locks end with the session of the process that acquired them"
+    max_wait = math.inf  # a waiter's session keeps the watch of the znode in front
     fair = MUTEX  # the queue is always in order of arrival, so fair=True needs no special primitive
 
     def __init__(
@@ -89,7 +72,6 @@ class ZooKeeperBackend(StorageBackend):
         self.connect_timeout = seconds(connect_timeout, "connect_timeout")
         self.node_timeout = seconds(node_timeout, "node_timeout")
         self._root = "/".join(["", *filter(None, chroot.split("/")), escaped(self.key_prefix)])
-        self.algorithm = ZooKeeperAlgorithm(self)
         self._reset()
 
     def _reset(self) -> None:
@@ -148,13 +130,14 @@ class ZooKeeperBackend(StorageBackend):
 
     # ── acquire, extend and release ──────────────────────────────────────────────────────────
 
-    def attempt_until(self, claim: Claim, deadline: float, asked: float, wake: Callable[[], Any]) -> Lease | Refusal:
+    def attempt(
+        self, primitive: Primitive, claim: Claim, asked: float, deadline: float, wake: Callable[[], Any]
+    ) -> Lease | Refusal:
         """Queue ``claim``, and return its lease if it is first in the queue, otherwise a refusal.
 
-        ``asked``: when the caller made the request. If ``asked`` is not before ``deadline``, this is the last try, and
-        a refused claim leaves the queue. Under asyncio the request may have waited for a free thread since ``asked``.
-        While there is no connection, the wait for a thread counts towards ``connect_timeout``. Both times are seconds
-        of the backend's clock. ``wake`` is called when the queue changes. Raises ``LockUnavailable``.
+        A claim that is refused at its last attempt leaves the queue. Under asyncio the request may have waited for a
+        free thread since ``asked``. While there is no connection, that wait counts towards ``connect_timeout``. Raises
+        ``LockUnavailable``.
         """
         now = self.clock()
         until = (now if self._connect().connected else asked) + self.connect_timeout
@@ -163,7 +146,6 @@ class ZooKeeperBackend(StorageBackend):
         try:
             outcome = self._recipe.try_acquire(claim, deadline - now, until, wake)
         except ZooKeeperError as error:
-            self.leave(claim)
             raise self._unavailable(claim.name, error) from error
         if isinstance(outcome, Lease):
             self._hold_until(outcome, outcome.since + claim.ttl)
@@ -172,24 +154,21 @@ class ZooKeeperBackend(StorageBackend):
                 self._remove(claim, FINAL_REQUEST_SECONDS)
         return outcome
 
-    def leave(self, claim: Claim) -> None:
+    def abandon(self, primitive: Primitive, claim: Claim) -> None:
         """Have the znode of ``claim`` removed in the background, if the claim is queued. Does not block."""
         if self._contenders.leave(claim.token) is not None:
-            self._later(claim.token, MUTEX, claim, 0.0)
+            self._remove_later(claim, 0.0)
 
-    def _later(self, token: bytes, primitive: Primitive, claim: Claim, delay: float) -> None:
-        """Have the znode of ``claim`` removed in ``delay`` seconds. A background thread repeats this until it succeeds.
-
-        ``primitive``: `LEASE_END` for a lease that may have been extended then. ``token``: the name of this work.
-        """
-        renewal.schedule_release(token, Orphan(self, primitive, claim, math.inf), delay)
+    def _remove_later(self, claim: Claim, delay: float) -> None:
+        renewal.schedule_release(claim.token, Orphan(self, MUTEX, claim, math.inf), delay)  # repeated until it succeeds
 
     def _hold_until(self, lease: Lease, ends: float) -> bool:
         """Have the znode of ``lease`` removed at the time ``ends``. Returns ``False`` if its removal has begun."""
         contender = self._contenders.get(lease.claim.token)
         if contender is None or not self._contenders.hold_until(contender, ends):
             return False
-        self._later(contender.end_token, LEASE_END, lease.claim, ends - self.clock() + SLACK)  # never early
+        end = LeaseEnd(self, MUTEX, lease.claim, math.inf)
+        renewal.schedule_release(contender.end_token, end, ends - self.clock() + SLACK)  # never early
         return True
 
     def end(self, claim: Claim) -> bool:
@@ -259,7 +238,7 @@ class ZooKeeperBackend(StorageBackend):
                 raise Unanswered("not connected")
             return self._recipe.remove(contender, self.clock() + timeout)
         except ZooKeeperError as error:
-            self._later(claim.token, MUTEX, claim, REMOVE_RETRY_SECONDS)
+            self._remove_later(claim, REMOVE_RETRY_SECONDS)
             raise self._unavailable(claim.name, error) from error
 
     # ── inspection ───────────────────────────────────────────────────────────────────────────

@@ -75,8 +75,10 @@ class Recipe:
                     contender = self._join(claim, until)
                 elif mine == line[0]:
                     return self._granted(contender, until)
-                elif wait <= 0 or self._is_in_front(contender, line[line.index(mine) - 1], until):
+                elif wait <= 0:
                     return self._refusal(claim.name, line[0], until)
+                elif self._is_in_front(contender, line[line.index(mine) - 1], until):
+                    return Refusal(math.inf)
             except Unanswered:
                 if self._clock() >= until:
                     raise

@@ -22,11 +22,8 @@ class Failing(LocMemBackend):
             raise LockUnavailable(name, "is down")
         return answer
 
-    def acquire_once(self, claim):
-        return self._told("attempt", claim.name, super().acquire_once(claim))
-
-    def acquire_kind_once(self, primitive, claim):
-        return self._told("attempt", claim.name, super().acquire_kind_once(primitive, claim))
+    def attempt(self, primitive, claim, *more):
+        return self._told("attempt", claim.name, super().attempt(primitive, claim, *more))
 
     def extend(self, lease, ttl):
         return self._told("prolong", lease.claim.name, super().extend(lease, ttl))
@@ -87,14 +84,14 @@ def test_a_release_after_the_loop_of_a_waiter_has_ended(unique):
 async def test_cancelled_while_a_thread_asks(backend):
     """A cancelled task ends at once, and a lock that its thread acquires afterwards is released."""
     begun, go_on, freed = threading.Event(), threading.Event(), []
-    attempt_as, free = backend.acquire_kind_once, backend.release
+    attempt, free = backend.attempt, backend.release
 
-    def slow(primitive, claim):
+    def slow(*args):
         begun.set()
         go_on.wait(20)
-        return attempt_as(primitive, claim)
+        return attempt(*args)
 
-    backend.acquire_kind_once, backend.release = slow, lambda *args: (freed.append(args), free(*args))[1]
+    backend.attempt, backend.release = slow, lambda *args: (freed.append(args), free(*args))[1]
 
     task = asyncio.create_task(backend.lock("a").aacquire(False))
     await asyncio.to_thread(begun.wait, 20)

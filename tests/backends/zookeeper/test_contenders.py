@@ -140,18 +140,18 @@ def test_chroot(zookeeper, connected, witness, unique):
 def test_a_request_that_begins_after_its_deadline(backend, other, unique, monkeypatch):
     """The last try of a waiter is granted even if an earlier request was so late that its time was up."""
     monkeypatch.setattr("django_redlock.backends.zookeeper.backend.FINAL_REQUEST_SECONDS", PATIENCE)
-    held, attempt = other.lock(unique), backend.attempt_until
+    held, attempt = other.lock(unique), backend.attempt
     assert held.acquire()
 
-    def late(claim, deadline, asked, wake):
+    def late(primitive, claim, asked, deadline, wake):
         if asked >= deadline:
-            return attempt(claim, deadline, asked, wake)
+            return attempt(primitive, claim, asked, deadline, wake)
         poll(lambda: backend.clock() >= deadline, timeout=PATIENCE, what="the deadline")
-        outcome = attempt(claim, deadline, asked, wake)
+        outcome = attempt(primitive, claim, asked, deadline, wake)
         held.release()
         return outcome
 
-    monkeypatch.setattr(backend, "attempt_until", late)
+    monkeypatch.setattr(backend, "attempt", late)
     assert backend.lock(unique).acquire(timeout=4)
 
 

@@ -3,7 +3,6 @@
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
-from django_redlock.backends.locmem.task_store import MemoryStore
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.core.flow.drivers import drive
@@ -18,7 +17,7 @@ WAIT = 60.0  # seconds; a call that waits in vain does so until the test fails
 @pytest.fixture(params=["memory", "redis", "replica"])
 def store(request):
     if request.param == "memory":
-        return MemoryStore(LocMemBackend("in-vain"))
+        return LocMemBackend("in-vain").task_store()
     url = request.getfixturevalue("redis_server").unix_url
     if request.param == "redis":
         return RedisBackend(url, node_timeout=5)
