@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from secrets import token_hex
 from typing import Any, TypeVar
 
 from ..core.contract import Algorithm, Store
@@ -29,6 +30,7 @@ T = TypeVar("T")
 
 DEFAULT_TTL = 30.0  # seconds
 _CALLED_PREFIX = re.compile(r"[!-z|~]{1,128}")
+PROBE_TTL = 5.0  # seconds after which a probe that was not released expires
 HISTORY_NAMES = 200  # lock names that the history counts separately in a minute, by default
 
 
@@ -192,8 +194,13 @@ class Backend(LockFactories):
     def _new_handle(self, primitive: Primitive, name: str, keys: Keys, options: LockOptions) -> Lock:
         return Lock(self, primitive, name, keys, options)
 
+    def new_probe(self) -> Lock:
+        """Return a lock with a random name. `health` acquires and releases it, without events."""
+        return self.lock(f"redlock_check:{token_hex(8)}", ttl=min(PROBE_TTL, self.max_ttl), owner="redlock_check")
+
     _listing: Callable[[str, int | None, int | None], Flow[Listing]]  # arguments of `listing`
     _force_release: Callable[[str, str], Flow[bool]]  # name and digest
+    _health: Callable[[], Flow[list[dict[str, Any]]]]
     perform: Callable[[FlowRequest], Any]  # performs one request that a flow (``core.flow``) has yielded, blocking
     aperform: Callable[[FlowRequest], Awaitable[Any]]  # the same on the running event loop
 
@@ -202,10 +209,6 @@ class Backend(LockFactories):
         if released and self.hook is not None:
             report(self.hook, Event("forced", None, name, self.alias, holder=describe_owner(by or None).decode()))
         return released
-
-    def _health(self) -> Flow[list[dict[str, Any]]]:
-        return [{"node": str(self.location) or type(self).__name__, "ok": True, "problems": []}]
-        yield
 
     def _arm(self) -> Flow[dict[str, str]]:
         return {}

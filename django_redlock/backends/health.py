@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,15 +11,13 @@ from ..client.nodes.cluster import ClusterNode
 from ..client.pool import ServerPool
 from ..core.algorithms.quarantine import ENDLESS_MS
 from ..core.algorithms.retries import run_idempotent
-from ..core.flow.replies import read_outcome, unreadable
+from ..core.flow.replies import is_grant, unreadable
 from ..core.flow.requests import Command, Fault, Flow, ListPools
-from ..core.values import Lease
-from ..errors import LockError
+from ..core.primitives.base import is_released
 
 OLDEST = (6, 2)
 CLOCKS_APART = 1.0  # seconds of clock difference from which "held for" in a listing is misleading
-PROBE_TTL = 5.0  # seconds, after which a probe lock that was not released expires
-PROBE_NAMES = 10_000  # random names tried to find a name in a slot of the server
+MAX_PROBES = 1000  # random names tried to find one in a slot of the server
 ServerInfo = Mapping[str, str]
 
 
@@ -61,34 +58,30 @@ def _unavailable(label: str, fault: Fault) -> dict[str, Any]:
     return {"node": label, "ok": False, "problems": [f"unavailable: {fault.error}"], "warnings": []}
 
 
-def _read_clock(node: int, pool: ServerPool) -> Flow[tuple[float, float, float] | Fault]:
-    """Return the seconds that a server's clock is ahead of this machine's, their error, and TIME's round trip."""
-    asked, start = time.time(), time.perf_counter()
-    reply = yield Command((b"TIME",), node, None, pool)
-    round_trip, answered = time.perf_counter() - start, time.time()
-    if type(reply) is not list:
-        return reply if type(reply) is Fault else unreadable(reply)
-    try:
-        ahead = int(reply[0]) + int(reply[1]) / 1e6 - (asked + answered) / 2
-    except (ValueError, TypeError, LookupError) as error:
-        return unreadable(reply, error)
-    return ahead, abs(answered - asked) / 2, round_trip
+def _fault(reply: Any) -> Fault:
+    return reply if isinstance(reply, Fault) else unreadable(reply)
 
 
 def _server(backend: Any, node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
+    asked, start = time.time(), time.perf_counter()
+    reply = yield Command((b"TIME",), node, None, pool)
+    round_trip, answered = time.perf_counter() - start, time.time()
+    try:
+        ahead = int(reply[0]) + int(reply[1]) / 1e6 - (asked + answered) / 2
+    except (ValueError, TypeError, LookupError):
+        return _unavailable(pool.where, _fault(reply))
     reply = yield Command((b"INFO",), node, None, pool)
-    clock = yield from _read_clock(node, pool)
-    if type(reply) is not bytes:
-        return _unavailable(pool.where, reply if type(reply) is Fault else unreadable(reply))
-    if isinstance(clock, Fault):
-        return _unavailable(pool.where, clock)
-    ahead, doubt, round_trip = clock
-    info = dict(line.split(":", 1) for line in reply.decode(errors="replace").splitlines() if ":" in line)
+    if type(reply) is not bytes and not (isinstance(reply, Fault) and reply.refused):
+        return _unavailable(pool.where, _fault(reply))
+    text = reply.decode(errors="replace") if type(reply) is bytes else ""
+    info = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     save = yield Command((b"CONFIG", b"GET", b"save"), node, None, pool)
     values = {key: info[key] for key in PROBLEMS if key in info}
     problems = [PROBLEMS[key][1].format(value) for key, value in values.items() if PROBLEMS[key][0](value, info)]
     apart = f"its clock is {abs(ahead):.1f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
-    warnings = [apart] if abs(ahead) > CLOCKS_APART + doubt else []
+    warnings = [apart] if abs(ahead) > CLOCKS_APART + (answered - asked) / 2 else []
+    if isinstance(reply, Fault):
+        warnings.append(f"it refuses INFO, so its settings can't be checked: {reply.error}")
     if not pool.can_block:
         warnings.append(_POLLS)
     if not problems:
@@ -126,31 +119,20 @@ def _probe(backend: Any, node: int, pool: ServerPool) -> Flow[list[str]]:
 
     INFO shows neither missing permissions for scripts and keys, nor that memory has run out. A quarantine is ignored.
     """
-    names = (f"redlock_check:{secrets.token_hex(8)}" for _ in range(PROBE_NAMES))
-    asked = backend.nodes[node]
-    of_a_cluster = isinstance(asked, ClusterNode)
-    name = next(
-        (each for each in names if not of_a_cluster or asked.known_pool(backend.keys_of(each).lock) is pool), ""
-    )
-    error = (yield from _refusal(backend, name, node)) if name else None
-    return [f"grants no lock: {error}"] if error else []
-
-
-def _refusal(backend: Any, name: str, node: int) -> Flow[Exception | None]:
-    lock = backend.lock(name, ttl=min(PROBE_TTL, backend.max_ttl), owner="redlock_check")
-    primitive, claim = lock.primitive, lock.new_claim()
-    start = backend.clock()
-    for run in primitive.acquire_request(claim, node=node), primitive.release_request(claim, node=node):
-        reply = yield from run_idempotent(run)
-        if isinstance(reply, Fault):
-            return reply.error
-        try:
-            taken = run.compensation is None or isinstance(read_outcome(claim, reply, start), Lease)
-        except LockError as error:
-            return error
-        if not taken:
-            return LockError(name, "is held by another holder")
-    return None
+    asked, probes = backend.nodes[node], (backend.new_probe() for _ in range(MAX_PROBES))
+    if isinstance(asked, ClusterNode):
+        probes = (each for each in probes if asked.known_pool(each.keys.lock) is pool)
+    if (lock := next(probes, None)) is None:
+        return []
+    claim = lock.new_claim()
+    for request, succeeded in (
+        (lock.primitive.acquire_request, is_grant),
+        (lock.primitive.release_request, is_released),
+    ):
+        reply = yield from run_idempotent(request(claim, node=node))
+        if isinstance(reply, Fault) or not succeeded(reply):
+            return [f"grants no lock: {_fault(reply).error}"]
+    return []
 
 
 def _quarantine(reply: Any, max_ttl: float, problems: list[str], warnings: list[str]) -> dict[str, Any]:

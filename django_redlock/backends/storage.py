@@ -219,6 +219,18 @@ class StorageBackend(Backend):
     def _force_release(self, name: str, digest: str) -> Flow[bool]:
         return call_storage(self.force_release_once, name, digest)
 
+    def _health(self) -> Flow[list[dict[str, Any]]]:
+        """Acquire and release a lock with a random name. Returns one row, see `Backend.health`."""
+        probe, problems = self.new_probe(), []
+        claim = probe.new_claim()
+        try:
+            yield from self.algorithm.acquire(probe.primitive, claim, 0.0)
+            yield from self.algorithm.release(probe.primitive, claim)
+        except LockError as error:
+            problems.append(f"grants no lock: {error.reason}")
+        node = str(self.location) or type(self).__name__
+        return [{"node": node, "ok": not problems, "problems": problems, "warnings": []}]
+
     def close(self) -> None:
         executor, self._executor = self._executor, None
         if executor is not None:

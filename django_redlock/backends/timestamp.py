@@ -26,6 +26,7 @@ from .inspection import describe_all, find_keys
 from .redis import RedisBackend
 
 OLD_CODE_POLL_SECONDS = 0.05, 0.2  # pause between two tries while older code holds the lock: it sends no wake-ups
+FORCE_RELEASE_TRIES = 5  # the holder may write another time between the look at the lock and its release
 UNITS = {"s": b"1000", "ms": b"1"}
 
 
@@ -146,13 +147,16 @@ class TimestampBackend(RedisBackend):
 
     def _force_release(self, name: str, digest: str) -> Flow[bool]:
         keys = self.keys_of(name)
-        held = yield from self.algorithm.describe(name, keys)
-        if held is None or digest not in ("", held.digest):
-            return False
-        reply = yield from run_idempotent(self.primitive.force_release_request(keys, held.digest))
-        if isinstance(reply, Fault):
-            raise fault_error(name, reply)
-        return bool(reply == 1)
+        for _ in range(FORCE_RELEASE_TRIES):
+            held = yield from self.algorithm.describe(name, keys)
+            if held is None or digest not in ("", held.digest):
+                return False
+            reply = yield from run_idempotent(self.primitive.force_release_request(keys, held.digest))
+            if isinstance(reply, Fault):
+                raise fault_error(name, reply)
+            if reply == 1:
+                return True
+        return False
 
 
 def _key_format(text: str, prefix: str) -> tuple[Callable[..., str], Callable[[bytes], str | None]]:

@@ -30,6 +30,13 @@ def test_a_user_without_rights(own_redis, client_of, backend, rights):
     assert "grants no lock: " in row["problems"][0]
 
 
+def test_a_user_without_info(own_redis, client_of):
+    """A server that refuses INFO and grants locks is healthy, with a warning that names INFO."""
+    (row,) = client_of(RedisBackend(as_user(own_redis(), "~redlock:* +@all -info"), node_timeout=5)).health()
+    assert (row["ok"], row["problems"]) == (True, [])
+    assert "refuses INFO" in row["warnings"][0]
+
+
 def test_memory_that_has_run_out(own_redis, client_of):
     """health() reports a server that is out of memory and does not evict."""
     server = own_redis()

@@ -251,7 +251,3 @@ class ZooKeeperBackend(StorageBackend):
 
     def force_release_once(self, name: str, digest: str) -> bool:
         return self._ask(inspection.force_release, name, digest)
-
-    def _health(self) -> Flow[list[dict[str, Any]]]:
-        servers = [server.strip() for server in self.hosts.split(",")]
-        return call_storage(lambda: [inspection.server_health(server, self.node_timeout) for server in servers])

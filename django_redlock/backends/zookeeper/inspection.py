@@ -1,16 +1,13 @@
-"""Lists, describes and force-releases locks in ZooKeeper, and reports the health of its servers.
+"""Lists, describes and force-releases locks in ZooKeeper.
 
 Functions with a parameter ``until`` raise `ZooKeeperError` if they have no reply at that time of the backend's clock.
 """
 
 from __future__ import annotations
 
-import socket
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 from urllib.parse import unquote
 
 from ...core.lock_info import LockInfo
@@ -70,27 +67,3 @@ def force_release(recipe: Recipe, name: str, digest: str, until: float) -> bool:
 
 def _digest(child: str) -> str:
     return child.rpartition("-")[0]
-
-
-def server_health(server: str, timeout: float) -> dict[str, Any]:
-    """Return the health of the server ``host:port`` as a dict, from its reply to the command ``srvr``.
-
-    A server that does not allow ``srvr`` (4lw.commands.whitelist) counts as healthy.
-    """
-    row: dict[str, Any] = {"node": server, "ok": True, "problems": [], "warnings": []}
-    host, _, port = server.rpartition(":") if ":" in server else (server, "", "2181")
-    started = time.perf_counter()
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout) as connection:
-            connection.sendall(b"srvr")
-            told = connection.makefile("rb").read().decode(errors="replace")
-    except (OSError, ValueError) as error:
-        return row | {"ok": False, "problems": [f"unavailable: {error}"]}
-    facts = dict(line.split(": ", 1) for line in told.splitlines() if ": " in line)
-    if "not currently serving" in told:
-        row |= {"ok": False, "problems": ["is not serving: it does not reach a majority of the ensemble"]}
-    return row | {
-        "version": facts.get("Zookeeper version", "").partition("-")[0],
-        "role": facts.get("Mode", ""),
-        "round_trip": round(time.perf_counter() - started, 6),
-    }

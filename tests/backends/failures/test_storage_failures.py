@@ -59,6 +59,15 @@ def test_lost_and_down(backend):
         lock.release()
 
 
+def test_health(backend):
+    """health() acquires a lock, and reports the failure of a store that is down."""
+    assert [row["ok"] for row in backend.health()] == [True]
+    backend.down = {"attempt"}
+    (row,) = backend.health()
+    assert (row["ok"], row["problems"]) == (False, ["grants no lock: is down"])
+    poll(lambda: not backend.held(), timeout=20, what="the release of the probe")
+
+
 def test_a_grant_whose_reply_is_lost(backend):
     backend.down = {"attempt"}
     with pytest.raises(LockUnavailable):

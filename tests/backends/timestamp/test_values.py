@@ -150,6 +150,23 @@ def test_force_release_of_old_code(backend, old, redis):
     assert backend.force_release("stock") is False
 
 
+def test_force_release_of_a_holder_that_renews(backend, redis, monkeypatch):
+    """Old code may write a later time between the look at the lock and its release: the lock is released anyway."""
+    times = iter([b"2", b"1"])  # later than the first value
+    perform = backend.perform
+
+    def renewing(request):
+        reply = perform(request)
+        if "describe" in getattr(request, "script", ("",))[0] and (more := next(times, None)):
+            redis.incrby("stock", more)
+        return reply
+
+    redis.set("stock", round((time.time() + 100) * (1000 if backend.unit == "ms" else 1)))
+    monkeypatch.setattr(backend, "perform", renewing)
+    assert backend.force_release("stock")
+    assert not redis.exists("stock")
+
+
 def test_holder_learns_that_old_code_took_over(backend, dead, older):
     told = threading.Event()
     c1, lock = older(), backend.lock("stock", ttl=0.6, on_lost=lambda _: told.set())
