@@ -16,8 +16,7 @@ from ..core.values import Refusal
 from ..single_instance.call import new_delivery_id
 from ..single_instance.conflicts import ACTIONS, Conflict, conflict_of, duplicate_result
 from ..single_instance.lifecycle import BodyRun
-from .messages import HEADER, Message
-from .put_off import send
+from .messages import HEADER, Message, send
 
 _PARAMETERS = [*inspect.signature(Task.apply).parameters][3:]  # those after ``self``, ``args`` and ``kwargs``
 # Lock name and id of each eager task that encloses this call. Celery runs an eager retry, and a task that replaces

@@ -1,10 +1,29 @@
-"""The header of a protected task's message."""
+"""The messages of protected tasks: their header, and the copies of calls that are put off.
+
+A call that a worker refuses at its start is sent again with an ETA, or at once when a body ends. The store keeps the
+message of such a call beside the task's records. The script that ends a body returns the message, and the process that
+ended the body sends it. This prompt copy makes the call start early. The copy with the ETA is the fallback. Both copies
+have the same delivery id, so the store refuses the copy that comes second.
+"""
 
 from __future__ import annotations
 
+import random
+import time
+from hashlib import sha1
 from typing import Any, NamedTuple
 
+from celery import Celery
 from celery.app.task import Context
+from kombu.serialization import dumps
+from kombu.utils import json
+
+from ..client.redact import redact
+from ..core.events import logger
+from ..errors import LockError
+from ..single_instance.call import TaskCall
+from ..single_instance.conflicts import Conflict
+from ..single_instance.records import keep_message, remember_ended
 
 HEADER = "redlock"  # name of the message header, which holds the fields of `Message` as a list
 ENTERED = "redlock_in_body"  # attribute of a request whose body has begun: direct calls from the body acquire no lock
@@ -64,3 +83,117 @@ def sent_headers(request: Any) -> dict[str, Any]:
     headers = {name: value for name, value in own.items() if not name.startswith(_RABBITMQS)}
     nested = request.headers or {}
     return headers if nested.keys() <= own.keys() else {**headers, "headers": nested}
+
+
+# ── calls that are put off ───────────────────────────────────────────────────────────────────────
+
+MAX_RESEND_SECONDS = 60.0  # longest pause between two tries of a call
+MAX_MESSAGE_BYTES = 16384  # a larger message is not kept, so its call starts at its ETA
+_LEASE_MARGIN = 0.01  # seconds after the end of a lease at which a call is tried again
+# Arguments of kombu's ``Producer.publish`` that are not part of the message.
+_NOT_KEPT = {"serializer", "retry", "retry_policy", "declare", "timeout", "confirm_timeout"}
+
+
+def put_off(task: Any, call: TaskCall, message: Message, conflict: Conflict) -> None:
+    """Send the message of the running task again with an ETA, and store a copy that is sent when a body ends.
+
+    The ETA is the end of a pause, and the pauses of a call grow up to a minute. If the lease in the way (``conflict``)
+    ends before the pause, the ETA is just after its end, so a pause may have several tries. If the running message is a
+    prompt copy, a copy with an ETA is on its way already.
+    """
+    if not message.prompt:
+        now = time.time()
+        if now >= message.until:
+            pause = min(MAX_RESEND_SECONDS, 2.0**message.tries) * random.uniform(0.5, 1.0)
+            message = message._replace(tries=message.tries + 1, until=now + pause)
+        task.resend(min(message.until - now, conflict.remaining + _LEASE_MARGIN), message)
+    if not task.redlock.records.keeps_records:
+        return
+    try:
+        copy = _prompt_copy(task, message)
+        if copy is not None and not task.redlock.drive(keep_message(call, copy)):
+            send(task.app, copy)
+    except Exception as error:  # noqa: BLE001  (the copy with the ETA has been sent)
+        logger.info("task %s[%s] is tried again at its ETA only: %s", task.name, call.task_id, error)
+
+
+def end_delivery(task: Any, call: TaskCall) -> None:
+    """Record in the store that the delivery of ``call`` has ended, so that no second copy of its message is run.
+
+    The copies are the prompt copy and the copy with the ETA. Errors of the store are logged and not raised.
+    """
+    if not task.redlock.records.keeps_records:
+        return  # there is no other copy
+    try:
+        task.redlock.drive(remember_ended(call))
+    except LockError as error:
+        logger.warning("task %s[%s] may run again: %s", task.name, call.task_id, error)
+
+
+def send(app: Celery, copy: bytes) -> None:
+    """Send the message ``copy`` that `put_off` has stored.
+
+    A message of another broker than that of ``app`` is dropped: apps with different brokers may have a lock in common.
+    Errors are logged and not raised. In both cases the copy with the ETA has been sent before.
+    """
+    try:
+        message = json.loads(copy)
+        if message.pop("broker") != _broker_digest(app):
+            logger.info("task [%s] of another broker is tried again at its ETA only", message["correlation_id"])
+            return
+        body = message.pop("body")
+        body = body.encode("latin-1") if message.pop("binary") else body
+        retry = {"retry": app.conf.task_publish_retry, "retry_policy": app.conf.task_publish_retry_policy}
+        with app.producer_pool.acquire(block=True) as producer:
+            producer.publish(body, **message, **retry)
+    except Exception as error:  # noqa: BLE001
+        logger.warning("a task that was put off is tried again at its ETA only: %r", error)
+
+
+def _broker_digest(app: Celery) -> str:
+    """Return a digest of the address of the broker to which ``app`` sends, and of the options that belong to it.
+
+    User and password are left out: each worker may have its own.
+    """
+    broker: Any = app.connection_for_write()
+    options = sorted((name, value) for name, value in broker.transport_options.items() if isinstance(value, str))
+    address = (broker.transport_cls, redact(broker.hostname), broker.port, broker.virtual_host, options)
+    return sha1(repr(address).encode(), usedforsecurity=False).hexdigest()
+
+
+def _prompt_copy(task: Any, message: Message) -> bytes | None:
+    """Return a copy of the running task's message without an ETA, as JSON with the arguments of ``Producer.publish``.
+
+    Returns ``None`` for a copy of more than `MAX_MESSAGE_BYTES` bytes.
+    """
+    with task.app.producer_pool.acquire(block=True) as producer:
+        recorder = _Recorder(producer)
+        task.resend(0, message._replace(prompt=True), producer=recorder)
+    body, options = recorder.recorded
+    content_type, content_encoding, data = dumps(body, options["serializer"])
+    text = data.decode("latin-1") if isinstance(data, bytes) else data
+    kept = {
+        **{name: value for name, value in options.items() if name not in _NOT_KEPT},
+        "exchange": getattr(options["exchange"], "name", options["exchange"]),
+        "content_type": content_type,
+        "content_encoding": content_encoding,
+        "body": text,
+        "binary": text is not data,
+        "broker": _broker_digest(task.app),
+    }
+    copy: bytes = json.dumps(kept).encode()
+    return copy if len(copy) <= MAX_MESSAGE_BYTES else None
+
+
+class _Recorder:
+    """A kombu producer that sends nothing. It records the first message, and drops the event that Celery may add."""
+
+    def __init__(self, producer: Any) -> None:
+        self._producer = producer
+        self.recorded: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+    def publish(self, body: Any, **options: Any) -> None:
+        self.recorded = self.recorded or (body, options)

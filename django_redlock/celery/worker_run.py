@@ -23,8 +23,7 @@ from ..errors import LockUnavailable
 from ..single_instance.call import Ending
 from ..single_instance.conflicts import AT_START, Conflict, conflict_of, duplicate_result
 from ..single_instance.lifecycle import BodyRun
-from .messages import ENDS, ENTERED, enter
-from .put_off import MAX_RESEND_SECONDS, end_delivery, put_off, send
+from .messages import ENDS, ENTERED, MAX_RESEND_SECONDS, end_delivery, enter, put_off, send
 
 RETRY_OVERLAP_SECONDS = 0.5  # longest wait of a retry or redelivery for the end of the previous run
 

@@ -10,8 +10,7 @@ import pytest
 import redis
 
 from django_redlock.celery import is_duplicate
-from django_redlock.celery.messages import Message
-from django_redlock.celery.put_off import send
+from django_redlock.celery.messages import Message, send
 from django_redlock.errors import LockNotAcquired
 from tests.support.locks import redis_entry
 from tests.support.service import poll
