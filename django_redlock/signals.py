@@ -24,7 +24,7 @@ lock_lost = Signal()
 lock_abandoned = Signal()
 lock_forced = Signal()
 
-# Sent with ``conflict``, a `django_redlock.single_instance.conflicts.Conflict`; the sender is the task's name.
+# Sent with ``conflict``, a `django_redlock.single_instance.call.Conflict`; the sender is the task's name.
 task_duplicate = Signal()
 
 _BY_KIND = {

@@ -16,8 +16,8 @@ except ModuleNotFoundError as error:
     ) from error
 
 from ..signals import task_duplicate
+from ..single_instance.call import Conflict, is_duplicate
 from ..single_instance.call_names import CallNamer
-from ..single_instance.conflicts import Conflict, is_duplicate
 from ..single_instance.options import TaskOptions, checked_options, takes
 from ..single_instance.task_lock import declared
 from . import patching

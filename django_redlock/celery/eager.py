@@ -13,8 +13,7 @@ from kombu.utils.uuid import uuid
 
 from ..call_styles import Blocking, complete
 from ..core.values import Refusal
-from ..single_instance.call import new_delivery_id
-from ..single_instance.conflicts import ACTIONS, Conflict, conflict_of, duplicate_result
+from ..single_instance.call import ACTIONS, Conflict, conflict_of, duplicate_result, new_delivery_id
 from ..single_instance.lifecycle import BodyRun
 from .messages import HEADER, Message, send
 

@@ -21,8 +21,7 @@ from kombu.utils import json
 from ..client.redact import redact
 from ..core.events import logger
 from ..errors import LockError
-from ..single_instance.call import TaskCall
-from ..single_instance.conflicts import Conflict
+from ..single_instance.call import Conflict, TaskCall
 from ..single_instance.records import keep_message, remember_ended
 
 HEADER = "redlock"  # name of the message header, which holds the fields of `Message` as a list

@@ -15,8 +15,7 @@ from celery.result import AsyncResult
 from kombu.utils.uuid import uuid
 
 from ..call_styles import Blocking, complete
-from ..single_instance.call import new_delivery_id
-from ..single_instance.conflicts import Conflict
+from ..single_instance.call import Conflict, new_delivery_id
 from ..single_instance.lifecycle import submit_call
 from . import eager
 from .calls import CeleryTaskLock

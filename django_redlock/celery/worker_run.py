@@ -20,8 +20,7 @@ from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.values import Refusal
 from ..errors import LockUnavailable
-from ..single_instance.call import Ending
-from ..single_instance.conflicts import AT_START, Conflict, conflict_of, duplicate_result
+from ..single_instance.call import AT_START, Conflict, Ending, conflict_of, duplicate_result
 from ..single_instance.lifecycle import BodyRun
 from .messages import ENDS, ENTERED, MAX_RESEND_SECONDS, end_delivery, enter, put_off, send
 

@@ -1,14 +1,19 @@
-"""A call of a task: its mode, the names and times in its record, and the sets of ended deliveries."""
+"""A call of a task: its mode, the names and times in its record, and the `Conflict` with another call."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from json.encoder import encode_basestring_ascii as encode
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from ..core.events import logger
 from ..core.keys import Keys
-from ..core.owner import clean, describe_owner
+from ..core.owner import Owner, clean, describe_owner
+from ..core.values import Refusal
+from ..errors import LockNotAcquired
+from ..signals import task_duplicate
 
 # The first character of a provisional task id. A record has one until a backend of ``django.tasks`` has given the call
 # its id. No id of a task backend begins with it.
@@ -41,6 +46,11 @@ MODES: dict[str, Mode] = {
 }
 
 
+def new_delivery_id() -> str:
+    """Return a delivery id in hex: 4 bytes with the time in seconds and 8 random bytes. `ended_mark` splits it."""
+    return f"{int(time.time()):08x}{os.urandom(8).hex()}"
+
+
 class TaskCall(NamedTuple):
     """One call of a task, with its lock. Times are seconds."""
 
@@ -60,39 +70,90 @@ class TaskCall(NamedTuple):
         own = f',"label":{encode(clean(self.task))},"task_id":{encode(clean(self.task_id))}}}'
         return describe_owner(None, ttl)[:-1] + own.encode()
 
-    @property
-    def ended(self) -> tuple[bytes, bytes]:
-        """The key of the set that lists this delivery once it has ended, and the delivery's number in the set."""
-        return ended_mark(self.keys.lock, self.delivery_id, self.cluster)
+
+# ── conflicts ────────────────────────────────────────────────────────────────────────────────────
+
+Where = Literal["submit", "start"]
+
+AT_SUBMIT = ("skip", "log", "raise", "wait", "replace")
+AT_START = ("skip", "log", "raise", "wait", "retry")
+ACTIONS = (*dict.fromkeys(AT_SUBMIT + AT_START),)
 
 
-# ── ended deliveries ─────────────────────────────────────────────────────────────────────────────
+class Conflict(NamedTuple):
+    """A refused call of a task, and the call in its way.
 
-# Each set is for the deliveries that were sent within about two minutes, spread over 512 sets. It lists each delivery
-# as a 64-bit number, and expires as a whole. Redis keeps a set of up to 512 numbers as an array of 8 bytes each
-# (``set-max-intset-entries``): up to 2,048 deliveries a second, a set stays an array. From 25 a second on, a delivery
-# needs less than 40 bytes with its share of key and set. On a Cluster, the set must be in the slot of the lock, and it
-# lists the deliveries of an hour. The probability that a new delivery is mistaken for an ended one is the size of its
-# set divided by 2**64.
-_SECONDS, _SETS = 128, 512
-_CLUSTER_SECONDS = 3600
-_SIGN = 1 << 63
-
-
-def new_delivery_id() -> str:
-    """Return a delivery id in hex: 4 bytes with the time in seconds and 8 random bytes. `ended_mark` splits it."""
-    return f"{int(time.time()):08x}{os.urandom(8).hex()}"
-
-
-def ended_mark(lock_key: bytes, delivery_id: str, cluster: bool) -> tuple[bytes, bytes]:
-    """Return the key of the set that lists the delivery ``delivery_id`` once it has ended, and its number in the set.
-
-    ``delivery_id``: hex digits. If they are not from `new_delivery_id`, they contain no time, and the delivery has a
-    set of its own. ``cluster``: the store is a Redis Cluster, so the set must be in the slot of ``lock_key``.
+    ``task``, ``task_id`` and ``key`` (the lock's name) belong to the refused call. ``where``: "submit" if the sender
+    was refused, "start" if a worker was. ``holder``: id of the task in the way, ``""`` if unknown. ``state``: its
+    state, "queued" or "running"; "held" if the store keeps no records of tasks; "replaced" if a later call has replaced
+    the refused one. ``remaining``: seconds until the record in the way ends unless it is renewed.
     """
-    sent, number = divmod(int(delivery_id, 16), 1 << 64)
-    if cluster:
-        key = b"%b:ended:%x" % (lock_key, sent // _CLUSTER_SECONDS)
-    else:
-        key = b"%b:ended:%x.%x" % (lock_key.partition(b":{")[0], sent // _SECONDS, number % _SETS)
-    return key, b"%d" % (number - _SIGN)
+
+    task: str
+    task_id: str
+    key: str
+    where: Where
+    holder: str
+    state: str
+    remaining: float
+
+    def error(self) -> LockNotAcquired:
+        """Return the error that ``on_conflict="raise"`` raises."""
+        reason = f"task {self.task}[{self.task_id}] is a duplicate of {self.holder or 'another'}, which is {self.state}"
+        return LockNotAcquired(self.key, reason, self.remaining, self.holder)
+
+
+OnConflict = Literal["skip", "log", "raise", "wait", "retry", "replace"] | Callable[[Conflict], Any]
+
+
+def conflict_of(call: TaskCall, where: Where, refusal: Refusal) -> Conflict:
+    """Return the `Conflict` for ``refusal``, the store's answer to ``call``.
+
+    ``where``: "submit" or "start". The id of a task that is being enqueued is not known yet: it is empty.
+    """
+    extra = Owner.parse(refusal.holder).extra
+    task_id, holder = (
+        "" if each.startswith(UNNAMED) else each for each in (call.task_id, str(extra.get("task_id", "")))
+    )
+    return Conflict(call.task, task_id, call.name, where, holder, str(extra.get("state", "held")), refusal.remaining)
+
+
+def decide(on_conflict: OnConflict, conflict: Conflict, known: tuple[str, ...]) -> str:
+    """Return the action for a conflict: ``on_conflict`` itself, or what a callable returns; ``None`` means "skip".
+
+    Raises ``ValueError`` for an action that is not in ``known``.
+    """
+    action = (on_conflict(conflict) if callable(on_conflict) else on_conflict) or "skip"
+    if action not in known:
+        raise ValueError(f"on_conflict of {conflict.task} returned {action!r} at {conflict.where}; known: {known}")
+    return str(action)
+
+
+def notify_duplicate(conflict: Conflict, warn: bool = False) -> None:
+    """Log the duplicate, and send the signal `task_duplicate`. ``warn``: log as a warning."""
+    (logger.warning if warn else logger.info)(
+        "task %s[%s] is a duplicate at %s: %s is %s with lock %r, %.1f s left",
+        conflict.task,
+        conflict.task_id,
+        conflict.where,
+        conflict.holder or "another",
+        conflict.state,
+        conflict.key,
+        conflict.remaining,
+    )
+    task_duplicate.send_robust(sender=conflict.task, conflict=conflict)
+
+
+def duplicate_result(conflict: Conflict) -> dict[str, str]:
+    """Return the value that a skipped call has as its result in a worker. Every serializer can carry it."""
+    return {"redlock": "duplicate", "key": conflict.key, "holder": conflict.holder}
+
+
+def is_duplicate(result: Any) -> bool:
+    """Return whether the call was a duplicate.
+
+    ``result``: the result of ``apply_async()`` or ``enqueue()``, or the task's return value.
+    """
+    if isinstance(result, dict):
+        return result.get("redlock") == "duplicate"
+    return bool(getattr(result, "duplicate", False))

@@ -17,8 +17,17 @@ from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.values import Refusal
 from ..errors import LockError, LockUnavailable
-from .call import Ending, TaskCall
-from .conflicts import AT_START, AT_SUBMIT, Conflict, conflict_of, decide, duplicate_result, notify_duplicate
+from .call import (
+    AT_START,
+    AT_SUBMIT,
+    Conflict,
+    Ending,
+    TaskCall,
+    conflict_of,
+    decide,
+    duplicate_result,
+    notify_duplicate,
+)
 from .records import BodyLock, submit
 
 _POLL_SECONDS = 0.05

@@ -16,8 +16,7 @@ from django.conf import settings
 
 from ..core.options import unknown_options
 from ..core.values import Seconds, seconds
-from .call import MODES, Mode, ModeName
-from .conflicts import ACTIONS, AT_START, AT_SUBMIT, OnConflict
+from .call import ACTIONS, AT_START, AT_SUBMIT, MODES, Mode, ModeName, OnConflict
 
 PROJECT_SETTING = "REDLOCK_TASKS"  # Django setting with the project's own defaults
 _PER_TASK = ("key", "unique_on")  # options without a default for the whole project

@@ -59,7 +59,7 @@ class BodyPrimitive(Primitive):
         loss of data. Calls with other task ids then don't refuse it.
         """
         call, keys = claim.payload.call, claim.keys
-        ended, number = call.ended
+        ended, number = ended_mark(call)
         args = (
             claim.token,
             claim.owner,
@@ -90,7 +90,7 @@ def end_request(call: TaskCall, ending: Ending, token: bytes = b"", part: bytes 
 
     ``token``: that of the body's lease; empty: any. ``part``: a part of the owner's JSON of the body; empty: any owner.
     """
-    ended, number = call.ended
+    ended, number = ended_mark(call)
     args = (
         token,
         call.task_id.encode(),
@@ -232,3 +232,30 @@ def _run(call: TaskCall, request: EvalScript) -> Flow[bool]:
     if isinstance(reply, Fault):
         raise fault_error(call.name, reply)
     return bool(reply == 1)
+
+
+# ── ended deliveries ─────────────────────────────────────────────────────────────────────────────
+
+# Each set is for the deliveries that were sent within about two minutes, spread over 512 sets. It lists each delivery
+# as a 64-bit number, and expires as a whole. Redis keeps a set of up to 512 numbers as an array of 8 bytes each
+# (``set-max-intset-entries``): up to 2,048 deliveries a second, a set stays an array. From 25 a second on, a delivery
+# needs less than 40 bytes with its share of key and set. On a Cluster, the set must be in the slot of the lock, and it
+# lists the deliveries of an hour. The probability that a new delivery is mistaken for an ended one is the size of its
+# set divided by 2**64.
+_SECONDS, _SETS = 128, 512
+_CLUSTER_SECONDS = 3600
+_SIGN = 1 << 63
+
+
+def ended_mark(call: TaskCall) -> tuple[bytes, bytes]:
+    """Return the key of the set that lists the delivery of ``call`` once it has ended, and its number in the set.
+
+    A delivery id that is not from `new_delivery_id` contains no time, and its delivery has a set of its own.
+    """
+    lock_key = call.keys.lock
+    sent, number = divmod(int(call.delivery_id, 16), 1 << 64)
+    if call.cluster:
+        key = b"%b:ended:%x" % (lock_key, sent // _CLUSTER_SECONDS)
+    else:
+        key = b"%b:ended:%x.%x" % (lock_key.partition(b":{")[0], sent // _SECONDS, number % _SETS)
+    return key, b"%d" % (number - _SIGN)

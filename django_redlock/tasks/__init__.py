@@ -10,7 +10,7 @@ import inspect
 from typing import Any
 
 from ..signals import task_duplicate
-from ..single_instance.conflicts import Conflict, is_duplicate
+from ..single_instance.call import Conflict, is_duplicate
 from ..single_instance.options import OPTIONS, TaskOptions, checked_options, takes
 from .framework import is_task
 from .task import protect

@@ -21,9 +21,8 @@ from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.values import Refusal
 from ..errors import LockError
-from ..single_instance.call import UNNAMED, TaskCall, new_delivery_id
+from ..single_instance.call import UNNAMED, Conflict, TaskCall, conflict_of, new_delivery_id
 from ..single_instance.call_names import canonical
-from ..single_instance.conflicts import Conflict, conflict_of
 from ..single_instance.lifecycle import BodyRun
 from ..single_instance.options import TaskOptions
 from ..single_instance.records import rename

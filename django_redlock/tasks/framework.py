@@ -8,7 +8,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from ..single_instance.conflicts import Conflict
+from ..single_instance.call import Conflict
 
 _HOMES = ("django.tasks.base", "django_tasks.base")  # the modules of the class ``Task``
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from django.utils.module_loading import import_string
 
 from ..call_styles import Awaiting, Blocking, complete, run_to_end
-from ..single_instance.conflicts import Conflict
+from ..single_instance.call import Conflict
 from ..single_instance.lifecycle import submit_call
 from ..single_instance.options import TaskOptions
 from ..single_instance.task_lock import declared

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
 from ..signals import task_duplicate
-from ..single_instance.conflicts import Conflict
+from ..single_instance.call import Conflict
 from ..tasks.framework import is_task
 from .django_tasks import assert_results
 

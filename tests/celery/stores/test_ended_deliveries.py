@@ -9,7 +9,9 @@ from redis.crc import key_slot
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.celery import single_instance_task
 from django_redlock.celery.messages import Message
-from django_redlock.single_instance.call import ended_mark, new_delivery_id
+from django_redlock.core.keys import keys_for
+from django_redlock.single_instance.call import MODES, TaskCall, new_delivery_id
+from django_redlock.single_instance.records import ended_mark
 from tests.single_instance.player import Player
 
 DELIVERIES = 300
@@ -50,7 +52,9 @@ def test_an_end_is_known_for_longer_than_the_broker_takes_to_redeliver(timeout):
 
 @pytest.mark.parametrize("name", ["a", "settle:17", "{a}{b", "a}b", "ä"])
 def test_on_a_cluster_the_set_is_in_the_slot_of_the_lock(name):
-    key = f"redlock:{{{name}}}".encode()
-    ended, _ = ended_mark(key, new_delivery_id(), cluster=True)
-    assert key_slot(ended) == key_slot(key)
-    assert len({ended_mark(key, f"{hour * 3600:08x}{5:016x}", cluster=True)[0] for hour in range(1, 5)}) == 4
+    keys = keys_for(b"redlock", name.encode())
+    call = TaskCall(name, keys, "t", "a", new_delivery_id(), MODES["while_executing"], 1, 60.0, 60.0, cluster=True)
+    ended, _ = ended_mark(call)
+    assert key_slot(ended) == key_slot(keys.lock)
+    hours = [call._replace(delivery_id=f"{hour * 3600:08x}{5:016x}") for hour in range(1, 5)]
+    assert len({ended_mark(each)[0] for each in hours}) == 4

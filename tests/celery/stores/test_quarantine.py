@@ -8,6 +8,7 @@ from django_redlock.core.flow.drivers import drive
 from django_redlock.errors import LockUnavailable
 from django_redlock.single_instance.call import new_delivery_id
 from django_redlock.single_instance.lifecycle import end_flow
+from django_redlock.single_instance.records import ended_mark
 from tests.support.locks import redis_entry
 
 
@@ -48,7 +49,7 @@ def test_running_bodies_are_restored(tasks, begun, store, seen, held):
         assert owner.extra == {"state": "running", "task_id": body.running.call.task_id}
         drive(end_flow(body, "ended"), body.store.perform)
         with store.client() as client:
-            assert client.sismember(*body.running.call.ended)
+            assert client.sismember(*ended_mark(body.running.call))
 
 
 def test_nothing_is_submitted(tasks, begun, store, seen, held):
