@@ -16,6 +16,9 @@ from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
 
+from .core.contract import Store
+from .core.flow.drivers import adrive, drive
+from .core.flow.requests import Flow
 from .core.process.caller import check_may_block
 
 T = TypeVar("T")
@@ -73,6 +76,10 @@ class Blocking:
         """Call ``target.name(*args)``. In asyncio its twin, with an ``a`` before the name, is awaited."""
         return getattr(target, name)(*args)
 
+    async def drive(self, flow: Flow[T], store: Store) -> T:
+        """Run ``flow``, a generator of requests to ``store``. Returns its result."""
+        return drive(flow, store.perform)
+
     @asynccontextmanager
     async def holding(self, lock: Any) -> AsyncIterator[Any]:
         """Context manager that holds ``lock``."""
@@ -105,6 +112,9 @@ class Awaiting(Blocking):
 
     async def method(self, target: Any, name: str, *args: Any) -> Any:
         return await getattr(target, f"a{name}")(*args)
+
+    async def drive(self, flow: Flow[T], store: Store) -> T:
+        return await adrive(flow, store.aperform)
 
     @asynccontextmanager
     async def holding(self, lock: Any) -> AsyncIterator[Any]:

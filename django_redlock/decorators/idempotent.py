@@ -169,7 +169,7 @@ class idempotent:  # noqa: N801  (a decorator)
         backend = locks[self.using]
         lock = request_lock(backend, entry, self.ttl)
         try:
-            known: Known | None = await style.method(backend, "drive", lock.begin_flow())
+            known: Known | None = await style.drive(lock.begin_flow(), backend)
         except LockUnavailable:
             logger.exception("%s: the store is unavailable", entry.label)
             return refusal("unavailable")
@@ -255,7 +255,7 @@ async def _end(style: Blocking, lock: RequestLock, answer: bytes | None) -> None
     """End the request of ``lock``. ``answer``: what happens to its record, see `Running`."""
     lock.running.answer = answer
     try:
-        await style.method(lock.store, "drive", lock.release_flow())
+        await style.drive(lock.release_flow(), lock.store)
     except LockError as error:  # the work is done: the client gets its answer
         logger.warning("%s: the answer may not be stored: %s", lock.running.entry.label, error)
 

@@ -57,11 +57,11 @@ async def submit_call(
     recorded = bool(call.mode.at_submit)
     try:
         if recorded:
-            conflict = await style.method(lock, "drive", _record_flow(lock, call, own, must_send))
+            conflict = await style.drive(_record_flow(lock, call, own, must_send), lock.store)
     except LockUnavailable as error:
         if not (lock.options.on_store_error == "run" or must_survive):
             if error.unconfirmed:  # its record would make every later call a duplicate of a call that was not sent
-                await style.method(lock, "cancel", call)
+                await style.drive(lock.cancel_flow(call), lock.store)
             raise
         logger.warning("task %s[%s] is sent without a record: %s", call.task, call.task_id, error)
         recorded = False
@@ -71,7 +71,7 @@ async def submit_call(
         return await send()
     except BaseException:
         if recorded and conflict is None:
-            await style.method(lock, "cancel", call)
+            await style.drive(lock.cancel_flow(call), lock.store)
         raise
 
 
@@ -160,11 +160,11 @@ class BodyRun:
                 await self.cancel()
 
     async def _drive(self, flow: Flow[Any]) -> Any:
-        return await self.style.method(self.lock, "drive", flow)
+        return await self.style.drive(flow, self.lock.store)
 
     async def cancel(self) -> None:
         """Cancel the queued call."""
-        await self.style.method(self.lock, "cancel", self.call, self.same_delivery)
+        await self._drive(self.lock.cancel_flow(self.call, self.same_delivery))
 
     def _decided(self, conflict: Conflict) -> tuple[str, Exception]:
         """Return the action for a conflict, and the error with which the call fails if it must."""

@@ -14,7 +14,7 @@ from ..backends.base import Backend
 from ..core.algorithms.cluster import Cluster
 from ..core.contract import Store
 from ..core.events import logger
-from ..core.flow.drivers import adrive, drive
+from ..core.flow.drivers import drive
 from ..core.flow.requests import Flow
 from ..core.keys import keys_for
 from ..core.locks.lock import Lock
@@ -104,13 +104,10 @@ class TaskLock:
         ``same_delivery``: remove the record only if it has the delivery id of ``call``. While the store is unavailable,
         the removal is retried in the background for up to an hour. A mode without queued records has none.
         """
-        self.drive(self._cancel_flow(call, same_delivery))
+        self.drive(self.cancel_flow(call, same_delivery))
 
-    async def acancel(self, call: TaskCall, same_delivery: bool = True) -> None:
-        """`cancel` for asyncio."""
-        await self.adrive(self._cancel_flow(call, same_delivery))
-
-    def _cancel_flow(self, call: TaskCall, same_delivery: bool) -> Flow[None]:
+    def cancel_flow(self, call: TaskCall, same_delivery: bool = True) -> Flow[None]:
+        """`cancel` as a flow."""
         if not call.mode.at_submit:
             return
         call = call if same_delivery else call._replace(delivery_id="")
@@ -126,12 +123,8 @@ class TaskLock:
             logger.warning("task %s[%s]: %s", call.task, call.task_id, error)
 
     def drive(self, flow: Flow[Any]) -> Any:
-        """Run ``flow``, a generator of requests, on `store`. Returns its result."""
-        return drive(flow, self.records.store.perform)
-
-    async def adrive(self, flow: Flow[Any]) -> Any:
-        """`drive` for asyncio."""
-        return await adrive(flow, self.records.store.aperform)
+        """Run ``flow``, a generator of requests, on `store`, blocking. Returns its result."""
+        return drive(flow, self.store.perform)
 
 
 # ── tasks that their backend does not support ────────────────────────────────────────────────────

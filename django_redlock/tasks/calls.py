@@ -125,5 +125,5 @@ class DjangoRun(BodyRun):
         """Cancel the call, if it was queued and a task of another mode with the same key runs."""
         if self.call.mode.at_submit:
             # The body may have started before enqueue() has renamed the record.
-            await self.style.method(self.lock, "drive", rename_flow(self.call, UNNAMED))
+            await self.style.drive(rename_flow(self.call, UNNAMED), self.lock.store)
         return await super().refused(conflict, action, failure)

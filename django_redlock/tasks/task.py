@@ -84,7 +84,7 @@ class ProtectedDjangoTask(_Task):
         if isinstance(result, Conflict):
             return duplicate_of(self, args, kwargs, result)
         if call.mode.at_submit:
-            await style.method(lock, "drive", rename_flow(call._replace(task_id=result.id), call.task_id))
+            await style.drive(rename_flow(call._replace(task_id=result.id), call.task_id), lock.store)
         return result
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
