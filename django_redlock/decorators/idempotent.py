@@ -18,10 +18,9 @@ from ..call_styles import Blocking, complete
 from ..core.events import logger
 from ..core.values import Seconds, check_lease, seconds
 from ..errors import LockError, LockUnavailable
-from ..idempotency.answers import HEADERS, RUNNING, Answer, Entry, InDoubt, Known
+from ..idempotency.answers import HEADERS, RUNNING, Answer, Entry, InDoubt, Known, not_authenticated, refusal
 from ..idempotency.database import run_in_transaction
 from ..idempotency.identity import KEY_HEADER, fingerprint, read_key, record_name, user_or_session
-from ..idempotency.problems import not_authenticated, refusal
 from ..idempotency.request_lock import RequestLock, request_lock
 from .protected_request import Decorated, ProtectedRequest, Respond, check_commit, is_async, protect, right_place
 
