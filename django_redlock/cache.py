@@ -185,12 +185,13 @@ async def _value(style: Blocking, entry: _Entry, compute: Callable[[], Any], wai
 def _cache_id(cache: Any) -> Any:
     """Return the alias of the cache, because each thread has its own object of a cache. Without an alias: its id.
 
-    Looks at the caches that exist, because ``caches[alias]`` would build them. An object remembers its result, for
-    threads that it is passed to.
+    ``caches[alias]`` builds a cache that this thread lacks, so only caches of the same class are compared. An object
+    remembers its result, for threads that it is passed to.
     """
     if (known := getattr(cache, _ID, None)) is None:
-        built = caches._connections  # type: ignore[attr-defined]  # Django 5.2 to 6.1; `caches.all()` hides the aliases
-        known = next((alias for alias in caches if getattr(built, alias, None) == cache), id(cache))
+        kind = f".{type(cache.make_key.__self__).__name__}"  # `cache` may be Django's proxy
+        same = (alias for alias in caches if caches.settings[alias].get("BACKEND", "").endswith(kind))
+        known = next((alias for alias in same if caches[alias] == cache), id(cache))
         setattr(cache, _ID, known)
     return known
 

@@ -31,7 +31,7 @@ class FencedQuerySet(models.QuerySet[M]):
         the lock has been lost, ``TypeError`` when ``lock`` has no fencing token.
         """
         fencing_token_of(lock)
-        made: Self = self._chain()  # type: ignore[attr-defined]
+        made: Self = self.all()
         made._lock = handle_of(lock)
         return made
 

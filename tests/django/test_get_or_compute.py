@@ -28,7 +28,7 @@ def cache(request, settings, redis_url):
         "locmem": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": "computed"},
         "redis": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": redis_url, "OPTIONS": pool},
     }
-    settings.CACHES = {"default": backend[request.param]}
+    settings.CACHES = {"default": backend[request.param], "unused": {"BACKEND": "missing.Cache"}}  # is never built
     settings.REDLOCK = {"default": redis_entry(redis_url)}
     caches["default"].clear()
     return caches["default"]
