@@ -8,7 +8,7 @@ from django.contrib.admin.models import DELETION, LogEntry
 from django.contrib.auth.models import User
 
 from django_redlock.models import HeldLock
-from tests.browser.chromium import AXE, PHONE
+from tests.browser.chromium import AXE, DESKTOP, PHONE
 from tests.browser.conftest import LIST
 from tests.support.service import poll
 
@@ -36,9 +36,10 @@ def trouble(stores):
     waiter.join()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_serious_violation(page, stores, trouble, scheme):
-    """No page has a serious violation of WCAG in either theme."""
+@pytest.mark.parametrize(("scheme", "size"), [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE)])
+def test_no_serious_violation(page, stores, trouble, scheme, size):
+    """No page has a serious violation of WCAG, in either theme and as cards on a phone."""
+    page.size(*size)
     user = User.objects.get()
     LogEntry.objects.log_actions(user.pk, [HeldLock(id="default:stock:42", name="stock:42")], DELETION, "Released")
     page.emulate(scheme)
@@ -49,13 +50,6 @@ def test_no_serious_violation(page, stores, trouble, scheme):
         if violations := page.violations():
             found[path or "list"] = violations
     assert found == {}
-
-
-def test_phone(page, trouble):
-    """The cards on a phone have no serious violation of WCAG."""
-    page.size(*PHONE)
-    page.open(LIST)
-    assert page.violations() == []
 
 
 def test_store_down(page, redis_server):

@@ -16,7 +16,7 @@ from django_redlock.core.flow.scripts import all_scripts
 from tests.support.proxy import Proxy
 
 SETUP = "import django; django.setup()"
-TESTS = ["-m", "pytest", "--collect-only", "-q", "tests/core/test_errors.py"]
+COLLECT = ["pytest", "--collect-only", "-q", "tests/core/test_errors.py"]
 
 
 @pytest.fixture
@@ -94,14 +94,7 @@ with redis.Redis.from_url(settings.REDIS_URL) as client:
     assert all(loaded(server))
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["manage.py", "diffsettings"],
-        ["-m", "pytest", "--collect-only", "-q", "tests/core/test_errors.py"],
-        ["-c", SETUP],
-    ],
-)
+@pytest.mark.parametrize("command", [["manage.py", "diffsettings"], ["-m", *COLLECT], ["-c", SETUP]])
 def test_others_connect_to_no_redis(start, redis_url, run, command):
     """A command, a test run and a script connect to no Redis before their first lock."""
     proxy = start(Proxy(redis_url))

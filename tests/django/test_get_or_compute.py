@@ -203,35 +203,22 @@ def test_stale_while_the_store_is_down(cache, settings, own_redis):
         get_or_compute(cache, "other", Compute("never"), 60)
 
 
-@pytest.fixture
-def fail_together(cache, settings, proxy, monkeypatch):
-    """Return a function that starts a caller and ``others``, which wait for its request to the store, and cuts it off.
-
-    The function returns the futures of the callers, the asking one first.
-    """
+def test_a_crowd_while_the_store_is_down(cache, settings, proxy, monkeypatch):
+    """All callers of a process that wait for one request to the lock store get its LockUnavailable."""
     settings.REDLOCK = {"default": redis_entry(proxy.url, node_timeout=60)}
     result, joined = Blocking.result, []
     monkeypatch.setattr(Blocking, "result", lambda *args: joined.append(args) or result(*args))
-
-    def run(others):
-        proxy.hold("requests")
-        with ThreadPoolExecutor(others + 1) as pool:
-            first = pool.submit(get_or_compute, cache, "key", Compute(), 60)
-            try:
-                poll(lambda: proxy.bytes["requests"], timeout=60, what="the request of the first caller")
-                waiting = [pool.submit(get_or_compute, cache, "key", Compute("second"), 60) for _ in range(others)]
-                poll(lambda: len(joined) == others, timeout=60, what="the other callers")
-                poll(lambda: proxy.cut() or first.done(), timeout=60, what="the error of the first caller")
-            finally:
-                proxy.restore()
-            return [first, *waiting]
-
-    return run
-
-
-def test_a_crowd_while_the_store_is_down(fail_together):
-    """All callers of a process that wait for one request to the lock store get its LockUnavailable."""
-    errors = [each.exception(60) for each in fail_together(4)]
+    proxy.hold("requests")
+    with ThreadPoolExecutor(5) as pool:
+        callers = [pool.submit(get_or_compute, cache, "key", Compute(), 60)]
+        try:
+            poll(lambda: proxy.bytes["requests"], timeout=60, what="the request of the first caller")
+            callers += [pool.submit(get_or_compute, cache, "key", Compute("second"), 60) for _ in range(4)]
+            poll(lambda: len(joined) == 4, timeout=60, what="the other callers")
+            poll(lambda: proxy.cut() or callers[0].done(), timeout=60, what="the error of the first caller")
+        finally:
+            proxy.restore()
+        errors = [each.exception(60) for each in callers]
     assert [type(each) for each in errors] == [LockUnavailable] * 5
     assert len({str(each) for each in errors}) == 1
     assert len({id(each) for each in errors}) == 5  # each thread changes the traceback of its own error

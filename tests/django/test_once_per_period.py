@@ -2,7 +2,7 @@
 
 import asyncio
 import io
-import json
+import re
 from datetime import timedelta
 
 import pytest
@@ -13,6 +13,7 @@ from django_redlock import lock, locks
 from django_redlock.decorators import locked
 from django_redlock.errors import LockNotAcquired
 from django_redlock.management.single import SingleInstanceCommand
+from tests.django.management.command_result import Done
 
 pytestmark = pytest.mark.usefixtures("stores")
 
@@ -30,13 +31,6 @@ class Cleanup(SingleInstanceCommand):
         if self.fails:
             raise LookupError
         return "cleaned"
-
-
-def listed(*args):
-    """Return the output of `redlock_list`."""
-    out = io.StringIO()
-    call_command("redlock_list", *args, stdout=out)
-    return out.getvalue()
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -105,28 +99,22 @@ def test_run():
     """`redlock_run --every` does not start a second command, until `redlock_release` allows it."""
 
     def run(*options):
-        error = io.StringIO()
-        with pytest.raises(SystemExit) as ended:
-            call_command("redlock_run", "backup", "true", "--every", "4h", *options, stderr=error)
-        return ended.value.code, error.getvalue()
+        return Done("redlock_run", "backup", "true", "--every", "4h", *options)
 
-    assert run() == (0, "")
-    code, error = run()
-    assert code == 75
-    assert "done on host" in error
-    assert "again in" in error
-    assert run("--skip-if-locked") == (0, "")
-    call_command("redlock_release", "backup", "--yes", stdout=io.StringIO())
-    assert run() == (0, "")
+    assert (run().code, run().code) == (0, 75)
+    assert re.search("done on host .*again in", run().err)
+    assert (run("--skip-if-locked").code, run("--skip-if-locked").err) == (0, "")
+    Done("redlock_release", "backup", "--yes")
+    assert (run().code, run().code) == (0, 75)
 
 
 def test_listed(operator, client):
     """The commands and the admin show that the work is done, and when it may start again."""
     with lock("cleanup", every=PERIOD):
-        assert "running" in listed()
-    assert "done" in listed("--state", "done")
-    assert "again in 4 h" in listed()
-    [row] = json.loads(listed("--format", "json"))
+        assert "running" in Done("redlock_list").out
+    assert "done" in Done("redlock_list", "--state", "done").out
+    assert "again in 4 h" in Done("redlock_list").out
+    [row] = Done("redlock_list", format="json").json
     assert row["state"] == "done"
     page = client.get(reverse("admin:django_redlock_heldlock_changelist")).content.decode()
     assert "again in 4 h" in page

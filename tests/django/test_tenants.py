@@ -1,15 +1,12 @@
 """`KEY_PREFIX` as a function: locks, records, lists and commands are the current tenant's own."""
 
 import contextlib
-import io
-import json
 from contextvars import ContextVar
 from types import SimpleNamespace
 
 import pytest
 from celery import Celery
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management import call_command
 from django.http import HttpResponse
 from django.test import RequestFactory
 
@@ -18,6 +15,7 @@ from django_redlock.celery import single_instance_task
 from django_redlock.decorators import idempotent
 from django_redlock.errors import LockError
 from django_redlock.testing import override_locks
+from tests.django.management.command_result import Done
 
 tenant = ContextVar("tenant", default=None)
 
@@ -48,9 +46,7 @@ def backend(settings, redis_url, redis_server):
 
 
 def listed():
-    output = io.StringIO()
-    call_command("redlock_list", format="json", stdout=output)
-    return [each["name"] for each in json.loads(output.getvalue())]
+    return [each["name"] for each in Done("redlock_list", format="json").json]
 
 
 def test_names_are_a_tenants_own(backend):

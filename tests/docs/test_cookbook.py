@@ -26,10 +26,7 @@ pytestmark = pytest.mark.usefixtures("redlock")
 
 
 def recipe(title: str, body: str = "...", **names: Any) -> SimpleNamespace:
-    """Run the code under the heading `title` with the project's own `names`, and return what it defines.
-
-    `body` replaces the dots in it.
-    """
+    """Run the code under the heading `title`, with `body` for its dots, and return what it defines."""
     section = re.split(r"\n.*\n---+\n", PAGE.partition(f"\n{title}\n---")[2])[0]
     [code] = [example.code for example in examples(section) if example.language == "python"]
     names["__name__"] = f"testproject.shop.{title}"  # a model belongs to this app

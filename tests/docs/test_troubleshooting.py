@@ -12,141 +12,82 @@ from tests.docs.pages import DOCS
 from tests.support.replicas import Replicated
 
 PAGE = DOCS / "howto" / "troubleshooting.rst"
-CASES = {}
 
 
-def says(*words):
-    """`@says(words)`: the decorated context manager yields a backend whose acquire() fails with these words."""
-
-    def add(case):
-        CASES.update(dict.fromkeys(words, contextlib.contextmanager(case)))
-        return case
-
-    return add
+def redis(url, **options):
+    return RedisBackend(url, **{"node_timeout": 30} | options)
 
 
-@says("Connection refused")
-def refused(_servers):
-    yield RedisBackend("redis://127.0.0.1:1/0")
-
-
-@says("no reply in time")
-def hangs(servers):
-    server = servers.redis()
+def on_a_hung_server(server):
     server.pause()
-    yield RedisBackend(server.url, node_timeout=0.1)
+    return redis(server.url, node_timeout=0.1)
 
 
-@says("invalid username-password pair")
-def wrong_password(servers):
-    yield RedisBackend(with_user(servers.redis(), "nobody:secret"), node_timeout=30)
-
-
-@says("it requires a password")
-def no_password(servers):
-    server = servers.redis()
+def as_user(server, user, *rules):
     with server.client() as admin:
-        admin.config_set("requirepass", "secret")
-        yield RedisBackend(server.url, node_timeout=30)
-        admin.config_set("requirepass", "")
+        admin.execute_command("ACL", "SETUSER", "reader", "on", ">secret", *rules)
+    return redis(server.url.replace("redis://", f"redis://{user}@"))
 
 
-@says("no permissions")
-def forbidden(servers):
-    server = servers.redis()
+def configured(server, option, value):
     with server.client() as admin:
-        admin.execute_command("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+ping")
-    yield RedisBackend(with_user(server, "reader:secret"), node_timeout=30)
+        admin.config_set(option, value)
+    return redis(server.url)
 
 
-def with_user(server, user):
-    return server.url.replace("redis://", f"redis://{user}@")
+def with_another_max_ttl(server):
+    redis(server.url, quarantine=True, max_ttl=60).arm()
+    return redis(server.url, quarantine=True, max_ttl=61)
 
 
-@says("cluster support disabled")
-def no_cluster(servers):
-    yield RedisBackend(servers.redis().url.replace("redis://", "redis+cluster://").rpartition("/")[0], node_timeout=30)
+def without_free_connections(server):
+    backend = redis(f"{server.url}?max_connections=2", node_timeout=0.3)
+    for _ in range(2):
+        backend.nodes[0].known_pool(None).checkout().close()  # and not given back
+    return backend
 
 
-@says("unknown command 'SENTINEL'")
-def no_sentinel(servers):
-    address = servers.redis().url.removeprefix("redis://").rpartition("/")[0]
-    yield RedisBackend(f"redis+sentinel://{address}/shop/0", node_timeout=30)
-
-
-@says("DB index is out of range")
-def no_such_database(servers):
-    yield RedisBackend(servers.redis().url.rpartition("/")[0] + "/1000", node_timeout=30)
-
-
-@says("in quarantine")
-def in_quarantine(servers):
-    yield RedisBackend(servers.redis().url, node_timeout=30, quarantine=True)
-
-
-@says("its clients use max_ttl=")
-def another_max_ttl(servers):
-    url = servers.redis().url
-    RedisBackend(url, node_timeout=30, quarantine=True, max_ttl=60).arm()
-    yield RedisBackend(url, node_timeout=30, quarantine=True, max_ttl=61)
-
-
-@says("connections are in use")
-def few_connections(servers):
-    backend = RedisBackend(f"{servers.redis().url}?max_connections=2", node_timeout=0.3)
-    pool = backend.nodes[0].known_pool(None)
-    connections = [pool.checkout(), pool.checkout()]
-    yield backend
-    for connection in connections:
-        pool.discard(connection)
-
-
-@says("replicas that must confirm")
-def replicas_are_missing(servers):
-    backend = ReplicaBackend(servers.start(Replicated()).primary.url, node_timeout=30, min_replicas=2, wait_timeout=1)
+def on_replicas(group, **options):
+    backend = ReplicaBackend(group.primary.url, node_timeout=30, **options)
     backend.arm()
-    yield backend
+    return backend
 
 
-@says("replicas confirmed within")
-def replicas_hang(servers):
-    group = servers.start(Replicated())
-    backend = ReplicaBackend(group.primary.url, node_timeout=30, min_replicas=1, wait_timeout=0.1, lag=600)
-    backend.arm()
+def on_hung_replicas(group):
+    backend = on_replicas(group, min_replicas=1, wait_timeout=0.1, lag=600)
     for replica in group.replicas:
         replica.pause()
-    yield backend
+    return backend
 
 
-@says("NOREPLICAS")
-def redis_wants_replicas(servers):
-    server = servers.redis()
-    with server.client() as admin:
-        admin.config_set("min-replicas-to-write", 1)
-    yield RedisBackend(server.url, node_timeout=30)
-
-
-@says("read only replica")
-def replica(servers):
-    yield RedisBackend(servers.start(Replicated()).replicas[0].url, node_timeout=30)
-
-
-class Servers:
-    def __init__(self, start, redis, settings):
-        self.start = start
-        self.redis = redis
-        self.settings = settings
-
-
-@pytest.fixture
-def servers(start, own_redis, settings):
-    return Servers(start, own_redis, settings)
+# What a message says, and a backend whose acquire() fails so: on a server of its own, or on one with replicas.
+ON_ONE = {
+    "Connection refused": lambda _server: RedisBackend("redis://127.0.0.1:1/0"),
+    "no reply in time": on_a_hung_server,
+    "invalid username-password pair": lambda server: as_user(server, "nobody:secret"),
+    "it requires a password": lambda server: configured(server, "requirepass", "secret"),
+    "no permissions": lambda server: as_user(server, "reader:secret", "~*", "+ping"),
+    "cluster support disabled": lambda server: redis(f"redis+cluster://127.0.0.1:{server.port}"),
+    "unknown command 'SENTINEL'": lambda server: redis(f"redis+sentinel://127.0.0.1:{server.port}/shop/0"),
+    "DB index is out of range": lambda server: redis(f"redis://127.0.0.1:{server.port}/1000"),
+    "in quarantine": lambda server: redis(server.url, quarantine=True),
+    "its clients use max_ttl=": with_another_max_ttl,
+    "connections are in use": without_free_connections,
+    "NOREPLICAS": lambda server: configured(server, "min-replicas-to-write", 1),
+}
+ON_REPLICAS = {
+    "replicas that must confirm": lambda group: on_replicas(group, min_replicas=2, wait_timeout=1),
+    "replicas confirmed within": on_hung_replicas,
+    "read only replica": lambda group: redis(group.replicas[0].url),
+}
+CASES = ON_ONE | ON_REPLICAS
 
 
 @pytest.mark.parametrize("words", CASES)
-def test_message(words, servers):
+def test_message(words, start, own_redis):
     """The message has these words, and no password."""
-    with CASES[words](servers) as backend, pytest.raises(LockUnavailable) as caught:
+    backend = CASES[words](own_redis() if words in ON_ONE else start(Replicated()))
+    with contextlib.closing(backend), pytest.raises(LockUnavailable) as caught:
         backend.lock("x").acquire(blocking=False)
     assert words in str(caught.value)
     assert "secret" not in str(caught.value)

@@ -11,15 +11,19 @@ from testproject.redis_server import RedisServer
 from tests.support.service import poll
 
 
+def entry_of(backend: str, location: Any = "", **options: Any) -> dict[str, Any]:
+    """Return an entry of REDLOCK for a backend of this package, such as `redlock.RedlockBackend`."""
+    return {"BACKEND": f"django_redlock.backends.{backend}", "LOCATION": location, "OPTIONS": options}
+
+
 def redis_entry(location: str, **options: Any) -> dict[str, Any]:
     """Return an entry of REDLOCK for one Redis, which may take its time: the machine may be busy."""
-    backend = "django_redlock.backends.redis.RedisBackend"
-    return {"BACKEND": backend, "LOCATION": location, "OPTIONS": {"node_timeout": 5, **options}}
+    return entry_of("redis.RedisBackend", location, **{"node_timeout": 5, **options})
 
 
 def memory_entry(location: str = "") -> dict[str, Any]:
     """Return an entry of REDLOCK for locks in this process."""
-    return {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": location}
+    return entry_of("locmem.LocMemBackend", location)
 
 
 ONE_HOLDER = {"semaphore": {"limit": 1}, "striped": {"stripes": 1}}

@@ -2,20 +2,18 @@
 
 import contextlib
 import html
-import io
-import json
 import math
 import os
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
-from django.core.management import call_command
 
 from django_redlock.errors import LockError, LockNotAcquired
 from django_redlock.history.event_queue import event_queue
 from django_redlock.models import make_pk
 from tests.django.admin.test_list import LIST, names_in
+from tests.django.management.command_result import Done
 
 DEEP = "[" * 5000 + "]" * 5000
 OWNERS = {
@@ -89,12 +87,10 @@ def test_lists(client, stores, operator, bad):
     assert all(all(n is None or math.isfinite(n) for n in (each.remaining, each.ttl, each.since)) for each in held)
     assert len(str(held).encode()) < 1_000_000
     for kind in ("json", "table"):
-        out = io.StringIO()
-        call_command("redlock_list", using=["default"], format=kind, stdout=out)
-        assert len(out.getvalue().encode()) < 500_000
-        assert all(name in out.getvalue() for name in bad)
-        if kind == "json":
-            assert {row["name"] for row in json.loads(out.getvalue())} == bad
+        done = Done("redlock_list", using=["default"], format=kind)
+        assert len(done.out.encode()) < 500_000
+        assert all(name in done.out for name in bad)
+        assert kind == "table" or {row["name"] for row in done.json} == bad
     pages = [client.get(LIST), client.get(LIST, {"tab": "tasks"})]
     assert set(names_in(pages[0])) | set(names_in(pages[1])) == bad
     assert all(len(page.content) < 500_000 for page in pages)
@@ -199,11 +195,11 @@ def test_invisible_characters(client, stores, operator):
 
 
 def test_invisible_characters_on_a_terminal(stores):
-    """The commands write such characters escaped, and JSON has the true name."""
-    out, listed = io.StringIO(), io.StringIO()
-    with stores["default"].lock(SPOOFED, owner=SPOOFED):
-        call_command("redlock_list", stdout=out)
-        call_command("redlock_list", format="json", stdout=listed)
-    assert ESCAPED in out.getvalue()
-    assert not (set(out.getvalue()) | set(listed.getvalue())) & set(ODD)
-    assert [row["name"] for row in json.loads(listed.getvalue())] == [SPOOFED]
+    """The commands write such characters, escape sequences and line breaks escaped, and JSON has the true name."""
+    name = f"{SPOOFED}\x1b[31m\n"
+    with stores["default"].lock(name, owner=f"{name}\x1b]0;pwned\x07"):
+        listed, table = Done("redlock_list", format="json"), Done("redlock_list").out
+    assert ESCAPED.replace("\\x20", " ") + r"\x1b[31m\n" in table
+    assert len(table.splitlines()) == 2
+    assert not (set(table) | set(listed.out)) & {*ODD, "\x1b"}
+    assert [row["name"] for row in listed.json] == [name]

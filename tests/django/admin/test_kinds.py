@@ -58,6 +58,14 @@ def test_task_links_to_its_result_in_the_same_admin(client, stores, operator, se
     assert ('href="/back/django_celery_results/taskresult/?task_id=c0ffee"' in page) is shown
 
 
+def test_task_links_to_flower(client, stores, operator, settings):
+    """With Flower's address in the settings a task id is a link."""
+    settings.REDLOCK_FLOWER_URL = "https://flower.example/"
+    with stores["default"].lock("settle", owner={"task_id": "c0ffee/<1>"}):
+        page = client.get(f"{LIST}default_3Asettle/change/").text
+    assert '<a href="https://flower.example/task/c0ffee%2F%3C1%3E">c0ffee/&lt;1&gt;</a>' in page
+
+
 @pytest.mark.parametrize("kind", sorted(MAKE))
 def test_kinds(client, stores, operator, using, kind):
     """A lock of each kind is listed, filtered and released by force under its own kind."""

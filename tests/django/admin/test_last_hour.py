@@ -2,7 +2,6 @@
 
 import re
 import time
-from html.parser import HTMLParser
 from xml.etree import ElementTree  # noqa: ICN001
 
 import pytest
@@ -97,37 +96,15 @@ def test_history_is_off(settings, client, detail, operator, stores):
         assert PLOT not in detail("stock")
 
 
-def test_without_permission(client, detail, user_with, stores):
-    """A user without permission to view locks sees no history."""
-    user_with()
-    with stores["default"].lock("stock"):
-        assert PLOT not in detail("stock")
-
-
-class Parts(HTMLParser):
-    """The elements of a page, and their attributes."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.attributes = [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += [name for name, _ in attrs]
-
-
 def test_hostile_events(detail, operator, stores):
     """Names, labels and events of others are escaped, and the page has no script or style of theirs."""
     with stores["default"].lock(EVIL, owner={"label": EVIL, EVIL: EVIL}):
         stores["default"].lock(EVIL).acquire(blocking=False)
     add(stores["default"], int(time.time() // 60), [(EVIL, "events", '[1,"<b>","<s>",0,"<i>","<u>"]\n')])
     page = detail(EVIL)
-    parts = Parts(page)
-    assert not set(parts.tags) & {"i", "s", "u"}
+    assert not set(re.findall(r"<(\w+)", page)) & {"i", "s", "u"}
     assert "<script>alert" not in page
-    assert "style" not in parts.attributes
-    assert not [name for name in parts.attributes if name.startswith("on")]
+    assert not re.search(r"<[^>]*\s(style|on\w+)=", page)
 
 
 def drawn(minutes) -> ElementTree.Element:

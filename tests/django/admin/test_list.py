@@ -118,13 +118,19 @@ def test_exact_name_is_found_beyond_the_bounds(client, stores, operator, show_at
         lock.release()
 
 
-def test_store_down_is_a_message(client, one_down, operator):
-    """A store that is not reachable has a message of its own, and the locks of other stores are listed."""
+def test_store_down(client, one_down, operator):
+    """A store that is not reachable has a message of its own on each page, and the locks of other stores are listed."""
     with one_down["default"].lock("stock:42"):
         page = client.get(LIST)
     assert names_in(page) == ["stock:42"]
-    assert "<b>broken</b> is unavailable" in page.content.decode()
-    assert "<b>default</b> is unavailable" not in page.content.decode()
+    assert "<b>broken</b> is unavailable" in page.text
+    assert "<b>default</b> is unavailable" not in page.text
+    detail = client.get(f"{LIST}broken_3Ax/change/").text
+    assert "is unavailable" in detail
+    assert "Nobody holds" not in detail
+    health = client.get(f"{LIST}health/").text
+    assert all(f"<h2>{store}</h2>" in health for store in ("default", "memory", "broken"))
+    assert "Connection refused" in health
 
 
 def test_text_of_holders_is_escaped(client, stores, operator):
@@ -166,13 +172,6 @@ def test_detail_of_a_lock_with_waiters(client, stores, operator, own_thread):
     waiter.release()
 
 
-def test_detail_of_a_store_that_is_down(client, one_down, operator):
-    """The page of a lock in a store that is not reachable does not say that the lock is free."""
-    page = client.get(f"{LIST}broken_3Ax/change/").content.decode()
-    assert "is unavailable" in page
-    assert "Nobody holds" not in page
-
-
 def test_detail_in_a_store_with_a_bad_entry(client, stores, operator, settings):
     """The page of a lock in a store whose settings are wrong says what is wrong."""
     settings.REDLOCK = {**settings.REDLOCK, "wrong": {**settings.REDLOCK["default"], "OPTIONS": {"node_timeou": 5}}}
@@ -180,14 +179,6 @@ def test_detail_in_a_store_with_a_bad_entry(client, stores, operator, settings):
     assert page.status_code == 200
     assert "node_timeou" in page.content.decode()
     assert "Nobody holds" not in page.content.decode()
-
-
-def test_health(client, one_down, operator):
-    """The health page lists each store, and the problem of one that is down."""
-    page = client.get(f"{LIST}health/").content.decode()
-    assert "<h2>default</h2>" in page
-    assert "<h2>memory</h2>" in page
-    assert "Connection refused" in page
 
 
 # ── who may ──────────────────────────────────────────────────────────────────────────────────

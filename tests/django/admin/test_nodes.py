@@ -6,6 +6,7 @@ import pytest
 
 from django_redlock import locks
 from django_redlock.errors import LockUnavailable
+from tests.support.locks import entry_of
 from tests.support.service import poll
 
 LIST = "/admin/django_redlock/heldlock/"
@@ -17,13 +18,8 @@ def nodes(settings, own_redis):
     """Three servers, with `default` on them."""
     servers = [own_redis() for _ in range(3)]
     settings.ROOT_URLCONF = "tests.django.urls"
-    settings.REDLOCK = {
-        "default": {
-            "BACKEND": "django_redlock.backends.redlock.RedlockBackend",
-            "LOCATION": [server.url for server in servers],
-            "OPTIONS": {"quarantine": False, "node_timeout": 5},
-        }
-    }
+    options = {"quarantine": False, "node_timeout": 5}
+    settings.REDLOCK = {"default": entry_of("redlock.RedlockBackend", [server.url for server in servers], **options)}
     locks["default"].describe("stock")  # connects to all nodes: a grant would not wait for the last connection
     yield servers
     locks.reset()
@@ -89,25 +85,3 @@ def test_majority_down(client, nodes, operator, caplog):
         assert "no majority of the 3 nodes is available" in text
         assert all(f"127.0.0.1:{server.port}: " in text for server in nodes[:2])
     assert not [record for record in caplog.records if record.exc_info]
-
-
-def test_force_release_on_all_nodes(client, nodes, operator):
-    lock = locks["default"].lock("stock", on_lost="warn")
-    lock.acquire()
-    all_know(client)
-    digest = locks["default"].describe("stock").digest
-    client.post(f"{LIST}release/", {"holding": f"{digest}:default:stock"})
-    for server in nodes:
-        with server.client() as redis:
-            assert not redis.exists("redlock:{stock}")
-
-
-def test_task_links_to_its_result(client, nodes, operator, settings):
-    """With Flower's address in the settings a task id is a link, and otherwise text."""
-    with locks["default"].lock("settle", owner={"task_id": "c0ffee/<1>"}):
-        plain = client.get(f"{LIST}default_3Asettle/change/").content.decode()
-        settings.REDLOCK_FLOWER_URL = "https://flower.example/"
-        linked = client.get(f"{LIST}default_3Asettle/change/").content.decode()
-    assert "c0ffee/&lt;1&gt;" in plain
-    assert "flower.example" not in plain
-    assert '<a href="https://flower.example/task/c0ffee%2F%3C1%3E">c0ffee/&lt;1&gt;</a>' in linked

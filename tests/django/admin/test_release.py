@@ -10,7 +10,6 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client
 
-from django_redlock.core.primitives import base
 from tests.support.databases import postgres_database
 
 LIST = "/admin/django_redlock/heldlock/"
@@ -65,19 +64,6 @@ def test_released_logged_and_lost(client, stores, operator):
     assert "Released by force" in client.get(f"{LIST}default_3Astock/change/").content.decode()
     with pytest.raises(Exception, match="lost"):
         lock.release()
-
-
-def test_waiters_are_woken(client, stores, operator, own_thread, monkeypatch):
-    monkeypatch.setattr(base, "MAX_BLOCK", 60.0)
-    backend = stores["default"]
-    lock = backend.lock("stock", on_lost="warn")
-    lock.acquire()
-    got = []
-    waiting = own_thread(lambda: got.append(backend.lock("stock").acquire(timeout=60)))
-    own_thread.until(lambda: backend.describe("stock").waiters == 1)
-    client.post(f"{LIST}release/", {"holding": holdings(asked(client, "default:stock"))})
-    waiting.join(20)
-    assert got == [True]
 
 
 @pytest.mark.parametrize("name", ["line\nbreak", "line\rbreak", "a%0Ab", "_0A", "snow ☃", '"&<>'])

@@ -8,29 +8,12 @@ import threading
 from functools import wraps
 
 from django.db import connections
-from django.http import HttpResponse, JsonResponse
+from django.http import HttpResponse
 from django.urls import path
 from django.views import View
 
-from django_redlock import lock, locks
+from django_redlock import lock
 from django_redlock.decorators import locked_view
-
-
-@locked_view("stock:{sku}")
-def stock(request, sku):
-    return JsonResponse({"lock": request.lock.name, "held": locks["default"].lock(f"stock:{sku}").locked()})
-
-
-@locked_view("stock:{sku}")
-class Stock(View):
-    def get(self, request, sku):
-        return stock.__wrapped__(request, sku)
-
-
-@locked_view("stock:{sku}")
-async def astock(request, sku):
-    held = await locks["default"].lock(f"stock:{sku}").alocked()
-    return JsonResponse({"lock": request.lock.name, "held": held})
 
 
 class Stage:
@@ -99,9 +82,6 @@ def buy_kept(request, limit):
 
 
 urlpatterns = [
-    path("stock/<str:sku>/", stock),
-    path("class/<str:sku>/", Stock.as_view()),
-    path("async/<str:sku>/", astock),
     path("buy/function/<int:limit>/", buy),
     path("buy/class/<int:limit>/", Buy.as_view()),
     path("buy/naively/<int:limit>/", buy_naively),

@@ -92,6 +92,18 @@ def called(view, name="sku", value="pear"):
     return asyncio.run(closing(view(aget("/"), **{name: value})))
 
 
+def asynchronous(view):
+    """Return the view as a coroutine function."""
+
+    async def aview(request, **kwargs):
+        return await asyncio.to_thread(view, request, **kwargs)
+
+    return aview
+
+
+in_both_styles = pytest.mark.parametrize("style", [lambda view: view, asynchronous], ids=["sync", "async"])
+
+
 async def closing(work):
     """Run the coroutine, and close the connections of its event loop."""
     try:
@@ -167,10 +179,10 @@ def test_options_not_to_wait(options):
         assert view(get("/")).status_code == 409
 
 
-@pytest.mark.parametrize("decorated", ["sync", "async"])
-def test_on_conflict_status(decorated):
+@in_both_styles
+def test_on_conflict_status(style):
     """on_conflict chooses another status, with Retry-After."""
-    view = locked_view("stock", on_conflict=429)(sync_view if decorated == "sync" else async_view)
+    view = locked_view("stock", on_conflict=429)(style(sync_view))
     with lock("stock"):
         response = called(view)
     assert response.status_code == 429
@@ -210,29 +222,19 @@ def test_bad_on_conflict(on_conflict):
         locked_view("stock", on_conflict=on_conflict)
 
 
+@in_both_styles
 @pytest.mark.parametrize("around", ["", "cart"])
 @pytest.mark.parametrize("fail", ["raise", "lose"])
-@pytest.mark.parametrize("colour", ["sync", "async"])
-def test_errors_of_the_view(fail, colour, around):
+def test_errors_of_the_view(fail, around, style):
     """An error of the view is raised and the locks are free; a lock lost in the view raises LockLost."""
 
-    def body():
+    def body(_request, **_kwargs):
         if fail == "raise":
             raise LockNotAcquired("another lock: not our business")
         locks["default"].force_release("stock")
         return HttpResponse()
 
-    async def abody():
-        return await asyncio.to_thread(body)
-
-    if colour == "sync":
-        view = locked_view("stock")(lambda *_args, **_kwargs: body())
-    else:
-
-        @locked_view("stock")
-        async def view(request, **kwargs):
-            return await abody()
-
+    view = locked_view("stock")(style(body))
     view = locked_view(around)(view) if around else view
     with pytest.raises(LockNotAcquired if fail == "raise" else LockLost):
         called(view)

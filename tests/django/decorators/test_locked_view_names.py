@@ -8,6 +8,7 @@ from django.urls import path as route
 
 from django_redlock import lock, locks
 from django_redlock.decorators import idempotent, locked_view
+from tests.django.decorators.test_locked_view import VIEWS, in_both_styles
 
 pytestmark = pytest.mark.usefixtures("stores")
 
@@ -32,31 +33,31 @@ def test_arguments_of_any_name(decorate):
     assert view(request, calls=1, protected=2, proceed=3).content == b"1 2 3"
 
 
-def test_request_in_the_client(client, settings):
-    """Views work with URL arguments and middleware through Django's client."""
-    settings.ROOT_URLCONF = "tests.django.decorators.sale"
-    assert client.get("/stock/pear/").json() == {"lock": "stock:pear", "held": True}
-    assert client.get("/class/pear/").json() == {"lock": "stock:pear", "held": True}
+PATHS = [f"/{number}/pear/" for number in range(len(VIEWS))]
+
+
+@pytest.fixture
+def views(settings):
+    """The URLs of views of each kind."""
+    patterns = [route(f"{number}/<str:sku>/", view) for number, view in enumerate(VIEWS)]
+    settings.ROOT_URLCONF = type("urls", (), {"urlpatterns": patterns})
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_request_in_the_client(client, views, path):
+    """Sync and async views work with URL arguments and middleware under WSGI."""
+    assert client.get(path).json() == {"lock": "stock:pear", "held": True}
     with lock("stock:pear"):
-        assert client.get("/stock/pear/").status_code == 409
-        assert client.get("/class/pear/").status_code == 409
+        assert client.get(path).status_code == 409
 
 
-async def test_request_in_the_async_client(async_client, settings):
+async def test_request_in_the_async_client(async_client, views):
     """Async and sync views work under ASGI."""
-    settings.ROOT_URLCONF = "tests.django.decorators.sale"
-    for path in ("/async/pear/", "/stock/pear/", "/class/pear/"):
+    for path in PATHS:
         assert (await async_client.get(path)).json() == {"lock": "stock:pear", "held": True}
     async with lock("stock:pear"):
-        for path in ("/async/pear/", "/stock/pear/", "/class/pear/"):
-            assert (await async_client.get(path)).status_code == 409
+        assert {(await async_client.get(path)).status_code for path in PATHS} == {409}
     await locks["default"].aclose()
-
-
-def test_async_view_in_the_client(client, settings):
-    """An async view works under WSGI."""
-    settings.ROOT_URLCONF = "tests.django.decorators.sale"
-    assert client.get("/async/pear/").json() == {"lock": "stock:pear", "held": True}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -73,26 +74,17 @@ async def test_name_from_the_database_in_an_async_view(async_client, settings):
     await locks["default"].aclose()
 
 
-def test_name_that_cannot_be_one(client, settings):
+def test_name_that_cannot_be_one(client, views):
     """A URL that makes a name too long gives 400."""
-    settings.ROOT_URLCONF = "tests.django.decorators.sale"
-    assert client.get(f"/stock/{'x' * 600}/").status_code == 400
+    assert client.get(f"/0/{'x' * 600}/").status_code == 400
 
 
+@in_both_styles
 @pytest.mark.parametrize("field", ["{request.headers[X-Shop]}", "{request.GET[shop]}", "{request.COOKIES[shop]}"])
-@pytest.mark.parametrize("colour", ["sync", "async"])
-def test_name_from_what_the_request_lacks(client, settings, field, colour, caplog):
+def test_name_from_what_the_request_lacks(client, settings, field, style, caplog):
     """A request without the header that the name needs gives 400, and the log says which."""
-
-    @locked_view(f"stock:{field}")
-    def view(request):
-        return HttpResponse(request.lock.name)
-
-    @locked_view(f"stock:{field}")
-    async def aview(request):
-        return HttpResponse(request.lock.name)
-
-    settings.ROOT_URLCONF = type("urls", (), {"urlpatterns": [route("", view if colour == "sync" else aview)]})
+    view = locked_view(f"stock:{field}")(style(lambda request: HttpResponse(request.lock.name)))
+    settings.ROOT_URLCONF = type("urls", (), {"urlpatterns": [route("", view)]})
     assert client.get("/").status_code == 400
     assert "has no 'shop'" in caplog.text.lower() or "x-shop" in caplog.text.lower()
     client.cookies["shop"] = "1"

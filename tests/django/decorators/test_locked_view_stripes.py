@@ -1,47 +1,38 @@
 """`@locked_view(stripes=…)`: views that run at the same time."""
 
-import asyncio
 import json
 
 import pytest
 from django.http import JsonResponse
-from django.test import AsyncRequestFactory, RequestFactory
+from django.test import RequestFactory
 
 from django_redlock import lock, locks
 from django_redlock.decorators import locked_view
 from django_redlock.errors import LockNotAcquired, LockNotSupported
+from tests.django.decorators.test_locked_view import called
 
 pytestmark = pytest.mark.usefixtures("stores")
 
-get, aget = RequestFactory().get, AsyncRequestFactory().get
+get = RequestFactory().get
 
 
 @locked_view("stock:{sku}", stripes=2)
-def striped(request, sku="apple"):
+def striped(request, sku):
     return JsonResponse({"stripe": request.lock.stripe, "owned": request.lock.owned()})
 
 
 @locked_view("stock:{sku}", stripes=2)
-async def astriped(request, sku="apple"):
+async def astriped(request, sku):
     return JsonResponse({"stripe": request.lock.stripe, "owned": await request.lock.aowned()})
 
 
-@pytest.mark.parametrize(
-    "ask", [lambda: striped(get("/")), lambda: asyncio.run(alone(astriped))], ids=["sync", "async"]
-)
-def test_stripes(ask):
+@pytest.mark.parametrize("view", [striped, astriped])
+def test_stripes(view):
     """A view gets a free stripe, and is refused when all are held."""
     with locks["default"].striped("stock:apple", 2) as lock:
-        assert json.loads(ask().content) == {"stripe": 1 - lock.stripe, "owned": True}
+        assert json.loads(called(view, value="apple").content) == {"stripe": 1 - lock.stripe, "owned": True}
         with locks["default"].striped("stock:apple", 2):
-            assert ask().status_code == 409
-
-
-async def alone(view):
-    try:
-        return await view(aget("/"))
-    finally:
-        await locks["default"].aclose()
+            assert called(view, value="apple").status_code == 409
 
 
 @pytest.mark.parametrize("ask", ["sync", "async"])
@@ -54,18 +45,18 @@ def test_switch_to_another_stripe(ask):
         return backend.striped("stock", 2)
 
     @locked_view("stock", stripes=2)
-    def view(request):
+    def view(request, **_kwargs):
         with busy_elsewhere(request):
             request.lock.switch()
         raise AssertionError("never reached")
 
     @locked_view("stock", stripes=2)
-    async def aview(request):
+    async def aview(request, **_kwargs):
         async with busy_elsewhere(request):
             await request.lock.aswitch()
         raise AssertionError("never reached")
 
-    response = view(get("/")) if ask == "sync" else asyncio.run(alone(aview))
+    response = called(view if ask == "sync" else aview)
     assert (response.status_code, len(had)) == (409, 1)
     assert not backend.striped("stock", 2, without=[1 - had[0]]).locked()
 
@@ -91,4 +82,4 @@ def test_stripes_without_support(settings, redis_url):
     """A backend without striped locks raises LockNotSupported."""
     settings.REDLOCK = {"old": {"BACKEND": "django_redlock.backends.timestamp.TimestampBackend", "LOCATION": redis_url}}
     with pytest.raises(LockNotSupported, match="striped"):
-        locked_view("stock", stripes=2, using="old")(striped.__wrapped__)(get("/"))
+        locked_view("stock", stripes=2, using="old")(striped.__wrapped__)(get("/"), sku="apple")

@@ -156,6 +156,3 @@ def test_release_with_a_store_down(one_down, held):
     done = Done("redlock_release", "stock:1", "--using", "broken", "--using", "default", "--yes")
     assert (done.code, held()) == (1, ["invoice", "stock:2"])
     assert "Connection refused" in done.err
-
-
-# ── check ────────────────────────────────────────────────────────────────────────────────────

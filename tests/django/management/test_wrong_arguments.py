@@ -77,6 +77,11 @@ def test_a_store_with_wrong_settings(settings, caplog, command):
         (["redlock_run", "--timeout", "9" * 30, "x", "true"], f"9 is more than {threading.TIMEOUT_MAX:.0f}"),
         (["redlock_run", "x" * 600, "true"], "a lock's name must have 1 to 512 bytes"),
         (["redlock_run", "x"], "no command"),
+        (["redlock_run", "--leader", "--skip-if-locked", "x", "true"], "--leader can't be combined"),
+        (["redlock_run", "--leader", "--on-lost", "warn", "x", "true"], "--leader can't be combined"),
+        (["redlock_run", "--leader", "--every", "23h", "x", "true"], "--leader can't be combined"),
+        (["redlock_run", "--leader", "--ttl", "4", "--grace", "3", "x", "true"], "--grace is at most 1.6 s"),
+        (["redlock_run", "--leader", "--ttl", "-1", "x", "true"], "ttl"),
     ],
     ids=lambda value: " ".join(value)[:40] if type(value) is list else "",
 )
