@@ -9,10 +9,7 @@ from django_redlock.backends.redis import RedisBackend
 
 
 class Candidate:
-    """A candidate in a separate thread: blocking, or with ``asynchronous`` on an event loop of that thread.
-    ``expect("elected")`` and ``expect("lost")`` wait for the calls of its callbacks, which then call ``on_elected`` and
-    ``on_lost``.
-    """
+    """A candidate in a thread. ``expect()`` waits for a callback, which calls ``on_elected`` or ``on_lost``."""
 
     def __init__(
         self, backend: Any, name: str, *, asynchronous: bool = False, on_elected: Any = None, **options: Any

@@ -1,6 +1,7 @@
 """Fenced rows in a database of each kind, and locks in a real Redis."""
 
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.apps import apps
@@ -61,3 +62,29 @@ def held(backend):
     for handle in handles:
         with contextlib.suppress(LockError):
             handle.release()
+
+
+@pytest.fixture
+def first(held):
+    """The holder before `second`."""
+    return held()
+
+
+@pytest.fixture
+def second(held, first):
+    """The holder after `first`, which has lost the lock and does not know."""
+    return held()
+
+
+@pytest.fixture
+def in_thread(db):
+    """`in_thread(function)`: the future of a function that runs over a connection of its own."""
+
+    def run(function):
+        try:
+            return function()
+        finally:
+            connections[db].close()
+
+    with ThreadPoolExecutor(1) as pool:
+        yield lambda function: pool.submit(run, function)

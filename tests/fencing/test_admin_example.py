@@ -1,7 +1,6 @@
 """The documentation's admin of a model with ``fence_required``, on real databases."""
 
 import sys
-import threading
 from types import ModuleType
 
 import pytest
@@ -69,60 +68,33 @@ def url(account, view):
     return f"/admin/fencing/account/{account.pk}/{view}/"
 
 
-@pytest.fixture
-def beside(db):
-    """`beside(request)`: send the request in a thread. Returns a function that waits for the response."""
-
-    def send(request):
-        responses = []
-
-        def run():
-            try:
-                responses.append(request())
-            finally:
-                connections[db].close()
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-
-        def response():
-            thread.join(60)
-            return responses[0]
-
-        return response
-
-    return send
-
-
 def balance_and_number(account):
     return Account.objects.values_list("balance", "number").get(pk=account.pk)
 
 
-def changes_beside_a_holder(account, browser, backend, beside):
+def changes_beside_a_holder(account, browser, backend, in_thread):
     """Change a row in the admin while another holder of its lock writes it."""
     client, name = browser(patience=60), f"account:{account.pk}"
     with backend.lock(name, fencing=True) as held:
         row = Account.objects.fenced(held).claim(pk=account.pk)
-        answer = beside(lambda: client.post(url(account, "change"), {"number": 2, "balance": 100}))
+        answer = in_thread(lambda: client.post(url(account, "change"), {"number": 2, "balance": 100}))
         poll(lambda: backend.held(name)[0].waiters == 1, timeout=60, what="the admin")
         row.balance -= 40
         row.save(lock=held)
-    assert answer().status_code == 302
-
-
-def test_admin_keeps_what_the_holder_wrote(account, browser, backend, beside):
-    """A change that waits for the lock keeps what the holder writes meanwhile, and stores its own fields."""
-    changes_beside_a_holder(account, browser, backend, beside)
+    assert answer.result(60).status_code == 302
     assert balance_and_number(account) == (60, 2)
 
 
-# On SQLite a transaction that has read can't write after another has written.
-@pytest.mark.parametrize("db", ["postgres"], indirect=True)
-def test_atomic_requests(account, browser, backend, beside):
+def test_admin_keeps_what_the_holder_wrote(account, browser, backend, in_thread):
+    """A change that waits for the lock keeps what the holder writes meanwhile, and stores its own fields."""
+    changes_beside_a_holder(account, browser, backend, in_thread)
+
+
+@pytest.mark.parametrize("db", ["postgres"], indirect=True)  # SQLite refuses a write after another's
+def test_atomic_requests(account, browser, backend, in_thread):
     """The same within the transaction of ATOMIC_REQUESTS, which begins before the lock is acquired."""
     connections.settings[account._state.db]["ATOMIC_REQUESTS"] = True
-    changes_beside_a_holder(account, browser, backend, beside)
-    assert balance_and_number(account) == (60, 2)
+    changes_beside_a_holder(account, browser, backend, in_thread)
 
 
 @pytest.mark.parametrize(("view", "form"), [("change", {"number": 2}), ("delete", {"post": "yes"})])

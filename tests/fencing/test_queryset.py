@@ -1,7 +1,6 @@
 """`objects.fenced(held)`."""
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.db import connections, transaction
@@ -22,9 +21,8 @@ def stocks(db):
 
 
 @pytest.fixture
-def half_later(stocks, held):
+def half_later(stocks, first, second):
     """Two rows, the second of which a later holder has written."""
-    first, second = held(), held()
     stocks.filter(sku="b").fenced(second).update(quantity=9)
     return first
 
@@ -42,26 +40,24 @@ def test_update(stocks, held):
     assert rows(stocks) == [(4, holder.fencing_token), (7, holder.fencing_token)]
 
 
-@pytest.mark.parametrize(
-    "late",
-    [
-        lambda old: old.update(quantity=0),
-        lambda old: old.filter(shop__name="ours").update(quantity=0),
-        lambda old: old.delete(),
-        lambda old: old.filter(shop__name="ours").delete(),
-        lambda old: old.bulk_update(
-            [Stock(pk=pk, quantity=0) for pk in old.values_list("pk", flat=True)], ["quantity"]
-        ),
-        lambda old: old.update_or_create({"quantity": 0}, sku="b"),
-        lambda old: old.claim(sku="b"),
-    ],
-)
+WRITES = [
+    lambda fenced, _both: fenced.update(quantity=0),
+    lambda fenced, _both: fenced.filter(shop__name="ours").update(quantity=0),
+    lambda fenced, _both: fenced.delete(),
+    lambda fenced, _both: fenced.filter(shop__name="ours").delete(),
+    lambda fenced, both: fenced.bulk_update(both, ["quantity"]),
+    lambda fenced, _both: fenced.update_or_create({"quantity": 0}, sku="b"),
+    lambda fenced, _both: fenced.claim(sku="b"),
+]
+
+
+@pytest.mark.parametrize("late", WRITES)
 def test_all_or_nothing(stocks, half_later, late):
     """If one row was written by a later holder nothing is written, and the transaction around it can go on."""
     before = rows(stocks)
     with transaction.atomic(using=stocks.db):
         with pytest.raises(StaleLock) as refused:
-            late(stocks.fenced(half_later))
+            late(stocks.fenced(half_later), [Stock(pk=each.pk, quantity=0) for each in stocks])
         assert (refused.value.token, refused.value.fence) == (half_later.fencing_token, before[1][1])
         assert rows(stocks) == before
 
@@ -81,21 +77,14 @@ class Router:
 
 def test_replica(stocks, half_later, settings, tmp_path):
     """With a router, rows under a lock are read from the database that is written."""
-    [_, later] = stocks
-    fenced = Stock.objects.fenced(half_later)
+    before, both = rows(stocks), [Stock(pk=each.pk, quantity=0) for each in stocks]
     settings.DATABASE_ROUTERS = [Router(stocks.db)]
     with sqlite_file("replica", tmp_path / "replica.sqlite3"), transaction.atomic(using=stocks.db):
-        for late in (
-            lambda: fenced.bulk_update([later], ["quantity"]),
-            lambda: fenced.update_or_create({"quantity": 0}, pk=later.pk),
-            lambda: fenced.filter(pk=later.pk).update(quantity=0),
-            lambda: fenced.filter(pk=later.pk).delete(),
-            lambda: fenced.claim(pk=later.pk),
-        ):
+        for late in WRITES:
             with pytest.raises(StaleLock):
-                late()
+                late(Stock.objects.fenced(half_later), both)
         assert connections["replica"].connection is None
-        assert Stock.objects.using(stocks.db).get(pk=later.pk).quantity == 9
+        assert rows(stocks) == before
 
 
 def test_rows_that_are_not_selected(stocks, half_later):
@@ -104,46 +93,43 @@ def test_rows_that_are_not_selected(stocks, half_later):
     assert stocks.filter(shop__name="theirs").fenced(half_later).update(quantity=0) == 0
 
 
-def overtaken(using, late, later):
-    """Let `late` wait for a row that `later` is writing, and return the outcome."""
-
-    def alone():
-        try:
-            return late()
-        finally:
-            connections[using].close()
+@pytest.fixture
+def overtaken(db, in_thread):
+    """`overtaken(late, later)`: let `late` wait for a row that `later` is writing, and return the outcome."""
 
     def waits():
-        with connections[using].cursor() as cursor:
+        with connections[db].cursor() as cursor:
             cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
             return cursor.fetchone()[0]
 
-    with ThreadPoolExecutor(1) as pool:
-        with transaction.atomic(using=using):
+    def run(late, later):
+        with transaction.atomic(using=db):
             later()
-            answer = pool.submit(alone)
+            answer = in_thread(late)
             poll(waits, timeout=20, what="the late UPDATE to wait for the row")
         return answer.result(20)
+
+    return run
 
 
 @pytest.mark.parametrize("db", ["postgres"], indirect=True)  # SQLite has one writer at a time
 @pytest.mark.parametrize("joined", [False, True])
-def test_waits_for_the_row_and_looks_again(stocks, held, joined):
+def test_waits_for_the_row_and_looks_again(stocks, held, overtaken, joined):
     """A late UPDATE that waits for the row of its successor's UPDATE raises StaleLock."""
     late, later = (stocks.fenced(held()) for _ in range(2))
     chosen = late.filter(shop__name="ours") if joined else late
     with pytest.raises(StaleLock):
-        overtaken(stocks.db, lambda: chosen.update(quantity=0), lambda: later.update(quantity=9))
+        overtaken(lambda: chosen.update(quantity=0), lambda: later.update(quantity=9))
     assert {quantity for quantity, _ in rows(stocks)} == {9}
 
 
 @pytest.mark.parametrize("db", ["postgres"], indirect=True)
-def test_waits_for_a_row_in_two_tables(db, held):
+def test_waits_for_a_row_in_two_tables(db, held, overtaken):
     """A late UPDATE of two tables that waits for its successor raises StaleLock."""
     Press(title="old", force=1).save(using=db)
     late, later = (Press.objects.using(db).fenced(held()) for _ in range(2))
     with pytest.raises(StaleLock):
-        overtaken(db, lambda: late.update(title="late", force=0), lambda: later.update(force=9))
+        overtaken(lambda: late.update(title="late", force=0), lambda: later.update(force=9))
     assert later.values_list("title", "force").get() == ("old", 9)
 
 
@@ -175,9 +161,8 @@ def test_unchecked_writes_are_refused(db, held):
         fenced.update(fence=1)
 
 
-def test_claim(stocks, held):
+def test_claim(stocks, first, second):
     """claim() reads one object as `get()` does, with its errors."""
-    first, second = held(), held()
     fenced = stocks.fenced(second)
     assert fenced.claim(sku="a").fence == second.fencing_token
     with pytest.raises(Stock.DoesNotExist):
@@ -214,9 +199,8 @@ def test_without_lock(stocks, held):
     stocks.delete()
 
 
-def test_asyncio(stocks, held):
+def test_asyncio(stocks, first, second):
     """The async methods check the fence, too."""
-    first, second = held(), held()
 
     async def run():
         assert await stocks.fenced(second).aupdate(quantity=1) == 2
@@ -240,9 +224,8 @@ class TestFenceInTheParentsTable:
         Savings(number=2, balance=10, rate=1).save(using=db)
         return Savings.objects.using(db).order_by("number")
 
-    def test_late(self, savings, held):
+    def test_late(self, savings, first, second):
         """A former holder writes neither the child's columns nor the parent's."""
-        first, second = held(), held()
         savings.filter(number=2).fenced(second).update(rate=2)
         for late in (
             lambda: savings.fenced(first).update(rate=9),

@@ -1,10 +1,9 @@
 """`save()`, `delete()` and `refresh_from_db()` under a lock."""
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from django.db import IntegrityError, connections, models, transaction
+from django.db import IntegrityError, models, transaction
 
 from django_redlock import lock
 from django_redlock.errors import LockLost, LockNotHeld, StaleLock
@@ -16,23 +15,6 @@ from tests.support.locks import new_lock
 @pytest.fixture
 def stock(db):
     return Stock.objects.using(db).create(sku="a", quantity=5)
-
-
-@pytest.fixture
-def elsewhere(db):
-    """`elsewhere(write)`: write over another connection."""
-
-    def run(write):
-        def alone():
-            try:
-                write()
-            finally:
-                connections[db].close()
-
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(alone).result(20)
-
-    return run
 
 
 def row(obj):
@@ -49,9 +31,8 @@ def test_save_stores_the_token(stock, held):
     assert stock.fence == holder.fencing_token
 
 
-def test_later_holder_wins(stock, held):
+def test_later_holder_wins(stock, first, second):
     """A former holder's write is refused, and changes neither row nor object."""
-    first, second = held(), held()
     stock.quantity = 4
     stock.save(lock=second)
     late = Stock.objects.using(stock._state.db).get(pk=stock.pk)
@@ -68,10 +49,9 @@ def test_later_holder_wins(stock, held):
     assert vars(late)["fence"] == second.fencing_token
 
 
-def test_some_fields(stock, held):
+def test_some_fields(stock, held, first, second):
     """With `update_fields` and on deferred objects the fence is written, too."""
     using = stock._state.db
-    first, second = held(), held()
     stock.save(lock=second, update_fields=["quantity"])
     partly = Stock.objects.using(using).only("quantity").get(pk=stock.pk)
     with pytest.raises(StaleLock):
@@ -116,9 +96,8 @@ def test_nothing_held(stock, backend):
         stock.save(lock="rows")
 
 
-def test_token_alone(stock, held):
+def test_token_alone(stock, first, second):
     """A process that got only the token, as from `redlock_run`, can write under it."""
-    first, second = held(), held()
     stock.save(lock=second.fencing_token)
     with pytest.raises(StaleLock, match=str(first.fencing_token)):
         stock.save(lock=first.fencing_token)
@@ -138,9 +117,8 @@ def test_without_lock(stock, held):
 @pytest.mark.parametrize("db", ["postgres"], indirect=True)  # SQLite lets no other write in between
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("meanwhile", [models.Model, Shelf])
-def test_insert_race(db, held, late, monkeypatch, elsewhere, meanwhile):
+def test_insert_race(db, first, second, late, monkeypatch, in_thread, meanwhile):
     """Of two inserts of the same row the later holder's stays, in any order."""
-    first, second = held(), held()
     mine, theirs = (first, second) if late else (second, first)
     looked = meanwhile._do_update
 
@@ -148,7 +126,7 @@ def test_insert_race(db, held, late, monkeypatch, elsewhere, meanwhile):
         updated = looked(self, *args)
         if not updated and self.quantity == 1:  # before our INSERT
             monkeypatch.undo()
-            elsewhere(lambda: Shelf(code="x", quantity=2).save(lock=theirs, using=db))
+            in_thread(lambda: Shelf(code="x", quantity=2).save(lock=theirs, using=db)).result(20)
         return updated
 
     monkeypatch.setattr(meanwhile, "_do_update", overtaken)
@@ -162,9 +140,8 @@ def test_insert_race(db, held, late, monkeypatch, elsewhere, meanwhile):
     assert (shelf.quantity, shelf.fence) == (2 if late else 1, second.fencing_token)
 
 
-def test_new_object_for_a_row_that_is_there(db, held):
+def test_new_object_for_a_row_that_is_there(db, first, second):
     """A new object with an existing key is an update, which checks the fence."""
-    first, second = held(), held()
     Shelf(code="x", quantity=2).save(lock=second, using=db)
     with pytest.raises(StaleLock):
         Shelf(code="x", quantity=1).save(lock=first, using=db)
@@ -172,9 +149,8 @@ def test_new_object_for_a_row_that_is_there(db, held):
     assert Shelf.objects.using(db).get().quantity == 3
 
 
-def test_saved_again_by_a_receiver(stock, held):
+def test_saved_again_by_a_receiver(stock, first, second):
     """A write of a `post_save` receiver is under the lock of the `save()`."""
-    first, second = held(), held()
 
     def overtake(instance, **_kwargs):
         models.signals.post_save.disconnect(overtake, sender=Stock)
@@ -198,18 +174,16 @@ def test_other_conflicts_stay_what_they_are(stock, held):
         Stock(pk=stock.pk).save(lock=holder, using=using, force_insert=True)
 
 
-def test_key_that_is_made_up(db, held):
+def test_key_that_is_made_up(db, first, second):
     """Models with a default key are inserted at once, and updated as others."""
-    first, second = held(), held()
     parcel = Parcel(address="a")
     parcel.save(lock=second, using=db)
     with pytest.raises(StaleLock):
         parcel.save(lock=first)
 
 
-def test_deleted_row_is_not_brought_back(stock, held):
+def test_deleted_row_is_not_brought_back(stock, first, second):
     """A late write does not insert a row again that the successor has deleted."""
-    first, second = held(), held()
     late = Stock.objects.using(stock._state.db).get(pk=stock.pk)
     stock.delete(lock=second)
     with pytest.raises(StaleLock, match="has been deleted") as refused:
@@ -218,9 +192,8 @@ def test_deleted_row_is_not_brought_back(stock, held):
     assert not Stock.objects.using(late._state.db).exists()
 
 
-def test_late_delete(stock, held):
+def test_late_delete(stock, first, second):
     """A former holder can't delete its successor's row, and the successor can, with related rows."""
-    first, second = held(), held()
     Parcel.objects.using(stock._state.db).create(stock=stock, address="a")
     stock.save(lock=second)
     with pytest.raises(StaleLock):
@@ -229,9 +202,8 @@ def test_late_delete(stock, held):
     assert (deleted, by_model) == (2, {"fencing.Parcel": 1, "fencing.Stock": 1})
 
 
-def test_claimed_by_reading(stock, held):
+def test_claimed_by_reading(stock, first, second):
     """Reading under the lock raises the fence, so that the predecessor can't write between read and write."""
-    first, second = held(), held()
     late = Stock.objects.using(stock._state.db).get(pk=stock.pk)
     stock.quantity = 0
     stock.refresh_from_db(lock=second)
@@ -242,10 +214,9 @@ def test_claimed_by_reading(stock, held):
         late.refresh_from_db(lock=first)
 
 
-def test_within_a_transaction(stock, held):
+def test_within_a_transaction(stock, first, second):
     """After a refusal the transaction around it can go on and be committed."""
     using = stock._state.db
-    first, second = held(), held()
     stock.save(lock=second)
     with transaction.atomic(using=using):
         for refused in (
@@ -294,9 +265,8 @@ def test_other_kinds(stock, backend, kind):
     assert asyncio.run(run()) == row(stock)[1]
 
 
-def test_fence_in_the_childs_table(db, held):
+def test_fence_in_the_childs_table(db, first, second):
     """The parent's table, which is written first, is rolled back when the fence in the child's table refuses."""
-    first, second = held(), held()
     press = Press(title="old", force=1)
     press.save(lock=second, using=db)
     press.title, press.force = "late", 9
@@ -309,9 +279,8 @@ def test_fence_in_the_childs_table(db, held):
     assert Press.objects.using(db).get().title == "late"
 
 
-def test_proxy(stock, held):
+def test_proxy(stock, first, second):
     """A proxy model writes under the same fence."""
-    first, second = held(), held()
     stock.save(lock=second)
     heavy = HeavyStock.objects.using(stock._state.db).get(pk=stock.pk)
     with pytest.raises(StaleLock):

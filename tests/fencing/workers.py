@@ -28,10 +28,7 @@ def _rows(stock: Any) -> Any:
 
 
 def sell(channel: Any, url: str, database: dict[str, Any], pk: int, way: str) -> str:
-    """Acquire the lock, read the row, and write it. Reports "writing" when the first statement is about to be sent.
-
-    Returns the name of the error, or "written".
-    """
+    """Sell one under the lock. Reports "writing" before the first UPDATE. Returns "written", or an error's name."""
     django.setup()
     connections.settings["default"] = database
     del connections["default"]

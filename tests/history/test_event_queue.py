@@ -1,6 +1,5 @@
 """The queue between locks and the listeners of their events."""
 
-import os
 import threading
 import time
 
@@ -8,6 +7,7 @@ import pytest
 
 from django_redlock.history import event_queue as module
 from django_redlock.history.event_queue import MAX_RECORDS, EventQueue, EventRecord
+from django_redlock.testing.conformance.harness.fixtures import in_child
 from tests.support.service import poll
 
 
@@ -38,9 +38,7 @@ def test_events_arrive_in_order(queue, seen, monkeypatch):
 
 
 def test_one_thread_for_all(queue, seen, monkeypatch):
-    """Many threads that record at once start one background thread, which ends when idle and starts again with the next
-    event.
-    """
+    """Events of many threads start one thread, which ends when idle and starts again with the next event."""
     monkeypatch.setattr(module, "INTERVAL", 0.01)
     started = []
     run = queue._run
@@ -124,28 +122,22 @@ def test_unsubscribe(queue, seen):
     assert seen == []
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_fork():
     """A forked child delivers its own events with its own thread, and does not repeat events of its parent."""
     queue, seen = module.event_queue, []
     ours = {"parent", "child"}  # other tests' servers may have gone only now
+
+    def child():
+        seen.clear()
+        queue.record(event("child"))
+        poll(lambda: seen, timeout=20, what="the child's thread")
+        return seen
+
     queue.subscribe("test", lambda records: seen.extend(each.name for each in records if each.name in ours))
     try:
         queue.record(event("parent"))
-        read, write = os.pipe()
-        if (child := os.fork()) == 0:  # pragma: no cover
-            try:
-                seen.clear()
-                queue.record(event("child"))
-                poll(lambda: seen, timeout=20, what="the child's thread")
-                os.write(write, ",".join(seen).encode())
-            finally:
-                os._exit(0)
-        os.close(write)
-        with os.fdopen(read) as pipe:
-            assert pipe.read() == "child"
-        os.waitpid(child, 0)
+        assert in_child(child) == ["child"]
         queue.flush()
         assert seen == ["parent"]
     finally:

@@ -14,9 +14,7 @@ from django_redlock.history.event_queue import EventRecord, event_queue
 from django_redlock.history.minutes import MAX_EVENTS, MINUTES, add, write
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
-
-BACKENDS = "django_redlock.backends"
-REDIS, REDLOCK = f"{BACKENDS}.redis.RedisBackend", f"{BACKENDS}.redlock.RedlockBackend"
+from tests.support.locks import entry_of, redis_entry
 
 PATIENT = {"node_timeout": 5}  # the machine may be busy
 
@@ -24,18 +22,13 @@ PATIENT = {"node_timeout": 5}  # the machine may be busy
 @pytest.fixture(params=["one", "quorum", "replica"])
 def backend(request, settings, start, redis_url):
     """Each kind of store that keeps a history."""
+    entry = redis_entry(redis_url)
     if request.param == "quorum":
-        nodes = start(Group(RedisServer() for _ in range(3))).servers
-        entry = {
-            "BACKEND": REDLOCK,
-            "LOCATION": [node.url for node in nodes],
-            "OPTIONS": {**PATIENT, "quarantine": False},
-        }
-    elif request.param == "replica":
-        options = {**PATIENT, "wait_timeout": 2, "quarantine": False, "min_replicas": 0}
-        entry = {"BACKEND": f"{BACKENDS}.replica.ReplicaBackend", "LOCATION": redis_url, "OPTIONS": options}
-    else:
-        entry = {"BACKEND": REDIS, "LOCATION": redis_url, "OPTIONS": PATIENT}
+        nodes = [node.url for node in start(Group(RedisServer() for _ in range(3))).servers]
+        entry = entry_of("redlock.RedlockBackend", nodes, quarantine=False, **PATIENT)
+    if request.param == "replica":
+        options = {"wait_timeout": 2, "quarantine": False, "min_replicas": 0}
+        entry = entry_of("replica.ReplicaBackend", redis_url, **options, **PATIENT)
     settings.REDLOCK = {"default": entry}
     yield locks["default"]
     locks.reset()
@@ -102,6 +95,13 @@ def test_names_beyond_the_limit(backend):
     assert hour(backend)["acquired"] == 6
 
 
+def test_any_name(backend):
+    name = 'x"\\\n\t\0€🔒%s'
+    with backend.lock(name):
+        pass
+    assert hour(backend, name)["acquired"] == 1
+
+
 def test_several_processes_add_up(backend):
     """Counts of several processes are added, and the last events of a minute are kept."""
     now = time.time() // 60 * 60
@@ -116,8 +116,7 @@ def test_several_processes_add_up(backend):
 def test_history_is_off(settings, own_redis):
     """With `history=False` nothing is stored."""
     server = own_redis()
-    options = {**PATIENT, "history": False}
-    settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": server.url, "OPTIONS": options}}
+    settings.REDLOCK = {"default": redis_entry(server.url, history=False)}
     with locks["default"].lock("stock"):
         pass
     event_queue.flush()
@@ -136,13 +135,13 @@ def test_wrong_option(option):
 @pytest.mark.parametrize("store", ["dummy.DummyBackend", "locmem.LocMemBackend", "zookeeper.ZooKeeperBackend"])
 def test_store_without_one(settings, store):
     """A store without a history returns an empty one, and gets no request."""
-    settings.REDLOCK = {"default": {"BACKEND": f"{BACKENDS}.{store}", "LOCATION": "127.0.0.1:1"}}
+    settings.REDLOCK = {"default": entry_of(store, "127.0.0.1:1")}
     assert last_hour(locks["default"]) == []
 
 
 def test_keys_expire(settings, redis_server):
     """Each key of the history has a ttl of little more than an hour."""
-    settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": redis_server.url, "OPTIONS": PATIENT}}
+    settings.REDLOCK = {"default": redis_entry(redis_server.url)}
     with locks["default"].lock("stock"):
         pass
     event_queue.flush()
@@ -156,7 +155,7 @@ def test_keys_expire(settings, redis_server):
 def test_store_down(settings, own_redis):
     """Events that a store can't store are dropped, and locks are not affected; reading raises the error."""
     server = own_redis()
-    settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": server.url, "OPTIONS": PATIENT}}
+    settings.REDLOCK = {"default": redis_entry(server.url)}
     with event_queue._flushing:  # the thread doesn't write it down before the store is down
         with locks["default"].lock("stock"):
             pass

@@ -7,7 +7,7 @@ from django.http import HttpResponse
 from django.utils.decorators import method_decorator
 from django.views import View
 
-from django_redlock.decorators import idempotent, locked_view
+from django_redlock.decorators import idempotent
 from tests.idempotency.conftest import aask, code, replayed
 
 
@@ -17,30 +17,20 @@ def using(request, stores):
     return request.param
 
 
-def function(using, respond):
-    @idempotent(using=using)
-    async def view(request):
+def view_of(using, respond, place="function"):
+    """A view that responds with the result of a coroutine function. `place`: where the decorator stands."""
+
+    async def view(_request):
         return await respond()
 
-    return view
-
-
-def on_class(using, respond):
-    @idempotent(using=using)
-    class OnClass(View):
+    class Page(View):
         async def post(self, request):
-            return await respond()
+            return await view(request)
 
-    return OnClass.as_view()
-
-
-def on_dispatch(using, respond):
-    @method_decorator(idempotent(using=using), name="dispatch")
-    class OnDispatch(View):
-        async def post(self, request):
-            return await respond()
-
-    return OnDispatch.as_view()
+    decorate = idempotent(using=using)
+    if place == "function":
+        return decorate(view)
+    return (decorate(Page) if place == "class" else method_decorator(decorate, name=place)(Page)).as_view()
 
 
 def counting():
@@ -63,16 +53,16 @@ async def begun(using):
         await go.wait()
         return HttpResponse(b"done")
 
-    view = function(using, respond)
+    view = view_of(using, respond)
     first = asyncio.create_task(aask(view))
     await asyncio.wait_for(entered.wait(), 60)
     return view, first, go
 
 
-@pytest.mark.parametrize("make", [function, on_class, on_dispatch])
-async def test_repeat(using, make):
+@pytest.mark.parametrize("place", ["function", "class", "dispatch"])
+async def test_repeat(using, place):
     """A repeat gets the stored answer, another key a new one."""
-    view = make(using, counting())
+    view = view_of(using, counting(), place)
     first, again, other = await aask(view), await aask(view), await aask(view, key='"k2"')
     assert (first.content, again.content, other.content) == (b"1", b"1", b"2")
     assert list(map(replayed, (first, again, other))) == [False, True, False]
@@ -108,19 +98,3 @@ async def test_the_client_disconnects(using):
         await first
     again = await aask(view)
     assert (again.content, replayed(again)) == (b"done", True)
-
-
-async def test_a_refused_lock_is_not_stored(stores):
-    """The response of ``on_conflict`` is not stored, because the view did not run."""
-
-    async def busy(_request, _error):
-        return HttpResponse(b"busy")
-
-    @idempotent()
-    @locked_view("stock", on_conflict=busy)
-    async def view(_request):
-        return HttpResponse(b"done")
-
-    async with stores["default"].lock("stock"):
-        assert (await aask(view)).content == b"busy"
-    assert (await aask(view)).content == b"done"

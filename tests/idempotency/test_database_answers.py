@@ -57,25 +57,32 @@ def test_nothing_is_done_without_an_answer(database, way):
     assert charges(database) == 1
 
 
+def started(pool, view, number=3):
+    """Send requests in other threads. Returns their futures when each is about to be sent."""
+    barrier = threading.Barrier(number + 1)
+
+    def one():
+        barrier.wait(60)
+        return send(view)
+
+    futures = [pool.submit(one) for _ in range(number)]
+    barrier.wait(60)
+    return futures
+
+
 def test_without_the_lock(database, pool):
     """While Redis is down repeats wait in the database for the first request and get its answer."""
-    paused, barrier = Paused(), threading.Barrier(4)
+    paused = Paused()
 
     def work(request):
         charge(database)
         return paused(request)
 
     view = idempotent(database=database, using="broken")(work)
-
-    def late():
-        barrier.wait(60)
-        return send(view)
-
     first = pool.submit(send, view)
     try:
         assert paused.entered.wait(60)
-        others = [pool.submit(late) for _ in range(3)]
-        barrier.wait(60)
+        others = started(pool, view)
     finally:
         paused.go.set()
     assert first.result(60).content == b"done"
@@ -85,19 +92,12 @@ def test_without_the_lock(database, pool):
 
 def test_the_loser_of_a_race_gets_the_answer(database, pool):
     """Of requests that begin at once without a lock one runs, and the others get its answer."""
-    barrier = threading.Barrier(4)
 
     def work(_request):
         charge(database)
         return HttpResponse(b"done")
 
-    view = idempotent(database=database, using="broken")(work)
-
-    def one():
-        barrier.wait(60)
-        return send(view)
-
-    answers = [each.result(60) for each in [pool.submit(one) for _ in range(4)]]
+    answers = [each.result(60) for each in started(pool, idempotent(database=database, using="broken")(work), 4)]
     assert [each.content for each in answers] == [b"done"] * 4
     assert sorted(map(replayed, answers)) == [False, True, True, True]
     assert charges(database) == 1
@@ -161,7 +161,7 @@ def test_autocommit_is_off(database):
 @pytest.mark.parametrize("end", ["rolls back", "lasts"])
 def test_a_row_in_use(database, mariadb, pool, end):
     """MariaDB gives up waiting for a row (1205), or finds a deadlock of those who wait (1213): 503 with Retry-After."""
-    paused, barrier = Paused(), threading.Barrier(4)
+    paused = Paused()
 
     def work(request):
         paused(request)
@@ -174,13 +174,7 @@ def test_a_row_in_use(database, mariadb, pool, end):
     mariadb.query(f"SET GLOBAL innodb_lock_wait_timeout = {1 if end == 'lasts' else 200}")  # of new connections
     first = pool.submit(send, view)
     assert paused.entered.wait(60)
-
-    def late():
-        barrier.wait(60)
-        return send(view)
-
-    others = [pool.submit(late) for _ in range(3)]
-    barrier.wait(60)
+    others = started(pool, view)
     if end == "rolls back":
         poll(lambda: row_waits(database) == 3, timeout=60, what="three repeats that wait")
         paused.go.set()

@@ -1,6 +1,5 @@
 """`redlock_idempotency_prune` removes answers that have expired, and no others."""
 
-import io
 from datetime import timedelta
 
 import pytest
@@ -8,6 +7,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from django_redlock.idempotency.models import StoredAnswer
+from tests.django.management.command_result import Done
 
 
 @pytest.fixture
@@ -21,9 +21,7 @@ def rows(database):
 
 
 def prune(database, *words):
-    out = io.StringIO()
-    call_command("redlock_idempotency_prune", "--database", database, *words, stdout=out)
-    return out.getvalue()
+    return Done("redlock_idempotency_prune", "--database", database, *words).out
 
 
 @pytest.mark.parametrize("words", [(), ("--batch", "2")], ids=str)

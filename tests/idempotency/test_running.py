@@ -16,6 +16,7 @@ from django_redlock.idempotency.answers import AnswerNotStorable, Entry
 from django_redlock.idempotency.request_lock import request_lock
 from django_redlock.testing import override_locks
 from tests.idempotency.conftest import Paused, ask, code, replayed, send
+from tests.support.locks import redis_entry
 from tests.support.service import poll
 
 
@@ -100,40 +101,34 @@ def die(view, **more):
     assert locks["default"].force_release(held.name)
 
 
-def test_in_doubt(new_store):
-    """After the death of a process the outcome is unknown: a repeat is refused without Retry-After."""
+def answer_what_cannot_be_stored(decorate):
+    with pytest.raises(AnswerNotStorable):
+        ask(decorate(lambda _request: StreamingHttpResponse([b"x"])))
+
+
+ends_in_doubt = pytest.mark.parametrize("end", [die, answer_what_cannot_be_stored])
+
+
+@ends_in_doubt
+def test_in_doubt(new_store, end):
+    """After the death of a process, or without its answer, the outcome is unknown: a repeat is refused at once."""
     decorate = idempotent(**new_store("default"))
-    die(decorate)
-    again = ask(decorate(lambda _request: HttpResponse()))
+    end(decorate)
+    view = decorate(lambda _request: HttpResponse())
+    again = ask(view)
     assert code(again) == (409, "idempotency-outcome-unknown")
     assert "Retry-After" not in again
-    assert code(ask(decorate(lambda _request: HttpResponse()), {"other": 1})) == (422, "idempotency-key-reused")
-
-
-def test_in_doubt_run(new_store):
-    """With `in_doubt="run"` a repeat after the death of a process runs the view."""
-    decorate = idempotent(**new_store("default"), in_doubt="run")
-    die(decorate)
-    view = decorate(lambda _request: HttpResponse(b"again"))
-    assert (ask(view).content, replayed(ask(view))) == (b"again", True)
-
-
-def test_an_answer_that_cannot_be_stored_is_in_doubt(new_store):
-    """After an answer that can't be stored the outcome is unknown at once, and a repeat does not run the view."""
-    view = idempotent(**new_store("default"))(lambda _request: StreamingHttpResponse([b"x"]))
-    with pytest.raises(AnswerNotStorable):
-        ask(view)
-    assert code(ask(view)) == (409, "idempotency-outcome-unknown")
+    assert code(ask(view, {"other": 1})) == (422, "idempotency-key-reused")
     assert locks["default"].held() == []
 
 
-def test_an_answer_that_cannot_be_stored_runs_again(new_store):
-    """With `in_doubt="run"` a repeat after an answer that can't be stored runs the view at once."""
-    answers = iter([StreamingHttpResponse([b"x"]), HttpResponse(b"again")])
-    view = idempotent(**new_store("default"), in_doubt="run")(lambda _request: next(answers))
-    with pytest.raises(AnswerNotStorable):
-        ask(view)
-    assert ask(view).content == b"again"
+@ends_in_doubt
+def test_in_doubt_run(new_store, end):
+    """With `in_doubt="run"` a repeat runs the view at once."""
+    decorate = idempotent(**new_store("default"), in_doubt="run")
+    end(decorate)
+    view = decorate(lambda _request: HttpResponse(b"again"))
+    assert (ask(view).content, replayed(ask(view))) == (b"again", True)
 
 
 def test_the_lease_was_lost(new_store):
@@ -193,8 +188,7 @@ def test_store_is_down(stores):
 def test_store_goes_down_in_between(settings, own_redis):
     """If the store goes down while the view runs, the client gets the answer, which is not stored."""
     server = own_redis()
-    redis = {"BACKEND": "django_redlock.backends.redis.RedisBackend", "OPTIONS": {"node_timeout": 5}}
-    settings.REDLOCK = {"default": {**redis, "LOCATION": server.url}}
+    settings.REDLOCK = {"default": redis_entry(server.url)}
 
     def view(_request):
         server.kill()

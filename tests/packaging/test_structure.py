@@ -35,9 +35,7 @@ def package_of(module):
 
 
 def imported(module, nodes=None):
-    """Yield each name that a module imports from this package: (module, name or None), type-checking imports
-    included. ``nodes``: those of the module's tree to look at; all of them if it is None.
-    """
+    """Yield each (module, name or None) of this package that a module, or these nodes of its tree, imports."""
     for node in ast.walk(trees()[module][1]) if nodes is None else nodes:
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names if alias.name in trees())

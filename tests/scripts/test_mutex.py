@@ -95,9 +95,7 @@ def test_extend_what_is_not_held(call, redis, keys, dump, value, answer, periodi
 
 
 def test_extend_many(redis, call, keys, places):
-    """Each lock is extended whose token is right. Its value stays, and no other lock changes. With fencing, the last
-    fencing token is kept for a day.
-    """
+    """Each lock with the right token is extended, and no other. With fencing, the last token is kept for a day."""
     others = places[1:]
     redis.set(keys.lock, VALUE, px=10_000)
     redis.set(keys.fence, 17, px=5_000)

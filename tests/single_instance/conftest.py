@@ -6,6 +6,7 @@ import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.replica import ReplicaBackend
 
 
 @pytest.fixture
@@ -16,5 +17,10 @@ def redis_store(redis_server):
 
 @pytest.fixture(params=["redis", "memory"])
 def store(request, unique):
-    """Each store in turn."""
-    return request.getfixturevalue("redis_store") if request.param == "redis" else LocMemBackend(unique).task_store()
+    """Each store in turn. A test may ask for a `replica`, too."""
+    if request.param == "memory":
+        return LocMemBackend(unique).task_store()
+    if request.param == "redis":
+        return request.getfixturevalue("redis_store")
+    options = {"node_timeout": 5, "min_replicas": 0, "quarantine": False}
+    return ReplicaBackend(request.getfixturevalue("redis_server").unix_url, **options)

@@ -9,7 +9,7 @@ from django_redlock.core.algorithms.cluster import Cluster
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.keys import keys_for
 from django_redlock.core.owner import describe_owner
-from django_redlock.core.values import Claim, Refusal
+from django_redlock.core.values import Claim, Refusal, new_token
 from django_redlock.single_instance.call import MODES, TaskCall
 from django_redlock.single_instance.records import BODY, RunningBody, cancel, end_dead, submit
 
@@ -33,6 +33,10 @@ class Player:
     def claim(self, task, run):
         owner = describe_owner({"task_id": task})
         return Claim(self.name, (self.keys,), f"token-{task}-{run}".encode(), owner, self.lease)
+
+    def waiting_claim(self, task):
+        """The claim of a body that may wait. Each attempt has its own token."""
+        return self.claim(task, 1)._replace(token=new_token(), payload=RunningBody(self.call(task, f"{task}-1")))
 
     def play(self, move, task, sending, *, own=False, replace=False, run=0, ended=True, again=False):
         store = self.store

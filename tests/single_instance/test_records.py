@@ -8,7 +8,7 @@ from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.values import Lease, Wait, new_token
 from django_redlock.single_instance.call import MODES
-from django_redlock.single_instance.records import BODY, RunningBody, cancel, keep_message, rename
+from django_redlock.single_instance.records import BODY, cancel, keep_message, rename
 from tests.single_instance.player import Player
 from tests.support.service import poll
 
@@ -88,7 +88,7 @@ def test_a_full_server_lets_bodies_go_on_and_end(redis_store, redis_server, move
 def test_a_start_that_was_interrupted_is_taken_back(store):
     """A start whose caller was interrupted is released, whichever attempt was granted."""
     player = Player(store, "until_executed")
-    claim = player.claim("a", 0)._replace(token=new_token(), payload=RunningBody(player.call("a", "a-1")))
+    claim = player.waiting_claim("a")
     assert isinstance(drive(store.algorithm.acquire(BODY, claim, 0.0), store.perform), Lease)
     assert drive(store.algorithm.cancel(BODY, claim), store.perform)
     claim = claim._replace(token=new_token())
@@ -99,7 +99,7 @@ def test_a_body_that_waits_is_listed_once(redis_store, redis_server):
     """All attempts of a waiting body have one entry among the waiters."""
     player = Player(redis_store, "while_executing")
     player.play("start", "a", "1")
-    claim = player.claim("b", 1)._replace(token=new_token(), payload=RunningBody(player.call("b", "b-1")))
+    claim = player.waiting_claim("b")
     with redis_server.client() as client:
         for attempt in (claim, claim.next_attempt(0.0)):
             redis_store.perform(BODY.acquire_request(attempt, Wait.REQUEUE))

@@ -108,23 +108,14 @@ def start_worker(database, records, queue_file, store, tmp_path):
 
     @contextlib.contextmanager
     def start():
-        command = [
-            sys.executable,
-            "-m",
-            "django",
-            "db_worker",
-            "--interval",
-            "0.05",
-            "--no-startup-delay",
-            "--no-reload",
-        ]
+        words = ["-m", "django", "db_worker", "--interval", "0.05", "--no-startup-delay", "--no-reload"]
         env = {
             "DJANGO_SETTINGS_MODULE": "tests.tasks.settings",
             "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
             "TASKS_DATABASE": str(queue_file),
             "TESTPROJECT_REDIS": store,
         }
-        child = Child(command, output=tmp_path / "worker.log", env=env, start=Forked)
+        child = Child([sys.executable, *words], output=tmp_path / "worker.log", env=env, start=Forked)
         try:
             yield child
         finally:

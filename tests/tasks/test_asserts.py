@@ -44,12 +44,12 @@ def test_another_backend(immediate, app):
 
 
 def test_without_celery():
-    """Neither the decorator nor the assertions import Celery or a task framework."""
+    """Neither the decorator nor the assertions import Celery, a task framework or pytest."""
     code = (
         "import sys; sys.modules['celery'] = sys.modules['kombu'] = None\n"
         "from django.conf import settings; settings.configure()\n"
         "from django_redlock.tasks import single_instance_task\n"
         "from django_redlock.testing import assert_enqueued_once\n"
-        "assert not any(name.startswith(('django_tasks', 'django.tasks')) for name in sys.modules)"
+        "assert not any(name.startswith(('django_tasks', 'django.tasks', 'pytest')) for name in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -170,19 +170,14 @@ def test_store_down(dummy, app, unique):
     assert app.unprotected.call(unique) == unique
 
 
-def test_memory_store(dummy, app, unique, settings):
-    """The same with records in memory."""
-    with override_settings(REDLOCK={"default": settings.REDLOCK["memory"]}):
+@pytest.mark.parametrize("kind", ["memory", "cluster"])
+def test_other_stores(dummy, app, unique, settings, request, kind):
+    """Records may be in memory, and on a Cluster, where all keys of a call are in one slot."""
+    if kind == "cluster":
+        url = request.getfixturevalue("cluster").url
+        settings.REDLOCK = {**settings.REDLOCK, "cluster": {**settings.REDLOCK["default"], "LOCATION": url}}
+    with override_settings(REDLOCK={"default": settings.REDLOCK[kind]}):
         first = app.until.enqueue(unique)
         assert app.until.enqueue(unique).id == first.id
         assert app.until.call(unique) == unique
         assert not is_duplicate(app.until.enqueue(unique))
-
-
-def test_redis_cluster(dummy, cluster, app, unique, held, settings):
-    """All keys of a call are in one slot."""
-    settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "LOCATION": cluster.url}}
-    first = app.until.enqueue(unique)
-    assert app.until.enqueue(unique).id == first.id
-    assert app.until.call(unique) == unique
-    assert held(f"until:{unique}") is None

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from django_redlock import locks
-from django_redlock.tasks import is_duplicate
+from django_redlock.tasks import calls, is_duplicate
 from tests.support.service import poll
 
 
@@ -101,19 +101,30 @@ def test_failing_task(start_worker, app, unique, held):
     assert held(f'tests.tasks.app.failing(name="{unique}")') is None
 
 
-def test_refused_before_enqueue_has_renamed_its_record(start_worker, app, unique, held, events, monkeypatch):
-    """A call that another mode's task refuses, and whose record has no id yet, leaves no record."""
-    from django_redlock.tasks import calls
+@pytest.fixture
+def rename_late(monkeypatch):
+    """`rename_late(until)`: `enqueue()` calls this function before its record gets the id of the call."""
+
+    def patch(until):
+        def late(call, task_id):
+            until(call)
+            return (yield from rename(call, task_id))
+
+        monkeypatch.setattr(calls, "rename", late)
 
     rename = calls.rename
+    return patch
 
-    def late(call, task_id):
+
+def test_refused_before_enqueue_has_renamed_its_record(start_worker, app, unique, held, events, rename_late):
+    """A call that another mode's task refuses, and whose record has no id yet, leaves no record."""
+
+    def until_refused(call):
         for _ in range(2):
             workers.enter_context(start_worker())
         poll(lambda: app.until.get_result(call.task_id).is_finished, timeout=60, what="the refused call")
-        return (yield from rename(call, task_id))
 
-    monkeypatch.setattr(calls, "rename", late)
+    rename_late(until_refused)
     other = app.beside_until.using(priority=50).enqueue(unique, waits=True)  # a worker takes it first
     with ExitStack() as workers:
         queued = app.until.enqueue(unique)
@@ -125,17 +136,9 @@ def test_refused_before_enqueue_has_renamed_its_record(start_worker, app, unique
     assert held(f"until:{unique}") is None
 
 
-def test_worker_is_faster_than_enqueue(start_worker, app, unique, held, events, monkeypatch):
+def test_worker_is_faster_than_enqueue(start_worker, app, unique, held, events, rename_late):
     """A worker may start a call before its record has the id of the call: the record is taken over."""
-    from django_redlock.tasks import calls
-
-    rename = calls.rename
-
-    def late(call, task_id):
-        events("end", 1)
-        return (yield from rename(call, task_id))
-
-    monkeypatch.setattr(calls, "rename", late)
+    rename_late(lambda _call: events("end", 1))
     with start_worker():
         first = app.until.enqueue(unique)
         finished(first)

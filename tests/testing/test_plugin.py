@@ -1,7 +1,6 @@
 """The pytest plugin, in separate pytest processes of projects with and without Django."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -165,29 +164,3 @@ def test_imports_no_libraries(run):
     )
     done.assert_outcomes(passed=1)
     done.stdout.no_fnmatch_line("*warning*")
-
-
-def test_unittest(run, pytester):
-    """The helpers work in Django's test cases with the standard library's runner."""
-    pytester.makepyfile(project_settings=SETTINGS, reports=CODE)
-    pytester.makepyfile(
-        test_case="""
-        import os, sys
-        os.environ["DJANGO_SETTINGS_MODULE"] = "project_settings"
-        import django
-        django.setup()
-        from django.test import SimpleTestCase
-        from reports import report
-        from django_redlock.testing import assert_not_locked, override_locks
-
-        @override_locks(attr_name="redlock")
-        class Tests(SimpleTestCase):
-            def test_refused(self):
-                self.redlock.refuse_next()
-                self.assertEqual(report(), "somebody is at it")
-                assert_not_locked("report")
-                self.assertNotIn("pytest", sys.modules)
-    """
-    )
-    done = pytester.run(sys.executable, "-m", "unittest", "test_case")
-    assert done.ret == 0, done.stderr.str()

@@ -2,31 +2,21 @@
 
 import pytest
 
-from django_redlock.backends.locmem import LocMemBackend
-from django_redlock.backends.redis import RedisBackend
-from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.flow.requests import Block, BlockThenEval
-from django_redlock.core.values import Lease, Wait, new_token
-from django_redlock.single_instance.records import BODY, RunningBody
+from django_redlock.core.values import Lease, Wait
+from django_redlock.single_instance.records import BODY
 from tests.single_instance.player import Player
 
 WAIT = 60.0  # seconds; a call that waits in vain does so until the test fails
 
 
-@pytest.fixture(params=["memory", "redis", "replica"])
-def store(request):
-    if request.param == "memory":
-        return LocMemBackend("in-vain").task_store()
-    url = request.getfixturevalue("redis_server").unix_url
-    if request.param == "redis":
-        return RedisBackend(url, node_timeout=5)
-    return ReplicaBackend(url, node_timeout=5, min_replicas=0, quarantine=False)
+on_each_store = pytest.mark.parametrize("store", ["memory", "redis", "replica"], indirect=True)
 
 
 def wait(player, task, when_it_waits):
     """Return the state for which the call is refused. Call `when_it_waits` before it begins to wait, once."""
-    claim = player.claim(task, 1)._replace(token=new_token(), payload=RunningBody(player.call(task, f"{task}-1")))
+    claim = player.waiting_claim(task)
     waits = []
 
     def perform(request):
@@ -46,6 +36,7 @@ def end(player, task):
     assert player.play("end", task, "1") == 1
 
 
+@on_each_store
 @pytest.mark.parametrize("state", ["ended", "replaced"])
 def test_an_ended_or_replaced_call_does_not_wait(store, state):
     """A call that has ended or was replaced before is refused at once."""
@@ -59,6 +50,7 @@ def test_an_ended_or_replaced_call_does_not_wait(store, state):
     assert wait(player, "a", lambda: None) == (state, 0)
 
 
+@on_each_store
 def test_a_call_that_is_replaced_while_it_waits(store):
     player = Player(store, "until_and_while_executing")
     player.play("submit", "a", "1")
@@ -73,6 +65,7 @@ def test_a_call_that_is_replaced_while_it_waits(store):
     assert player.play("start", "c", "1") == "granted"
 
 
+@on_each_store
 def test_a_second_copy_waits_for_the_end_of_the_first(store):
     """A message that is delivered twice, and waits for its own body, is refused when the body has ended."""
     player = Player(store, "while_executing")
@@ -81,14 +74,11 @@ def test_a_second_copy_waits_for_the_end_of_the_first(store):
 
 
 @pytest.mark.parametrize("again", [Wait.REQUEUE, Wait.LAST_TRY])
-def test_the_wake_up_goes_to_the_next_waiter(redis_server, again):
+def test_the_wake_up_goes_to_the_next_waiter(redis_store, redis_server, again):
     """A call that is woken and never starts is no longer listed, and wakes the next waiter."""
-    player = Player(RedisBackend(redis_server.unix_url, node_timeout=5), "while_executing")
+    player = Player(redis_store, "while_executing")
     player.play("start", "a", "1")
-    claims = [
-        player.claim(task, 1)._replace(token=new_token(), payload=RunningBody(player.call(task, f"{task}-1")))
-        for task in "ab"
-    ]
+    claims = [player.waiting_claim(task) for task in "ab"]
     for claim in claims:
         player.store.perform(BODY.acquire_request(claim, Wait.QUEUE))
     with redis_server.client() as client:
