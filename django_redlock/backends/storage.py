@@ -98,9 +98,6 @@ class StorageAlgorithm:
             if cancel:
                 cancel()
 
-    def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        return call_storage(self._backend.extend, lease, ttl)
-
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[Sequence[Lease | Fault | None]]:

@@ -44,9 +44,6 @@ class Algorithm(Protocol):
         Returns the lease, or a `Refusal` if the lock stays held. ``on_refusal`` is called with each earlier refusal.
         """
 
-    def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """Extend ``lease`` to ``ttl`` seconds from now. Returns the extended lease; ``None`` if the lease is lost."""
-
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[Sequence[Lease | Fault | None]]:

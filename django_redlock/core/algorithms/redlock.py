@@ -157,12 +157,6 @@ class Redlock(NamedTuple):
             yield Sleep(backoff)
         return Wait.LAST_TRY if pause == left else Wait.REQUEUE
 
-    def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
-        if isinstance(outcome, Fault):
-            raise fault_error(lease.claim.name, outcome)
-        return outcome
-
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:

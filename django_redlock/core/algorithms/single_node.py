@@ -195,12 +195,6 @@ class SingleNode:
         """Run a script that grants or refuses the lock ``name``. Returns the reply or a `Fault`."""
         return unwrap_reply((yield from run_idempotent(self.quarantine.wrap(run) if self.quarantine else run)))
 
-    def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
-        if isinstance(outcome, Fault):
-            raise fault_error(lease.claim.name, outcome)
-        return outcome
-
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:

@@ -11,6 +11,7 @@ from typing import Any
 from ...errors import LockLost, LockNotHeld
 from ..contract import Store
 from ..events import Event, Kind, logger, report
+from ..flow.replies import fault_error
 from ..flow.requests import AwaitTurn, Fault, Flow
 from ..options import LockOptions
 from ..owner import Owner
@@ -214,11 +215,14 @@ class Hold:
                 self._waiting += (outcome_known,)
             yield AwaitTurn(outcome_known, self.remaining)
         try:
-            outcome = yield from self.store.algorithm.extend(self.primitive, extension.lease, extension.ttl)
+            lease = extension.lease, extension.ttl
+            (outcome,) = yield from self.store.algorithm.extend_many(self.primitive, [lease])
         except BaseException:
             self.on_extended(extension, _UNANSWERED)
             raise
         self.on_extended(extension, outcome)
+        if isinstance(outcome, Fault):
+            raise fault_error(self.name, outcome)
         self.check()
         return self.remaining
 

@@ -89,7 +89,7 @@ def test_which_nodes_get_votes(replies, restored):
         asked.append(request)
         return [[reply] for reply in replies] if len(asked) == 1 else [[[1, 0, SERVER], SERVER]]
 
-    assert type(drive(rule.extend(MUTEX, lease, 10.0), perform)) is Lease
+    assert type(drive(rule.extend_many(MUTEX, [(lease, 10.0)]), perform)[0]) is Lease
     assert [each.node for each in asked[1].requests] == restored
 
 
