@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..client.clients import credential_settings
 from ..client.executor import Executor
+from ..client.existing_clients import credential_settings
 from ..client.nodes.cluster import ClusterNode
 from ..client.nodes.remap import remap_from
 from ..client.resp import encode_eval

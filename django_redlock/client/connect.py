@@ -1,4 +1,4 @@
-"""Opens connections with redis-py: addresses, TLS, AUTH, HELLO, CLIENT SETNAME and SELECT are redis-py's.
+"""Opens connections with redis-py, in a limited time: TLS, AUTH, HELLO, CLIENT SETNAME and SELECT are redis-py's.
 
 The private names of redis-py and valkey-py that are used: ``Connection._sock`` (redis-py 5.2 to 8.1, valkey-py 6.0 to
 6.2), which every parser reads, too.
@@ -20,7 +20,6 @@ import redis.exceptions
 from redis.backoff import NoBackoff
 from redis.connection import AbstractConnection, SSLConnection, UnixDomainSocketConnection
 from redis.connection import Connection as TCPConnection
-from redis.credentials import CredentialProvider
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.retry import Retry
@@ -32,14 +31,12 @@ from .connection import Connection
 T = TypeVar("T")
 MAX_OVERDUE = 8  # overdue calls at the same time; further calls fail at once until one of them has ended
 KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}  # in seconds; dropped connections are found
-_KINDS = SSLConnection, UnixDomainSocketConnection, TCPConnection  # subclasses before their base
-_PARAMETERS = {name for kind in (AbstractConnection, *_KINDS) for name in inspect.signature(kind.__init__).parameters}
-_PORTABLE = {
-    *("host", "port", "path", "socket_type", "socket_keepalive", "socket_keepalive_options", "health_check_interval"),
-    *("db", "username", "password", "client_name", "credential_provider", "redis_connect_func"),
+CONNECTION_KINDS = SSLConnection, UnixDomainSocketConnection, TCPConnection  # subclasses before their base
+PARAMETERS = {
+    name for kind in (AbstractConnection, *CONNECTION_KINDS) for name in inspect.signature(kind.__init__).parameters
 }
 # By default redis-py sends its name and version on each new connection: two round trips, most of the connect time.
-_NO_CLIENT_INFO: dict[str, Any] = dict.fromkeys({"driver_info"} & _PARAMETERS or {"lib_name", "lib_version"})
+_NO_CLIENT_INFO: dict[str, Any] = dict.fromkeys({"driver_info"} & PARAMETERS or {"lib_name", "lib_version"})
 
 
 class _Handshake:
@@ -67,25 +64,12 @@ class _Handshake:
         return reply
 
 
-class _AsyncOnly(CredentialProvider):
-    """A provider that has ``get_credentials_async()`` only. Runs it in the thread that connects, which has no loop."""
-
-    def __init__(self, provider: CredentialProvider) -> None:
-        self._provider = provider
-
-    def get_credentials(self) -> Any:
-        return asyncio.run(self._provider.get_credentials_async())
-
-
 def open_connection(kind: type[Any], settings: Mapping[str, Any], timeout: float) -> Connection:
     """Connect, log in and select the database, with a connection of redis-py's class ``kind``.
 
     Connecting and the handshake may take ``timeout`` seconds each. Raises redis-py's errors and ``OSError``.
     """
     handshake = _Handshake(timeout)
-    provider: Any = settings.get("credential_provider")
-    if getattr(type(provider), "get_credentials", None) is CredentialProvider.get_credentials:
-        settings = {**settings, "credential_provider": _AsyncOnly(provider)}
     fixed = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": Retry(NoBackoff(), 0)}
     source = kind(**{**settings, **fixed}, parser_class=lambda **_: handshake)
     try:
@@ -105,28 +89,6 @@ def connection_settings(kind: type[Any], settings: Mapping[str, Any]) -> dict[st
         options = {getattr(socket, name): value for name, value in KEEPALIVE.items() if hasattr(socket, name)}
         defaults |= {"socket_keepalive": True, "socket_keepalive_options": options}
     return {**defaults, **settings, "protocol": 2}
-
-
-def portable_settings(pool: Any) -> tuple[type[Any], dict[str, Any]]:
-    """Return the class of connections to use in place of those of ``pool``, and the settings that apply to them.
-
-    A class of redis-py's and its subclasses are kept, with the settings that a subclass has added. For a class of
-    valkey-py the class of redis-py with the same name takes its place. Raises ``ValueError`` for connections without
-    sockets, such as fakeredis'.
-    """
-    kind, settings = pool.connection_class, pool.connection_kwargs
-    if not isinstance(kind, type) or kind.__module__.partition(".")[0] == "fakeredis":
-        raise ValueError(
-            "its connections have no sockets, as those of fakeredis: in tests use "
-            "django_redlock.testing.override_locks, or fakeredis' TcpFakeServer"
-        )
-    own: set[str] = set()
-    if not issubclass(kind, AbstractConnection) or hasattr(kind, "connect_to"):  # connect_to: Sentinel's connections
-        names = {each.__name__ for each in kind.__mro__}
-        kind = next((kind for kind in _KINDS if kind.__name__ in names), TCPConnection)
-    elif kind not in _KINDS:
-        own = settings.keys() - _PARAMETERS
-    return kind, {name: settings[name] for name in settings if name in _PORTABLE | own or name.startswith("ssl_")}
 
 
 def takes_unbounded_time(settings: Mapping[str, Any]) -> bool:
@@ -171,7 +133,9 @@ class AwaitFuture(NamedTuple):
 
     async def aperform(self) -> None:
         """Wait on the event loop."""
-        await asyncio.wait([asyncio.wrap_future(self.future)], timeout=self.seconds)
+        future = asyncio.wrap_future(self.future)
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # mark as retrieved
+        await asyncio.wait([future], timeout=self.seconds)
 
 
 class BoundedCalls:
@@ -195,10 +159,8 @@ class BoundedCalls:
         args = future, now + seconds, call, late
         if threads.start(threads.Kind.CALL, self._call, *args) is None:
             raise RedisConnectionError("can't start new thread")
-        ended = Future[None]()  # of its own: asyncio would report an exception in ``future`` that nothing reads
-        future.add_done_callback(lambda _: ended.set_result(None))
         try:
-            yield AwaitFuture(ended, seconds)
+            yield AwaitFuture(future, seconds)
         finally:
             late_or_never = future.cancel()
         if late_or_never:

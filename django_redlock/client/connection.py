@@ -49,13 +49,14 @@ class Connection:
 
     __slots__ = (
         *("__weakref__", "_arrived", "_close", "_readable", "_reader", "_replied", "_sock", "_source", "_timeout"),
-        *("idle_since", "loaded", "opened_at"),
+        *("idle_since", "loaded", "opened_at", "slot"),
     )
 
     def __init__(self, source: Any, sock: socket.socket, timeout: float) -> None:
         self.opened_at = time.monotonic()
         self.idle_since = 0.0  # monotonic seconds of the last reply before the last checkin; 0: a new connection
         self.loaded: set[bytes] = set()  # SHA-1 of the scripts whose source was sent
+        self.slot: Any = None  # of the pool's limit, while the connection is in use
         self._source = source
         self._sock = sock
         self._timeout = timeout

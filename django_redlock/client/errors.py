@@ -34,8 +34,8 @@ _TAKES_NO_WRITES = re.compile("-READONLY|NOREPLICAS")
 _REASONS = {AuthenticationError: "authentication", ReadOnlyError: "read only", ResponseError: "refused"}
 
 
-def fault_of(node: Node, error: Exception, connected: bool = False, where: str = "") -> Fault:
-    """Return the `Fault` for ``error`` from the server at ``where``. Records an event; ``node`` may forget the server.
+def record_fault(node: Node, error: Exception, connected: bool = False, where: str = "") -> Fault:
+    """Record ``error`` from the server at ``where``, and return its `Fault`. ``node`` may forget the server.
 
     ``error`` must have no exception of the caller in its chain (`without_context`). ``where`` is the server's address.
     ``connected`` says whether the connection was open before the error. The fault is ``stale``, so that the request may
@@ -64,14 +64,16 @@ def fault_of(node: Node, error: Exception, connected: bool = False, where: str =
 
 
 def check_reply(node: Node, call: EvalScript, reply: Any, where: str = "") -> Any:
-    """Return ``reply``, or a `Fault` if the reply has a type that our scripts don't return.
+    """Return ``reply``, or a `Fault` for an error, and for a reply of a type that our scripts don't return.
 
     The scripts return integers and arrays. Scripts without a compensation (``call.compensation``) may also return nil.
     ``where``: the server's address, for the `Fault`.
     """
     if type(reply) in (int, list) or (reply is None and call.compensation is None):
         return reply
-    return fault_of(node, UnreadableReply(reply), connected=True, where=where)
+    if isinstance(reply, Exception):
+        return record_fault(node, reply, where=where)
+    return record_fault(node, UnreadableReply(reply), connected=True, where=where)
 
 
 def _plain_error(error: Exception, late: bool, connected: bool, tls: bool) -> Exception:

@@ -9,11 +9,11 @@ from typing import Any
 
 from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import AwaitTurn, CallFunction, EvalScript, FlowRequest, SendToAll, SetIfAbsent, Sleep
+from .commands import PLANS, REPLY_TYPES, eval_request, read_reply, read_set_reply, set_request
 from .connect import AwaitFuture
 from .fanout.broadcast_drivers import FanOut
 from .nodes.node import Node
-from .plans import PLANS, REPLY_TYPES, eval_request, read_reply, read_set_reply, set_request
-from .request import Request, asend, send
+from .round_trip import Request, asend, send
 
 
 class Executor:

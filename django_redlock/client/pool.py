@@ -10,10 +10,10 @@ import contextlib
 import encodings.idna  # noqa: F401  (otherwise `socket` imports this module in the thread of the first look-up)
 import math
 import time
+import weakref
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
-from queue import Empty, SimpleQueue
 from typing import Any
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -31,47 +31,43 @@ from .connect import (
     takes_unbounded_time,
 )
 from .connection import AllInUse, Connection
-from .loop_connection import LoopConnection, SharedConnections
+from .shared_connection import SharedConnection, SharedConnections
 
 MAX_IDLE = 64  # idle connections that a pool keeps open
 MAX_WAITERS = 64  # connections to a server on which waiters block at the same time; further waiters poll
 MAX_IDLE_SECONDS = 60.0  # seconds after which an idle connection is replaced: a firewall may have dropped it
 MAX_AGE_SECONDS = 600.0  # seconds after which a connection whose credentials a provider gave is replaced
-FULL_CHECK_SECONDS = 0.005  # seconds between two checks whether a lasting use may open a connection
+FULL_CHECK_SECONDS = 0.002  # seconds between two checks whether a connection may be opened
 NO_LIMIT = 2**31  # redis-py's default for ``max_connections``
 
 
+class _Slot:
+    """The right to use one connection. It ends when nothing refers to the slot any longer, also after an interrupt."""
+
+    __slots__ = ("__weakref__",)
+
+
 class _Limit:
-    """Counts the connections in use. ``limit``: how many there may be, at least 2.
+    """Limits the connections in use to ``size``, at least 2, with a slot for each."""
 
-    The last free one is not for a ``lasting`` use: a request that blocks, or an event loop. It stays for renewals.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self.limit = max(2, limit)
+    def __init__(self, size: int) -> None:
+        self.size = max(2, size)
         self._mutex = new_mutex()
-        # Not a condition: an exception of a signal handler in its Python code would leave it locked.
-        self._free: SimpleQueue[None] = SimpleQueue()
-        for _ in range(self.limit):
-            self._free.put(None)
+        self._taken: list[weakref.ref[_Slot]] = []
 
-    def take(self, lasting: bool = False, seconds: float = 0.0) -> bool:
-        with contextlib.suppress(Empty):
-            if not lasting:
-                self._free.get(timeout=seconds)
-                return True
-            with self._mutex:
-                if self._free.qsize() > 1:
-                    self._free.get_nowait()
-                    return True
-        return False
-
-    def give_back(self) -> None:
-        self._free.put(None)
+    def take(self, spare: int = 0) -> _Slot | None:
+        """Return a slot; ``None`` if no more than ``spare`` slots are free."""
+        with self._mutex:
+            self._taken = [each for each in self._taken if each() is not None]
+            if len(self._taken) + spare >= self.size:
+                return None
+            slot = _Slot()
+            self._taken.append(weakref.ref(slot))
+            return slot
 
     @property
     def reached(self) -> bool:
-        return self._free.empty()
+        return sum(each() is not None for each in self._taken) >= self.size
 
 
 class ServerPool:
@@ -123,32 +119,28 @@ class ServerPool:
 
         Raises redis-py's errors when connecting fails, and `AllInUse` if no connection is free until the timeout.
         """
-        if self._limit is None:
-            return self._idle() or self._open()
-        return self._limited(self._limit, self.timeout)
+        slot = None if self._limit is None else drive(self._slot(self.timeout), AwaitFuture.perform)
+        connection = self._idle() or self._open()
+        connection.slot = slot
+        return connection
 
     def checkout_lasting(self, seconds: float) -> Flow[Connection]:
         """Flow like `checkout` for a lasting use: a request that blocks, or an event loop.
 
-        Waits up to ``seconds`` for a free connection.
+        Waits up to ``seconds`` for a free connection, and leaves one free for renewals.
         """
-        until = time.monotonic() + seconds
-        while (limit := self._limit) is not None and not limit.take(lasting=True):
-            if time.monotonic() >= until:
-                raise _all_in_use(limit)
-            yield AwaitFuture(Future(), FULL_CHECK_SECONDS)  # a pause: nothing sets the future
-        try:
-            return self._idle() or (yield from self._connect_in_time())
-        except BaseException:
-            self._give_back()
-            raise
+        slot = yield from self._slot(seconds, spare=1)
+        connection = self._idle() or (yield from self._connect_in_time())
+        connection.slot = slot
+        return connection
 
     def idle(self) -> Connection | None:
         """Return an idle connection; ``None`` if there is none."""
-        if self._limit is not None and not self._limit.take():
+        slot = None if self._limit is None else self._limit.take()
+        if self._limit is not None and slot is None:
             return None
-        if (connection := self._idle()) is None:
-            self._give_back()
+        if (connection := self._idle()) is not None:
+            connection.slot = slot
         return connection
 
     def connect(self) -> Connection:
@@ -159,13 +151,19 @@ class ServerPool:
         own connection is not ready in time. A pool with a limit returns an idle connection if it has one, and raises
         `AllInUse` if the limit is reached.
         """
-        return self._open() if self._limit is None else self._limited(self._limit)
+        slot = drive(self._slot(0.0), AwaitFuture.perform)
+        connection = (self._idle() if slot else None) or self._open()
+        connection.slot = slot
+        return connection
 
     def checkin(self, connection: Connection) -> None:
         """Return a connection without outstanding replies to the pool. Closes it if `MAX_IDLE` connections are idle."""
-        self._keep(connection)
-        if self._limit is not None:
-            self._limit.give_back()
+        connection.idle_since = time.monotonic()
+        _slot, connection.slot = connection.slot, None  # the slot is free at the end, when the connection is idle
+        if len(self.idle_connections) < MAX_IDLE:
+            self.idle_connections.append(connection)
+        else:
+            connection.close()
 
     def discard(self, connection: Connection, compensation: bytes | None = None) -> None:
         """Close a connection.
@@ -176,7 +174,18 @@ class ServerPool:
             with contextlib.suppress(RedisConnectionError):
                 connection.write(compensation)
         connection.close()
-        self._give_back()
+        connection.slot = None
+
+    def _slot(self, seconds: float, spare: int = 0) -> Flow[_Slot | None]:
+        """Flow that waits up to ``seconds`` for a slot, and returns the slot; ``None`` if there is no limit."""
+        until = time.monotonic() + seconds
+        while (limit := self._limit) is not None:
+            if (slot := limit.take(spare)) is not None:
+                return slot
+            if time.monotonic() >= until:
+                raise AllInUse(f"all {limit.size} connections are in use")
+            yield AwaitFuture(Future(), FULL_CHECK_SECONDS)  # a pause: nothing sets the future
+        return None
 
     def _idle(self) -> Connection | None:
         while True:
@@ -200,35 +209,15 @@ class ServerPool:
             return connection
 
     def _connect_in_time(self) -> Flow[Connection]:
-        return self._calls.run(self._connect, 2 * self.timeout, self._keep)
+        return self._calls.run(self._connect, 2 * self.timeout, self.checkin)
 
     def _connect(self) -> Connection:
         with redis_errors():
             return open_connection(self._kind, self._settings, self.timeout)
 
-    def _keep(self, connection: Connection) -> None:
-        connection.idle_since = time.monotonic()
-        if len(self.idle_connections) < MAX_IDLE:
-            self.idle_connections.append(connection)
-        else:
-            connection.close()
-
-    def _limited(self, limit: _Limit, seconds: float = 0.0) -> Connection:
-        if not limit.take(seconds=seconds):
-            raise _all_in_use(limit)
-        try:
-            return self._idle() or self._open()
-        except BaseException:
-            self._give_back()
-            raise
-
-    def _give_back(self) -> None:
-        if self._limit is not None:
-            self._limit.give_back()
-
     # ── all tasks of an event loop ───────────────────────────────────────────────────────────
 
-    def shared(self) -> LoopConnection | None:
+    def shared(self) -> SharedConnection | None:
         """Return the connection that the tasks of the running loop share; ``None`` if none accepts requests."""
         shared = self._shared.current()
         if shared is not None and time.monotonic() - shared.connection.opened_at > self._max_age:
@@ -236,13 +225,13 @@ class ServerPool:
             return None
         return shared
 
-    async def ashared(self) -> LoopConnection:
+    async def ashared(self) -> SharedConnection:
         """Return the connection that the tasks of the running loop share. Opens one if none accepts requests."""
         return await self._shared.open()
 
-    async def _open_shared(self) -> LoopConnection:
+    async def _open_shared(self) -> SharedConnection:
         connection = await adrive(self.checkout_lasting(self.timeout), AwaitFuture.aperform)
-        return LoopConnection(connection, self.timeout, self.discard)
+        return SharedConnection(connection, self.timeout, self.discard)
 
     # ── end ──────────────────────────────────────────────────────────────────────────────────
 
@@ -252,7 +241,3 @@ class ServerPool:
             while True:
                 self.idle_connections.pop().close()
         self._shared.retire()
-
-
-def _all_in_use(limit: _Limit) -> AllInUse:
-    return AllInUse(f"all {limit.limit} connections are in use")

@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import quote
 
 from redis.connection import AbstractConnection, Connection, SSLConnection, parse_url
 from redis.exceptions import RedisError
 
 from ..core.flow.replies import unavailable_error
-from .clients import called, client_node, pool_node
+from .existing_clients import called, client_node, pool_node
 from .nodes.cluster import ClusterNode
 from .nodes.node import Node
 from .nodes.remap import Address, Remap, as_reported
@@ -21,24 +21,12 @@ from .pool import ServerPool
 from .redact import redact
 
 
-def _hosts(netloc: str, default_port: int) -> tuple[list[tuple[str, int]], dict[str, Any]]:
-    """Parse ``user:password@host:port,host:port``. A host without a port gets ``default_port``.
-
-    Returns both the addresses and the connection settings with the credentials. Raises ``ValueError`` for an invalid
-    address.
-    """
-    login, at, addresses = netloc.rpartition("@")
-    settings: dict[str, Any] = {}
-    if at:
-        user, _, password = login.partition(":")
-        settings = {"username": unquote(user) or None, "password": unquote(password)}
-    hosts = []
-    for address in map(str.strip, addresses.split(",")):
-        host, _, port = address.rpartition(":") if re.search(r":\d+$", address) else (address, "", "")
-        if not host or "?" in host:
-            raise ValueError(f"expected host:port, not {address!r}")
-        hosts.append((_host(host.strip("[]")), int(port or default_port)))
-    return hosts, settings
+def _address(text: str, default_port: int) -> Address:
+    """Parse ``host:port``, or a host, which gets ``default_port``. Raises ``ValueError`` for an invalid address."""
+    host, _, port = text.rpartition(":") if re.search(r":\d+$", text) else (text, "", "")
+    if not host:
+        raise ValueError(f"expected host:port, not {text!r}")
+    return _host(host.strip("[]")), int(port or default_port)
 
 
 def _host(name: str) -> str:
@@ -104,28 +92,29 @@ def _checked(kind: type[AbstractConnection], settings: dict[str, Any]) -> Connec
     return kind, settings
 
 
-def _split(url: str, default_port: int) -> tuple[type[Connection], list[Address], str, dict[str, Any], dict[str, Any]]:
-    """Split a URL with several hosts: class of connections, addresses, path, credentials, and options of the query."""
+def _split(url: str, default_port: int) -> tuple[type[Connection], list[Address], str, dict[str, Any]]:
+    """Split a URL with several hosts: class of connections, addresses, path, and settings of connections."""
     url, _, query = url.partition("?")
     scheme, netloc, path = split_url(url)
-    hosts, login = _hosts(netloc, default_port)
-    options = parse_url(f"redis://?{query}")  # with the types that redis-py gives them
-    options.pop("host", None)
-    return SSLConnection if scheme.startswith("rediss") else Connection, hosts, path, login, options
+    login, at, addresses = netloc.rpartition("@")
+    hosts = [_address(each.strip(), default_port) for each in addresses.split(",")]
+    settings = parse_url(f"redis://{quote(login, safe=':%')}{at}?{query}")  # with the types that redis-py gives them
+    settings.pop("host", None)
+    return SSLConnection if scheme.startswith("rediss") else Connection, hosts, path, settings
 
 
 def _sentinel(url: str, timeout: float, more: NodeOptions) -> Node:
-    kind, hosts, path, login, options = _split(url, 26379)
+    kind, hosts, path, settings = _split(url, 26379)
     service, _, db = path.strip("/").partition("/")
     if not service:
         raise ValueError("redis+sentinel://host:port,host:port/SERVICE/DB needs the name of the service")
     if not re.fullmatch(r"\d*", db, re.ASCII):
         raise ValueError("the database after SERVICE/ must be a number")
-    sentinel_login = {_SENTINEL_LOGIN[name]: options.pop(name) for name in _SENTINEL_LOGIN if name in options}
-    connections = _checked(kind, {**options, **login, "db": int(db or 0), **more.credentials})
+    sentinel_login = {_SENTINEL_LOGIN[name]: settings.pop(name) for name in _SENTINEL_LOGIN if name in settings}
+    connections = _checked(kind, {**settings, "db": int(db or 0), **more.credentials})
     sentinel = {**sentinel_login, **more.sentinel_kwargs}
     with_tls = sentinel.pop("ssl", kind is SSLConnection)
-    shared = {name: options[name] for name in options if name.startswith("ssl_") and with_tls}
+    shared = {name: settings[name] for name in settings if name.startswith("ssl_") and with_tls}
     try:
         sentinels = _checked(SSLConnection if with_tls else Connection, {**shared, **sentinel})
     except ValueError as error:
@@ -134,13 +123,11 @@ def _sentinel(url: str, timeout: float, more: NodeOptions) -> Node:
 
 
 def _cluster(url: str, timeout: float, more: NodeOptions) -> Node:
-    kind, hosts, path, login, options = _split(url, 7000)
+    kind, hosts, path, settings = _split(url, 7000)
     if not re.fullmatch(r"\d*/?", path, re.ASCII):
         raise ValueError("the database after the hosts must be a number, and only Valkey 9 has others than 0")
     database = {"db": int(path.strip("/"))} if path.strip("/0") else {}
-    return ClusterNode(
-        hosts, *_checked(kind, {**options, **login, **database, **more.credentials}), timeout, more.remap
-    )
+    return ClusterNode(hosts, *_checked(kind, {**settings, **database, **more.credentials}), timeout, more.remap)
 
 
 def _direct(url: str, timeout: float, more: NodeOptions) -> Node:

@@ -39,14 +39,6 @@ class Credentials(CredentialProvider):
         return "default", "any"
 
 
-class AsyncCredentials(CredentialProvider):
-    """A provider for asyncio only."""
-
-    async def get_credentials_async(self):
-        await asyncio.sleep(0)
-        return "default", "any"
-
-
 def pair(backend, name):
     with backend.lock(name):
         pass
@@ -77,7 +69,7 @@ def test_class_settings_and_limit_of_a_client(redis_server, unique):
         before = CountedConnection.opened
         pair(backend, unique)
         assert CountedConnection.opened == before + 1
-        assert backend.nodes[0].known_pool(None)._limit.limit == 3
+        assert backend.nodes[0].known_pool(None)._limit.size == 3
 
 
 def test_closed_client(redis_server, unique):
@@ -149,7 +141,7 @@ def test_client_of_sentinels(sentinel, unique):
         pair(backend, unique)
 
 
-@pytest.mark.parametrize("provider", [Credentials(), f"{__name__}.Credentials", f"{__name__}.AsyncCredentials"])
+@pytest.mark.parametrize("provider", [Credentials(), f"{__name__}.Credentials"])
 def test_credential_provider(redis_server, unique, provider):
     """The option ``credential_provider`` is an object, or the dotted path of a class."""
     with contextlib.closing(RedisBackend(redis_server.url, credential_provider=provider)) as backend:

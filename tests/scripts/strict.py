@@ -1,6 +1,6 @@
 """A prologue for scripts: refuses a command with a key that is not in KEYS, as strict servers do."""
 
-from django_redlock.client import plans
+from django_redlock.client import commands
 from django_redlock.client.fanout import in_flight
 from django_redlock.client.resp import encode_eval
 
@@ -11,7 +11,7 @@ def be_strict(monkeypatch):
     def strict(call):
         return encode_eval(call._replace(script=call.script._replace(source=STRICT + call.script.source)))
 
-    for module in plans, in_flight:
+    for module in commands, in_flight:
         monkeypatch.setattr(module, "encode_evalsha", strict)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Protocol
 
 from redis.exceptions import RedisError
@@ -14,7 +14,7 @@ from ...core.flow.requests import Batch, Fault, SendToAll
 from ..connection import ConnectionSilent, ReplyIncomplete
 from ..errors import without_context
 from .in_flight import READABLE, InFlightConnection, script_calls_of
-from .node_connections import NodeConnections
+from .quorum_node import QuorumNode
 
 CONNECT_CHECK_SECONDS = 0.002  # seconds between two checks whether a node is connected
 STRAGGLER_SHARE = 0.1  # share of the node timeout for which a decided request waits for connections that are opened
@@ -35,13 +35,15 @@ class Broadcast:
     """Sends a request to each node as soon as the node is connected, and reads the replies as they arrive.
 
     No method blocks. `steps` yields the seconds for which the caller must wait for the file descriptors in ``poll``.
-    A slot is the index of a node's request in ``request.requests``.
+    ``quorum``: all nodes. A slot is the index of a node's request in ``request.requests``.
     """
 
-    def __init__(self, connections: NodeConnections, request: SendToAll, poll: Poll) -> None:
-        self.connections = connections
+    def __init__(self, quorum: Sequence[QuorumNode], request: SendToAll, poll: Poll) -> None:
         self.poll = poll
         self.requests, self.decided, self.acquisition_id, self.kind, _ = request
+        self.nodes = [quorum[each.node] for each in self.requests]  # by slot
+        self.majority = len(quorum) // 2 + 1
+        self.timeout = quorum[0].timeout
         self.replies: list[Any] = [None] * len(self.requests)
         self.open: dict[int, tuple[int, InFlightConnection]] = {}  # file descriptor -> slot, connection
         self.connecting: dict[int, InFlightConnection | None] = {}  # slot -> the closed connection to be replaced
@@ -83,7 +85,7 @@ class Broadcast:
 
     def _set_deadlines(self) -> float:
         """Set the deadlines of a try that begins now, and return now (monotonic seconds)."""
-        now, timeout = time.monotonic(), self.connections.timeout
+        now, timeout = time.monotonic(), self.timeout
         self.connect_deadline = self.deadline = now + timeout
         # A release waits for every connection: a vote that is not released blocks the node for the rest of its ttl.
         self.straggler_deadline = now + timeout * (1 if self.kind == "release" else STRAGGLER_SHARE)
@@ -94,39 +96,48 @@ class Broadcast:
 
         Nodes that are down are skipped, unless they are needed for the outcome.
         """
-        connections, keepers = self.connections, self.connections.keepers
         missing = []
-        for slot, request in enumerate(self.requests):
-            connection = None
-            if self.acquisition_id:
-                connection = connections.take_in_flight(self.acquisition_id, request.node)
-            if connection is None and not keepers[request.node].failure(now):
-                connection = connections.idle(request.node)
+        for slot, node in enumerate(self.nodes):
+            node.begin_request(now)
+            connection = node.take_in_flight(self.acquisition_id) if self.acquisition_id else None
+            if connection is None and not node.keeper.failure(now):
+                connection = node.idle()
             if connection is None:
                 missing.append(slot)
             else:
                 self._send(slot, connection, now)
         if missing:
-            needed = len(self.requests) - len(missing) < connections.needed(len(self.requests), self.decided)
+            needed = len(self.nodes) - len(missing) < self._nodes_needed()
             for slot in missing:
                 self.connecting[slot] = None
-                keeper = keepers[self.requests[slot].node]
+                keeper = self.nodes[slot].keeper
                 if needed or not keeper.failure(now):
                     keeper.connect()
                 else:
                     self._not_connected(slot)
+
+    def _nodes_needed(self) -> int:
+        """Return how many nodes must be connected so that the request can still succeed; 0 if it waits for no reply.
+
+        This is the smallest number for which the outcome is still open if all other nodes fail, but at least a majority
+        of all nodes.
+        """
+        count, fault = len(self.nodes), Fault(TimeoutError())
+        if self.decided([None] * count):
+            return 0
+        candidates = range(self.majority, count)
+        return next((few for few in candidates if not self.decided([None] * few + [fault] * (count - few))), count)
 
     def _send_to_connected(self) -> None:
         """Send to nodes that have been connected meanwhile. Record a fault for nodes that take too long to connect."""
         now = time.monotonic()
         certain = self.decided(self.replies)
         for slot, closed in tuple(self.connecting.items()):
-            node = self.requests[slot].node
-            keeper = self.connections.keepers[node]
+            node, keeper = self.nodes[slot], self.nodes[slot].keeper
             opening = keeper.is_connecting
-            if (connection := self.connections.idle(node)) is not None:
+            if (connection := node.idle()) is not None:
                 del self.connecting[slot]
-                self.deadline = min(now + self.connections.timeout, self.end)
+                self.deadline = min(now + self.timeout, self.end)
                 if closed is not None:
                     connection.tries, connection.first_fault = closed.tries + 1, closed.first_fault
                 self._send(slot, connection, now)
@@ -136,7 +147,7 @@ class Broadcast:
                 self._not_connected(slot)
             elif certain and now >= self.straggler_deadline:
                 self._not_sent(slot)  # the node may be slow only: its reply stays unknown
-            elif not opening and not self.connections.is_full(node):
+            elif not opening and not node.is_full:
                 keeper.connect()  # another request has used the connection that was opened
 
     def _send(self, slot: int, connection: InFlightConnection, now: float) -> None:
@@ -163,7 +174,7 @@ class Broadcast:
             return
         self._close(number)
         connection.checkin()
-        if connection.first_fault:  # the node may have run the first try, and therefore reply 0 or -1 ("not held") now
+        if connection.first_fault and self.kind == "release":  # "not held" now: the first try may have released it
             answers = [connection.first_fault if answer in (0, -1) else answer for answer in answers]
         self.replies[slot] = answers if isinstance(self.requests[slot], Batch) else answers[0]
 
@@ -181,7 +192,7 @@ class Broadcast:
         if fault.stale and connection.tries < MAX_CONNECTIONS:
             connection.first_fault = fault
             self.connecting[slot] = connection
-            self.connections.keepers[self.requests[slot].node].connect()
+            self.nodes[slot].keeper.connect()
         else:
             self._failed(slot, connection, fault)
 
@@ -194,7 +205,7 @@ class Broadcast:
         silent = [number for number, (_, each) in self.open.items() if each.connection.was_idle]
         if not silent or self.end < math.inf:
             return False
-        self.end = self._set_deadlines() + self.connections.timeout
+        self.end = self._set_deadlines() + self.timeout
         for number in silent:
             slot, connection = self.open[number]
             self._close(number)
@@ -204,22 +215,19 @@ class Broadcast:
 
     def _failed(self, slot: int, connection: InFlightConnection, fault: Fault) -> None:
         self.replies[slot] = fault
-        self.connections.mark_failed(self.requests[slot].node, connection, fault)
+        self.nodes[slot].mark_failed(connection, fault)
 
     def _not_connected(self, slot: int) -> None:
         """Record a fault as the reply of a node without a connection. A release is retried in the background."""
         closed = self.connecting[slot]
-        self.replies[slot] = self.connections.not_connected(
-            self.requests[slot].node, closed.first_fault if closed else None
-        )
+        self.replies[slot] = self.nodes[slot].not_connected(closed.first_fault if closed else None)
         self._not_sent(slot)
 
     def _not_sent(self, slot: int) -> None:
         """Stop waiting for a connection to the node. A release is retried in the background."""
         del self.connecting[slot]
         if self.kind == "release":
-            request = self.requests[slot]
-            self.connections.keepers[request.node].repeat(script_calls_of(request))
+            self.nodes[slot].keeper.repeat(script_calls_of(self.requests[slot]))
 
     def _detach(self) -> None:
         """Stop waiting for outstanding replies, and keep their connections for later requests.
@@ -230,4 +238,4 @@ class Broadcast:
             number, (slot, connection) = self.open.popitem()
             self.poll.unregister(number)
             connection.detach()
-            self.connections.keep_in_flight(self.acquisition_id, self.requests[slot].node, connection)
+            self.nodes[slot].keep_in_flight(self.acquisition_id, connection)

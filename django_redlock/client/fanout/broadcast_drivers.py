@@ -13,9 +13,9 @@ from typing import Any
 from ...core.flow.drivers import adrive, drive
 from ...core.flow.requests import Fault, SendToAll
 from ..nodes.node import Node
-from .broadcast import Broadcast, Poll, Readable
+from .broadcast import Broadcast, Readable
 from .in_flight import script_calls_of
-from .node_connections import NodeConnections
+from .quorum_node import QuorumNode
 
 MAX_IN_FLIGHT = 8  # requests of one event loop to one node at the same time
 LOOP_TURN = 0.002  # seconds in which a loop that was blocked reads the data in its sockets
@@ -93,7 +93,8 @@ class FanOut:
     """
 
     def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
-        self.connections = NodeConnections(nodes, timeout, greeting)
+        self.timeout = timeout
+        self.nodes = [QuorumNode(node, timeout, greeting) for node in nodes]
         # By event loop, while it has requests. The values refer to the loop, so weak keys would keep it alive.
         self._slots: weakref.WeakValueDictionary[Any, LoopSlots] = weakref.WeakValueDictionary()
 
@@ -104,7 +105,7 @@ class FanOut:
         if the reply was not waited for.
         """
         poll = select.poll()
-        return drive(self._broadcast(request, poll).steps(), lambda seconds: poll.poll(seconds * 1000))
+        return drive(Broadcast(self.nodes, request, poll).steps(), lambda seconds: poll.poll(seconds * 1000))
 
     async def aperform(self, request: SendToAll) -> list[Any]:
         """`perform` for asyncio. At most `MAX_IN_FLIGHT` requests of an event loop are performed at the same time.
@@ -112,25 +113,21 @@ class FanOut:
         Waits for a free slot first. If no request of the loop is answered for as long as the node timeout, sends
         nothing and returns a `Fault` for each node's request.
         """
-        connections = self.connections
         slots = self._slots.setdefault(asyncio.get_running_loop(), LoopSlots())
-        if (fault := await slots.take(connections.timeout, request.deadline)) is not None:
+        if (fault := await slots.take(self.timeout, request.deadline)) is not None:
             for each in request.requests if request.kind == "release" else ():
-                connections.keepers[each.node].repeat(script_calls_of(each))
+                self.nodes[each.node].keeper.repeat(script_calls_of(each))
             return [fault] * len(request.requests)
         try:
             poll = LoopPoll()
-            replies = await adrive(self._broadcast(request, poll).steps(), poll.poll)
+            replies = await adrive(Broadcast(self.nodes, request, poll).steps(), poll.poll)
             if any(reply is not None and type(reply) is not Fault for reply in replies):
                 slots.answered()
             return replies
         finally:
             slots.release()
 
-    def _broadcast(self, request: SendToAll, poll: Poll) -> Broadcast:
-        self.connections.begin_request(time.monotonic())
-        return Broadcast(self.connections, request, poll)
-
     def close(self) -> None:
         """Close all connections to the nodes. The nodes still run the scripts that they have received."""
-        self.connections.close()
+        for node in self.nodes:
+            node.close()

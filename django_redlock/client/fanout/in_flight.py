@@ -12,7 +12,7 @@ from redis.exceptions import NoScriptError
 
 from ...core.flow.requests import Batch, EvalScript, Fault
 from ..connection import Connection
-from ..errors import check_reply, fault_of
+from ..errors import check_reply, record_fault
 from ..nodes.node import Node
 from ..pool import ServerPool
 from ..resp import encode_eval, encode_evalsha
@@ -76,12 +76,7 @@ class InFlightConnection:
         if any(isinstance(reply, NoScriptError) for reply in replies):  # after SCRIPT FLUSH
             self.compensation = None  # it could arrive after the repeated request
             raise RedisConnectionError("the server has forgotten its scripts")  # a new connection sends their sources
-        return list(map(self._check, self.script_calls, replies))
-
-    def _check(self, call: EvalScript, reply: Any) -> Any:
-        if isinstance(reply, Exception):
-            return fault_of(self.node, reply, where=self.pool.where)
-        return check_reply(self.node, call, reply, self.pool.where)
+        return [check_reply(self.node, *each, self.pool.where) for each in zip(self.script_calls, replies, strict=True)]
 
     def fileno(self) -> int:
         """Return the file descriptor of the socket, for `select.poll`."""
@@ -107,7 +102,7 @@ class InFlightConnection:
         Sends the compensation of the last request first, if there is one.
         """
         self.discard()
-        return fault_of(self.node, error, connected=True, where=self.pool.where)
+        return record_fault(self.node, error, connected=True, where=self.pool.where)
 
 
 @lru_cache(maxsize=16)

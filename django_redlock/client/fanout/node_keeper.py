@@ -16,7 +16,7 @@ from ...core.process import fork, threads
 from ...core.process.mutex import new_mutex
 from ..connect import AwaitFuture
 from ..connection import AllInUse
-from ..errors import fault_of
+from ..errors import record_fault
 from ..nodes.node import Node
 from ..resp import POKE
 from .in_flight import InFlightConnection
@@ -130,7 +130,7 @@ class NodeKeeper:
             except AllInUse:
                 return
             except Exception as error:  # noqa: BLE001  (any error, also of a credential provider)
-                fault = fault_of(self._node, error, connected=first)
+                fault = record_fault(self._node, error, connected=first)
             if not (fault.stale and self._is_used()):
                 break
         self._failed = time.monotonic() + DOWN_SECONDS, fault.error

@@ -30,15 +30,14 @@ _PERMANENT = AuthenticationError, ResponseError  # a retry does not help if all 
 
 
 class _Question(Generic[T]):
-    """One question to several servers. ``over`` is done with the first answer, or when all servers have failed.
+    """One question to several servers. ``answers`` has the first answer, or is empty when all servers have failed.
 
     ``until``: monotonic seconds until which further callers may share the question.
     """
 
     def __init__(self, servers: Sequence[ServerPool], until: float) -> None:
         self.until = until
-        self.over: Future[None] = Future()
-        self.answers: list[T] = []
+        self.answers: Future[list[T]] = Future()
         self.errors: dict[str, Exception | None] = {server.where: None for server in servers}
 
 
@@ -59,11 +58,10 @@ class FirstAnswer(Generic[T]):
     def get(self, servers: Sequence[ServerPool]) -> Flow[T]:
         """Flow that asks ``servers``, and returns the answer. Raises redis-py's errors if there is none in time."""
         question = self._open_question(servers)
-        yield AwaitFuture(question.over, self._seconds)
-        with self._mutex:
-            if question.answers:
-                return question.answers[0]
-            errors = {where: error or RedisTimeoutError("no reply in time") for where, error in question.errors.items()}
+        yield AwaitFuture(question.answers, self._seconds)
+        if question.answers.done() and (answers := question.answers.result()):
+            return answers[0]
+        errors = {where: each or RedisTimeoutError("no reply in time") for where, each in dict(question.errors).items()}
         message = "; ".join(f"{where}: {error}" for where, error in errors.items())
         if all(map(timed_out, errors.values())):
             raise RedisTimeoutError(message)
@@ -74,7 +72,7 @@ class FirstAnswer(Generic[T]):
         now = time.monotonic()
         with self._mutex:
             question = self._question
-            if question is None or question.over.done() or now >= question.until:
+            if question is None or question.answers.done() or now >= question.until:
                 question = _Question(servers, now + LONGEST_ANSWER * self._seconds)
                 for server in servers:
                     if start(Kind.CALL, self._ask_server, question, server) is None:
@@ -92,13 +90,12 @@ class FirstAnswer(Generic[T]):
             error.with_traceback(None)  # the traceback would keep the callers' locks alive
         with self._mutex:
             question.errors[server.where] = error
-            if question.over.done():
+            if question.answers.done():
                 return
             if answers:
-                question.answers = answers
                 self._use(answers[0])
             if answers or None not in question.errors.values():
-                question.over.set_result(None)
+                question.answers.set_result(answers)
 
 
 def replies_of(pool: ServerPool, timeout: float, *commands: str) -> list[Any]:

@@ -103,7 +103,7 @@ class Replicated(SingleNode):
                 few = f"{count} of {expected} replicas confirmed within {self._wait:g} s"
                 return replies, LockUnavailable(name, few) if count < expected else None
             self._expect(needed)
-        raise LockUnavailable(name, "the number of replicas keeps changing")
+        return Fault(LockUnavailable(name, "the number of replicas keeps changing")), None
 
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
@@ -112,26 +112,18 @@ class Replicated(SingleNode):
         start = self.clock()
         due = {lease.claim.token: (lease, ttl) for lease, ttl in leases if start < lease.valid_until}
         outcomes: dict[bytes, Lease | Fault | None] = {}
-        try:
-            if due:
-                runs = [primitive.extend_request(lease.claim, ttl) for lease, ttl in due.values()]
-                if guard := self.quarantine:  # a restarted or promoted primary may have lost locks
-                    runs.append(guard.noop_request())
-                name = leases[0][0].claim.name if len(leases) == 1 else ""
-                replies, missed = yield from self._run_confirmed(name, *runs)
-                if isinstance(replies, Fault):
-                    raise fault_error(name, replies)
-                for (lease, ttl), reply in zip(due.values(), replies[: len(due)], strict=True):
-                    outcome = _outcome(lease, ttl, reply, start, missed)
-                    if reply == 0 and guard:
-                        outcome = yield from self._restore(primitive, lease, ttl, start, guard)
-                    outcomes[lease.claim.token] = outcome
-        except LockError as error:
-            if not isinstance(error, LockUnavailable) and len(leases) > 1:  # one key has another type: find its lease
-                half = len(leases) // 2
-                first = yield from self.extend_many(primitive, leases[:half])
-                return first + (yield from self.extend_many(primitive, leases[half:]))
-            outcomes = {token: outcomes.get(token, Fault(error)) for token in due}
+        if due:
+            runs = [primitive.extend_request(lease.claim, ttl) for lease, ttl in due.values()]
+            if guard := self.quarantine:  # a restarted or promoted primary may have lost locks
+                runs.append(guard.noop_request())
+            name = leases[0][0].claim.name if len(leases) == 1 else ""
+            replies, missed = yield from self._run_confirmed(name, *runs)
+            if isinstance(replies, Fault):
+                replies = [replies] * len(due)
+            for (token, (lease, ttl)), reply in zip(due.items(), replies, strict=False):  # without the guard's
+                outcomes[token] = _outcome(lease, ttl, reply, start, missed)
+                if reply == 0 and guard:
+                    outcomes[token] = yield from self._restore(primitive, lease, ttl, start, guard)
         return [outcomes.get(lease.claim.token) for lease, _ in leases]
 
     def _restore(
@@ -145,7 +137,7 @@ class Replicated(SingleNode):
         yield from self._run_confirmed(name, guard.noop_request())  # alone: nobody waits for replicas in a quarantine
         replies, missed = yield from self._run_confirmed(name, again)
         if isinstance(replies, Fault):
-            raise fault_error(name, replies)
+            return replies
         late = self.clock() >= lease.valid_until
         return None if late else _outcome(lease, ttl, replies[0], start, missed)
 
@@ -155,6 +147,6 @@ class Replicated(SingleNode):
 
 
 def _outcome(lease: Lease, ttl: float, reply: Any, start: float, missed: LockError | None) -> Lease | Fault | None:
-    if not is_confirmed(reply):
-        return None
+    if isinstance(reply, Fault) or not is_confirmed(reply):
+        return reply if isinstance(reply, Fault) else None
     return Fault(missed) if missed else lease.extended(start, ttl)

@@ -90,8 +90,8 @@ class Block(NamedTuple):
 class EvalAndWait(NamedTuple):
     """A request: run scripts, then WAIT up to ``seconds`` for ``replicas`` acknowledgements, in one round trip.
 
-    The reply is a pair: the list of the scripts' replies, and the number of acknowledgements. If WAIT failed, a `Fault`
-    takes the place of the number. If a script failed or the server did not reply, the reply is a `Fault`, not a pair.
+    The reply is a pair: the list of the scripts' replies, and the number of acknowledgements. A `Fault` takes the place
+    of each that has failed. If the server did not reply or takes no writes, the reply is a `Fault`, not a pair.
     """
 
     script_calls: Sequence[EvalScript]

@@ -20,7 +20,7 @@ def test_connections_break(servers, start, client_of):
     lock = client.lock("stock")
     assert lock.acquire(blocking=False)
     assert any(all(each.is_set() for each in replies) for replies in lost)  # the third node and one of these two
-    assert not any(client.backend._executor.fan_out.connections.keepers[node].is_down for node in range(3))
+    assert not any(node.keeper.is_down for node in client.backend._executor.fan_out.nodes)
     lock.release()
 
 
@@ -44,15 +44,11 @@ def test_a_reconnect_starts_the_quarantine(servers):
         servers[2].kill()
         with backend.lock("stock"):  # the last request
             pass
-        keepers = backend._executor.fan_out.connections.keepers
-        poll(lambda: keepers[2].is_down, timeout=20, what="the node to be skipped")
+        keeper = backend._executor.fan_out.nodes[2].keeper
+        poll(lambda: keeper.is_down, timeout=20, what="the node to be skipped")
         servers[2].start()
         poll(lambda: in_quarantine(servers[2]), timeout=20 * DOWN_SECONDS, what="a quarantine")
-        poll(
-            lambda: not backend._executor.fan_out.connections.keepers[2].is_down,
-            timeout=20,
-            what="a node that is asked again",
-        )
+        poll(lambda: not keeper.is_down, timeout=20, what="a node that is asked again")
 
 
 def test_any_request_starts_the_quarantine(servers):
@@ -63,4 +59,15 @@ def test_any_request_starts_the_quarantine(servers):
         crash(servers[2])
         lock.extend()
         poll(lambda: in_quarantine(servers[2]), timeout=20 * DOWN_SECONDS, what="a quarantine")
+        lock.release()
+
+
+def test_extended_after_a_restart_of_two_nodes(servers):
+    """An extension succeeds at once after two of three nodes, whose connections were idle, came back without data."""
+    with contextlib.closing(in_service(servers)) as backend:
+        lock = backend.lock("stock", auto_renew=False)
+        held_by_all(lock, lambda: len(backend.describe("stock").nodes) == 3)
+        for server in servers[1:]:
+            crash(server)
+        assert lock.extend() > 0
         lock.release()

@@ -13,7 +13,7 @@ async def test_the_nodes_are_not_down(start, servers):
     proxies = [start(Proxy(node.url)) for node in servers]
     backend = RedlockBackend([proxy.url for proxy in proxies], node_timeout=20, quarantine=False)
     assert all(row["ok"] for row in backend.health())  # and so connected
-    keepers = backend._executor.fan_out.connections.keepers
+    nodes = backend._executor.fan_out.nodes
     for proxy in proxies:
         proxy.hold("replies")
     acquiring = asyncio.create_task(backend.lock("stock").aacquire())
@@ -21,7 +21,7 @@ async def test_the_nodes_are_not_down(start, servers):
     acquiring.cancel()
     await asyncio.wait([acquiring])
     assert acquiring.cancelled()
-    assert [keepers[node].failure(0.0) for node in range(3)] == [None] * 3
+    assert [node.keeper.failure(0.0) for node in nodes] == [None] * 3
     for proxy in proxies:
         proxy.restore()
     await asyncio.to_thread(poll, lambda: held_on(servers) == 0, timeout=20, what="the end of the votes")

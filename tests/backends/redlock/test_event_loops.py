@@ -26,7 +26,7 @@ def three(servers, start):
     places = [proxy.url, servers[1].url, servers[2].url]
     with contextlib.closing(RedlockBackend(places, **OPTIONS)) as backend:
         poll(
-            lambda: taken(backend) and len(backend._executor.fan_out.connections._in_flight) == 0,
+            lambda: taken(backend) and not any(node._in_flight for node in backend._executor.fan_out.nodes),
             timeout=60,
             what="three nodes",
         )

@@ -45,7 +45,7 @@ def connected(client):
 
 def until_left_out(client):
     """Ask until the first node counts as one that does not reply."""
-    while not client.backend._executor.fan_out.connections.keepers[0].failure(time.monotonic()):
+    while not client.backend._executor.fan_out.nodes[0].keeper.failure(time.monotonic()):
         with client.lock("other"):
             pass
 
@@ -72,7 +72,7 @@ def test_a_release_while_another_thread_looks_for_late_answers(three, monkeypatc
     proxies[0].hold("replies")
     lock = backend.lock("stock", auto_renew=False)
     assert lock.acquire()
-    ((_, owed),) = backend._executor.fan_out.connections._in_flight.items()
+    ((_, owed),) = backend._executor.fan_out.nodes[0]._in_flight.items()
     acquired_on, released_on, far_enough = owed.connection, [], threading.Event()
     releasing = threading.Thread(target=lock.release)
     answered, send = InFlightConnection.is_readable, InFlightConnection.send
@@ -80,7 +80,7 @@ def test_a_release_while_another_thread_looks_for_late_answers(three, monkeypatc
     class Mutex:
         """The fan-out's mutex, which sets an event when the release acquires it."""
 
-        inner = backend._executor.fan_out.connections._mutex
+        inner = backend._executor.fan_out.nodes[0]._mutex
 
         def __enter__(self):
             if threading.current_thread() is releasing:
@@ -103,7 +103,7 @@ def test_a_release_while_another_thread_looks_for_late_answers(three, monkeypatc
             far_enough.set()
         send(line, runs, now, kind)
 
-    monkeypatch.setattr(backend._executor.fan_out.connections, "_mutex", Mutex())
+    monkeypatch.setattr(backend._executor.fan_out.nodes[0], "_mutex", Mutex())
     monkeypatch.setattr(InFlightConnection, "is_readable", looked_at)
     monkeypatch.setattr(InFlightConnection, "send", sent)
     with backend.lock("other"):
@@ -121,21 +121,21 @@ def test_one_of_two_replies_is_late(three):
     options = {"ttl": 30, "max_ttl": 30, "node_timeout": 60, "history": False}
     with contextlib.closing(RedlockBackend([proxy.url for proxy in proxies], **options)) as backend:
         assert all(row["ok"] for row in backend.health())  # and so connected
-        connections, replied = backend._executor.fan_out.connections, proxies[0].bytes["replies"]
+        node, replied = backend._executor.fan_out.nodes[0], proxies[0].bytes["replies"]
         proxies[0].hold("replies")
         lock = backend.lock("stock", auto_renew=False)
         assert lock.acquire()
         poll(lambda: proxies[0].bytes["replies"] > replied, timeout=20, what="the reply to the acquire")
         servers[0].pause()
         lock.release()
-        ((_, owed),) = connections._in_flight.items()
+        ((_, owed),) = node._in_flight.items()
         proxies[0].restore()
         poll(owed.is_readable, timeout=20, what="the first reply")
-        connections.begin_request(time.monotonic())
-        assert list(connections._in_flight.values()) == [owed]
+        node.begin_request(time.monotonic())
+        assert list(node._in_flight.values()) == [owed]
         servers[0].resume()
-        poll(lambda: connections.begin_request(time.monotonic()) or not connections._in_flight, timeout=20, what="both")
-        idle = connections.idle(0)
+        poll(lambda: node.begin_request(time.monotonic()) or not node._in_flight, timeout=20, what="both")
+        idle = node.idle()
         assert idle.connection is owed.connection
         idle.checkin()
         assert holding() == 0

@@ -51,7 +51,7 @@ def test_no_vote_is_left_over(three, client_of, seed):
     def well():
         """Return whether all nodes are connected, and none is marked down."""
         return all(row["ok"] for row in backend.health()) and not any(
-            party.connections.keepers[node].failure(time.monotonic()) for node in range(3)
+            node.keeper.failure(time.monotonic()) for node in party.nodes
         )
 
     def meet(plights):

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.client.request import Request, send
 from django_redlock.client.resp import encode_command
+from django_redlock.client.round_trip import Request, send
 from django_redlock.client.urls import node_for
 from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer, server_in

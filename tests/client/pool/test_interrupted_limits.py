@@ -25,3 +25,16 @@ def test_anywhere_in_a_wait(redis_url, unique):
             if not struck:
                 break
     assert step > 5
+
+
+def test_anywhere_in_a_limited_request(redis_url, unique):
+    """Interrupts leave no connection counted as in use."""
+    backend = RedisBackend(f"{redis_url}?max_connections=2", node_timeout=1)
+
+    for step in itertools.count():
+        struck = interrupted(backend.lock(f"{unique}:{step}").locked, step, r"/client/(pool|request)\.py")
+        for _ in range(2):
+            assert not backend.lock(unique).locked(), f"at step {step}"
+        if not struck:
+            break
+    assert step > 5

@@ -9,8 +9,8 @@ import pytest
 from redis.exceptions import RedisError
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.client.request import Request, asend
 from django_redlock.client.resp import encode_command
+from django_redlock.client.round_trip import Request, asend
 from django_redlock.client.urls import node_for
 from django_redlock.core.flow.requests import EvalScript
 from django_redlock.core.flow.scripts import script

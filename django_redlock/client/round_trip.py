@@ -1,4 +1,4 @@
-"""Sends one request to one server and reads the replies, for threads and for asyncio."""
+"""One round trip: sends commands to one server and reads the replies, for threads and for asyncio."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import EvalScript, Fault, Flow
 from .connect import AwaitFuture
 from .connection import AllInUse, Connection, ConnectionSilent, ReplyIncomplete
-from .errors import fault_of, without_context
+from .errors import record_fault, without_context
 from .nodes.node import Node
 from .pool import MAX_WAITERS, ServerPool
 from .resp import POKE, encode_eval
@@ -88,7 +88,7 @@ async def asend(request: Request) -> list[Any] | Fault:
         pending = connection.send(payload, count, compensation)
         return await pending.future
     except (RedisError, OSError) as error:
-        return fault_of(node, without_context(error, handled), connection is not None, pool.where if pool else "")
+        return record_fault(node, without_context(error, handled), connection is not None, pool.where if pool else "")
     except BaseException:
         if pending is not None and connection is not None:
             connection.abandon(pending)
@@ -98,10 +98,10 @@ async def asend(request: Request) -> list[Any] | Fault:
 def _send_blocking(request: Request, blocks: float) -> Flow[list[Any] | Fault]:
     """Flow like `send` for a request that blocks on the server. Yields `AwaitFuture` and `AwaitReadable`."""
     node, key, payload, count, compensation, pool, _, confirmed = request
-    connection, waits, complete, handled = None, False, False, sys.exception()
+    connection, slot, complete, handled = None, None, False, sys.exception()
     try:
         pool = pool or node.known_pool(key) or (yield from node.find_pool(key))
-        if not confirmed and not (waits := pool.waiters.take()):
+        if not confirmed and (slot := pool.waiters.take()) is None:
             raise AllInUse(f"{MAX_WAITERS} connections are blocked")
         connection = yield from pool.checkout_lasting(pool.timeout if confirmed else 0.0)
         connection.send(payload)
@@ -122,8 +122,7 @@ def _send_blocking(request: Request, blocks: float) -> Flow[list[Any] | Fault]:
         compensation = None if fault.stale else compensation
         return fault
     finally:
-        if pool is not None and waits:
-            pool.waiters.give_back()
+        del slot  # now: the traceback of an exception may keep this frame
         if connection is not None and pool is not None:
             if complete:
                 pool.checkin(connection)
@@ -168,7 +167,7 @@ def _fault(node: Node, pool: ServerPool | None, connection: Connection | None, e
     """Return the `Fault` for ``error``. It is ``stale`` if the request is to be repeated: no undo may follow then."""
     if isinstance(error, ReplyIncomplete) and connection is not None and connection.was_idle:
         error = ConnectionSilent(*error.args)
-    return fault_of(node, error, connection is not None, pool.where if pool else "")
+    return record_fault(node, error, connection is not None, pool.where if pool else "")
 
 
 def _not_serving(replies: list[Any]) -> bool:

@@ -44,7 +44,7 @@ class PendingRequest:
         return not self.future.done()
 
 
-class LoopConnection:
+class SharedConnection:
     """A connection to one server that carries the requests of the tasks of an event loop.
 
     Takes over ``connection``, and gives it to ``discard`` at the end. A reply must arrive within ``timeout`` seconds. A
@@ -227,11 +227,11 @@ def _copied(error: Exception) -> Exception:
 class _Shared:
     """The connection that the tasks of one event loop share, the task that opens it, and what closes it at the end."""
 
-    connection: LoopConnection | None = None
-    opening: asyncio.Task[LoopConnection] | None = None
+    connection: SharedConnection | None = None
+    opening: asyncio.Task[SharedConnection] | None = None
     closer: AsyncGenerator[None, None] | None = None
 
-    async def open(self, connect: Callable[[], Coroutine[Any, Any, LoopConnection]]) -> LoopConnection:
+    async def open(self, connect: Callable[[], Coroutine[Any, Any, SharedConnection]]) -> SharedConnection:
         self.connection = await connect()
         return self.connection
 
@@ -247,17 +247,17 @@ class SharedConnections:
     ``connect`` opens a connection for the running loop.
     """
 
-    def __init__(self, connect: Callable[[], Coroutine[Any, Any, LoopConnection]]) -> None:
+    def __init__(self, connect: Callable[[], Coroutine[Any, Any, SharedConnection]]) -> None:
         self._connect = connect
         self._by_loop: weakref.WeakKeyDictionary[Any, _Shared] = weakref.WeakKeyDictionary()
 
-    def current(self) -> LoopConnection | None:
+    def current(self) -> SharedConnection | None:
         """Return the connection of the running loop; ``None`` if none accepts requests."""
         shared = self._by_loop.get(asyncio.get_running_loop())
         connection = None if shared is None else shared.connection
         return None if connection is None or connection.retired else connection
 
-    async def open(self) -> LoopConnection:
+    async def open(self) -> SharedConnection:
         """Return the connection that the tasks of the running loop share.
 
         Tasks that call this method at the same time get the same connection.

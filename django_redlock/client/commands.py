@@ -1,7 +1,7 @@
-"""Plans, which are generators that translate a request of a flow (`core.flow`) to requests to servers.
+"""The Redis commands for each request of a flow (`core.flow`), and how their replies become its result.
 
-A plan yields a `Request`, `AwaitFuture` or `Sleep`, receives the reply, and returns the result for the flow. Threads
-and asyncio use the same plans.
+A plan is a generator: it yields a `Request`, `AwaitFuture` or `Sleep`, receives the reply, and returns the result for
+the flow. Threads and asyncio use the same plans.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from ..core.flow.requests import (
     Sleep,
 )
 from .connection import AllInUse, ConnectionSilent
-from .errors import check_reply, fault_of, without_context
+from .errors import check_reply, record_fault, without_context
 from .nodes.cluster import ClusterNode
 from .nodes.node import Node
 from .pool import ServerPool
-from .request import Request
 from .resp import encode_command, encode_eval, encode_evalsha, encode_set_if_absent
+from .round_trip import Request
 
 MAX_REDIRECTS = 5
 LPOP_SECONDS = 0.02, 0.5  # the shortest and the longest pause of a waiter whose server or proxy refuses BLPOP
@@ -89,7 +89,7 @@ def read_reply(nodes: Nodes, call: EvalScript, replies: list[Any] | Fault, index
         if tries < MAX_REDIRECTS:
             payload, index = prefix + encode_eval(call), -1
             replies = yield Request(node, call.keys[0], payload, 1 + bool(prefix), call.compensation, target)
-    return fault_of(node, error, where=pool.where if pool else "")
+    return record_fault(node, error, where=pool.where if pool else "")
 
 
 def _eval(nodes: Nodes, call: EvalScript) -> Flow[Any]:
@@ -201,18 +201,15 @@ def _eval_and_wait(nodes: Nodes, request: EvalAndWait) -> Flow[Any]:
         replies = yield Request(node, key, payload, count + 1, compensation, blocks=seconds, confirmed=True)
         if isinstance(replies, Fault):
             return replies
-        errors = [reply for reply in replies if isinstance(reply, Exception)]
-        if not any(isinstance(error, NoScriptError) for error in errors):
+        if not any(isinstance(reply, NoScriptError) for reply in replies):
             break
     *answers, confirmed = replies if len(replies) > count else (*replies, 0)
-    if errors and errors[0] is not confirmed:
-        return fault_of(node, errors[0])
-    if errors:  # WAIT failed, but the scripts were run
-        confirmed = fault_of(node, errors[0])
-    elif type(confirmed) is not int:
-        return fault_of(node, UnreadableReply(confirmed))
     answers = list(map(partial(check_reply, node), calls, answers))
-    return next((answer for answer in answers if isinstance(answer, Fault)), (answers, confirmed))
+    if stale := [answer for answer in answers if isinstance(answer, Fault) and answer.stale]:
+        return stale[0]
+    if isinstance(confirmed, Exception):
+        return answers, record_fault(node, confirmed)
+    return (answers, confirmed) if type(confirmed) is int else record_fault(node, UnreadableReply(confirmed))
 
 
 def _command(nodes: Nodes, command: Command) -> Flow[Any]:
@@ -235,7 +232,7 @@ def _batch(nodes: Nodes, batch: Batch) -> Flow[list[Any]]:
         parts = _by_pool(node, calls)
     for pool, part in parts.items():
         if pool is None:
-            replies = fault = fault or fault_of(node, RedisError("no server of the cluster has it"))
+            replies = fault = fault or record_fault(node, RedisError("no server of the cluster has it"))
         else:
             payload = b"".join([encode_evalsha(calls[index]) for index in part])
             request = Request(node, calls[part[0]].keys[0], payload, len(part), pool=pool)
@@ -262,13 +259,13 @@ def _list_pools(nodes: Nodes, request: ListPools) -> Flow[list[ServerPool] | Fau
     try:
         return (yield from node.pools())
     except (RedisError, OSError) as error:
-        return fault_of(node, without_context(error, handled))
+        return record_fault(node, without_context(error, handled))
 
 
 def _first(node: Node, replies: list[Any] | Fault) -> Any:
     if isinstance(replies, Fault):
         return replies
-    return fault_of(node, replies[0]) if isinstance(replies[0], Exception) else replies[0]
+    return record_fault(node, replies[0]) if isinstance(replies[0], Exception) else replies[0]
 
 
 @lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""Takes over what an application has: clients of redis-py or valkey-py, their pools, and credential providers."""
+"""Uses the servers and settings of clients that an application has: redis-py's, valkey-py's, credential providers."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import Any
 
-from redis.connection import Connection, SSLConnection
+from redis.connection import AbstractConnection, Connection, SSLConnection
 
-from .connect import portable_settings
+from .connect import CONNECTION_KINDS, PARAMETERS
 from .nodes.cluster import ClusterNode
 from .nodes.node import Node
 from .nodes.remap import Remap
 from .nodes.sentinel import SentinelNode
 from .pool import ServerPool
 
+_PORTABLE = {
+    *("host", "port", "path", "socket_type", "socket_keepalive", "socket_keepalive_options", "health_check_interval"),
+    *("db", "username", "password", "client_name", "credential_provider", "redis_connect_func"),
+}
 _OF_CLUSTER = "username", "password", "credential_provider", "client_name"
 
 
@@ -40,17 +44,39 @@ def pool_node(pool: Any, timeout: float, credentials: Mapping[str, Any], remap: 
 
     ``credentials``: more connection settings. ``label`` names the node in messages.
     """
-    kind, settings = portable_settings(pool)
+    kind, settings = _portable_settings(pool)
     settings |= credentials
     manager = getattr(pool, "sentinel_manager", None)
     if manager is not None:  # the pool connects to the server that the Sentinels name
         places = [client.connection_pool.connection_kwargs for client in manager.sentinels]
         hosts = [(place["host"], place["port"]) for place in places]
-        sentinel_kind, login = portable_settings(manager.sentinels[0].connection_pool)
+        sentinel_kind, login = _portable_settings(manager.sentinels[0].connection_pool)
         sentinels = sentinel_kind, {name: login[name] for name in login if name not in ("host", "port")}
         return SentinelNode(hosts, pool.service_name, (kind, settings), sentinels, timeout, remap)
     own = ServerPool(kind, settings, timeout, pool.max_connections)
     return Node(own, label or own.where, own.uses_tls)
+
+
+def _portable_settings(pool: Any) -> tuple[type[Any], dict[str, Any]]:
+    """Return the class of connections to use in place of those of ``pool``, and the settings that apply to them.
+
+    A class of redis-py's and its subclasses are kept, with the settings that a subclass has added. For a class of
+    valkey-py the class of redis-py with the same name takes its place. Raises ``ValueError`` for connections without
+    sockets, such as fakeredis'.
+    """
+    kind, settings = pool.connection_class, pool.connection_kwargs
+    if not isinstance(kind, type) or kind.__module__.partition(".")[0] == "fakeredis":
+        raise ValueError(
+            "its connections have no sockets, as those of fakeredis: in tests use "
+            "django_redlock.testing.override_locks, or fakeredis' TcpFakeServer"
+        )
+    own: set[str] = set()
+    if not issubclass(kind, AbstractConnection) or hasattr(kind, "connect_to"):  # connect_to: Sentinel's connections
+        names = {each.__name__ for each in kind.__mro__}
+        kind = next((kind for kind in CONNECTION_KINDS if kind.__name__ in names), Connection)
+    elif kind not in CONNECTION_KINDS:
+        own = settings.keys() - PARAMETERS
+    return kind, {name: settings[name] for name in settings if name in _PORTABLE | own or name.startswith("ssl_")}
 
 
 def called(path: str) -> Any:
