@@ -45,7 +45,7 @@ class Background:
                 serve(process, token, target)
 
         early = process.world.random.uniform(0, SLACK)  # served together with another that is due earlier
-        process.after(delay - early if delay > SLACK else delay, due)
+        process.after(delay - early if delay > SLACK else max(0.0, delay), due)
 
     def report(self, call: Callable[[], object]) -> None:
         call()

@@ -78,7 +78,8 @@ def hand_off_flow(handle: Any, ttl: Seconds | None) -> Flow[str]:
         raise LockNotSupported(handle.name, f"{type(store).__name__} can't hand a lock off: {store.not_adopting}")
     hold = handle.required_hold()
     yield from hold.extend_flow(ttl)
-    hold.end_once(End.TRANSFERRED)
+    if not hold.end(End.TRANSFERRED):
+        raise hold.not_held_error()
     lease = hold.lease
     claim = text_claim(lease, store.clock())
     try:

@@ -242,7 +242,8 @@ class Handle:
             raise LockLost(self.name)
         held, lost = self.store.clock() - hold.lease.since, False
         try:
-            hold.end_once()
+            if not hold.end():
+                raise hold.not_held_error()  # noqa: TRY301
             lost = hold.lost
             gate = (None if lost else self.store.local_queue_for(self.primitive)) or self.store.algorithm
             released = yield from gate.release(self.primitive, hold.lease.claim, self.options.min_hold - held)

@@ -107,6 +107,7 @@ class Hold:
             raise self.not_held_error()
 
     def not_held_error(self) -> LockNotHeld:
+        """Return the error for a hold that is not active."""
         inherited = "is held by the parent process: a child of fork() holds nothing"
         return LockNotHeld(self.name, inherited if self.end_kind is None else None)
 
@@ -127,11 +128,6 @@ class Hold:
             self.end_kind = kind
             renewal.cancel(self.lease.claim.token)
         return True
-
-    def end_once(self, kind: End = End.RELEASED) -> None:
-        """End this hold as `end` does. Raises ``LockNotHeld`` if it has ended before."""
-        if not self.end(kind):
-            raise self.not_held_error()
 
     def release_later(self, after: float = 0.0) -> None:
         """Release the lock in the background, ``after`` seconds from now at the earliest."""
@@ -260,7 +256,7 @@ class Hold:
                 return None
             if self._extension is None:
                 return self._begin_extension(lease.ttl)
-        self._schedule(lease.ttl / _RETRIES)  # extend() is in flight, and may fail
+        renewal.schedule(self, lease.ttl / _RETRIES)  # extend() is in flight, and may fail
         return None
 
     def on_extended(self, extension: Extension, outcome: Lease | Fault | None) -> None:
@@ -278,7 +274,7 @@ class Hold:
         elif outcome is None:
             self.mark_lost(FORCED_OR_FORGOTTEN)
         elif isinstance(outcome, Fault):
-            self._schedule(min(self.lease.valid_until - self.store.clock(), self.lease.ttl / _RETRIES))
+            renewal.schedule(self, min(self.lease.valid_until - self.store.clock(), self.lease.ttl / _RETRIES))
         else:
             self.schedule_renewal()
 
@@ -287,10 +283,7 @@ class Hold:
         delay = self.lease.valid_until - self.store.clock()
         if self._is_renewable():
             delay -= self.lease.ttl * 2 / 3
-        self._schedule(delay)
-
-    def _schedule(self, delay: float) -> None:
-        renewal.schedule(self, max(0.0, delay))
+        renewal.schedule(self, delay)
 
     def _is_renewable(self) -> bool:
         options, lease = self.options, self.lease
