@@ -18,7 +18,7 @@ TTL = 6
 def are_renewed(*locks):
     """Return whether the locks are renewed, which are due now."""
     leases = [lock.hold.lease for lock in locks]
-    with renewal._mutex:  # so that the renewal finds all of them
+    with state_mutex:  # so that the renewal finds all of them
         for lock in locks:
             renewal.schedule(lock.hold, 0.0)
     poll(
@@ -188,24 +188,3 @@ def test_many_losses_need_few_threads(unique):
     poll(lambda: len(reports) == 500, timeout=WAIT, what="the slow report")
     assert len([thread for thread in reporters if thread.is_alive()]) <= MAX_REPORTERS
     assert all(thread.name == "redlock-reports" for thread in reporters)
-
-
-def test_lock_that_is_deleted_within_the_renewal(unique):
-    """A lock that the garbage collector releases while the renewal or a handle is changed blocks no other thread."""
-    backend = LocMemBackend(unique)
-    inside = [threading.Event(), threading.Event()]
-    mutexes = state_mutex, renewal._mutex
-
-    def use(number):
-        with mutexes[number]:
-            inside[number].set()
-            inside[1 - number].wait(0.2)  # the other thread, if it has another mutex
-            with backend.lock(f"deleted {number}"):
-                pass
-
-    threads = [threading.Thread(target=use, args=(number,), daemon=True) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(WAIT)
-    assert not any(thread.is_alive() for thread in threads)

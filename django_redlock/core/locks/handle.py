@@ -1,4 +1,4 @@
-"""`Handle`: the holds of one handle, its ``with`` blocks, and the flows behind the methods of a `Lock`."""
+"""`Handle`: the base of all kinds of locks. Its holds, its ``with`` blocks, and the flows of acquire and release."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ..process.caller import Caller, calling
 from ..process.mutex import state_mutex
 from ..renewal.registry import renewal
 from ..values import Claim, Lease, Refusal, Seconds, new_token
-from .deadlock import check_nesting_flow
 from .hold import End, Hold
+from .self_deadlock import self_deadlock_flow
 
 FOREVER = float("inf")
 Ask = Callable[[Claim, float, float], Flow[Lease | Refusal]]
@@ -36,7 +36,7 @@ class Handle:
 
     hold_type: type[Hold] = Hold
     several = False  # whether the handle can have several holds at once
-    nesting_logged = False  # whether the warning of `check_nesting_flow` was logged
+    nesting_logged = False  # whether the warning of `self_deadlock_flow` was logged
 
     def __init__(self, store: Store, primitive: Primitive, name: str, keys: Keys, options: LockOptions) -> None:
         self.name = name
@@ -164,7 +164,7 @@ class Handle:
         gate = (store.local_queue_for(primitive) if wait > 0 else None) or store.algorithm
         flow = gate.acquire(primitive, claim, deadline)
         if wait == FOREVER and renewal.entries:  # without entries, this process holds no lock
-            return check_nesting_flow(flow, self, claim)
+            return self_deadlock_flow(flow, self, claim)
         return flow
 
     def on_granted(self, lease: Lease) -> Hold:

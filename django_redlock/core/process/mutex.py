@@ -52,4 +52,6 @@ def free_in_child() -> None:
 
 # Protects handles, their renewal and the local queues, for a few instructions at a time. One mutex for all of them: the
 # garbage collector may call `release()` of a lock within any such section, which would lock several in any order.
+# Always entered directly, never through a condition: an exception of a signal handler in the Python code of a condition
+# would leave the mutex locked.
 state_mutex = new_mutex()

@@ -92,10 +92,6 @@ class Renewal:
     """The leases to extend and the claims to release, by token, and the threads that do it."""
 
     def __init__(self) -> None:
-        # The mutex of the handles: `__del__` of a lock, which may run anywhere, needs both. Always entered directly,
-        # never through a condition: a condition is Python code, and an exception of a signal handler in that code would
-        # leave the mutex locked.
-        self._mutex = state_mutex
         self.reset()
 
     def reset(self) -> None:
@@ -111,7 +107,7 @@ class Renewal:
         """Schedule the renewal of ``hold`` in ``delay`` seconds, instead of earlier, unless the hold has ended."""
         due, store, claim = monotonic() + delay, hold.store, hold.lease.claim
         place = id(store), store.server_of(claim.keys), _extend_due
-        with self._mutex:
+        with state_mutex:
             if hold.end_kind is not None:
                 return
             thread = self._threads.get(place) or self._new_thread(place, self.entries, _extend_due)
@@ -122,7 +118,7 @@ class Renewal:
         """Schedule the release of ``orphan`` in ``delay`` seconds, instead of an earlier orphan with this ``token``."""
         due, store = monotonic() + delay, orphan.store
         place = id(store), store.server_of(orphan.claim.keys), _release_due
-        with self._mutex:
+        with state_mutex:
             thread = self._threads.get(place) or self._new_thread(place, self.orphans, _release_due)
             thread.add(token, orphan, due)
         thread.ensure_started()
@@ -152,7 +148,7 @@ class Renewal:
     def report(self, call: Callable[[], object]) -> None:
         """Call ``call``, which reports a loss to listeners, in a background thread."""
         self._reports.append(call)
-        with self._mutex:
+        with state_mutex:
             if self._reporters >= MAX_REPORTERS:
                 return
             self._reporters += 1
@@ -161,7 +157,7 @@ class Renewal:
 
     def _report_all(self) -> None:
         while True:
-            with self._mutex:
+            with state_mutex:
                 if not self._reports:
                     self._reporters -= 1
                     return

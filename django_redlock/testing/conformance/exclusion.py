@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ...core.locks import deadlock
+from ...core.locks import self_deadlock
 from ...errors import LockError, LockNotAcquired, LockNotHeld
 from .harness.clients import TEST_TIMEOUT, AsyncClient, Client
 from .harness.fixtures import Fixtures, NewBackend, NewClient, Spawn, eventually, needs, until_someone_waits
@@ -262,7 +262,7 @@ class ExclusionCases(Fixtures):
 
         A warning about such a wait is logged, once for each handle.
         """
-        monkeypatch.setattr(deadlock, "WARN_AFTER", 0.2)
+        monkeypatch.setattr(self_deadlock, "WARN_AFTER", 0.2)
         backend = new_backend()
         lock = backend.lock(name)
 
@@ -272,7 +272,7 @@ class ExclusionCases(Fixtures):
             time.sleep(more)  # a second warning would be logged meanwhile
             lock.release()
 
-        for more in (0.0, 3 * deadlock.WARN_AFTER):
+        for more in (0.0, 3 * self_deadlock.WARN_AFTER):
             lock.acquire()
             spawn(release_when_waited_for, more)
             assert lock.acquire()

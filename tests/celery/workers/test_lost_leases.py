@@ -10,6 +10,7 @@ from django_redlock.core.flow.drivers import drive
 from django_redlock.core.flow.requests import Fault
 from django_redlock.core.keys import keys_for
 from django_redlock.core.options import LockOptions
+from django_redlock.core.process.mutex import state_mutex
 from django_redlock.core.renewal.registry import renewal
 from django_redlock.single_instance.call import MODES, TaskCall, new_delivery_id
 from django_redlock.single_instance.lifecycle import end_flow
@@ -70,7 +71,7 @@ def test_an_end_during_an_extension_queues_nothing(store, call, proxy):
     hold = lock.hold
     extension = hold.begin_renewal()
     proxy.drop("requests")
-    with renewal._mutex:  # the release in the background waits until both have failed
+    with state_mutex:  # the release in the background waits until both have failed
         assert drive(end_flow(lock, "ended"), store.perform) is None
         hold.on_extended(extension, Fault(TimeoutError()))
     proxy.restore()

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.process.mutex import state_mutex
 from django_redlock.core.renewal.registry import renewal
 from django_redlock.errors import LockUnavailable
 from tests.support.service import poll
@@ -34,7 +35,7 @@ def test_several_releases_in_the_background(redis_url, client_of, unique, option
     held = [client.lock(f"{unique}{number}", **{option: 250}) for number in range(2)]
     assert all(lock.acquire() for lock in held)
     tokens = {lock.token.encode() for lock in held}
-    with renewal._mutex:  # so that the renewal finds both
+    with state_mutex:  # so that the renewal finds both
         for lock in held:
             lock.hold.mark_lost("by the test")
     poll(lambda: not tokens & set(renewal.orphans), timeout=60, what="the releases")

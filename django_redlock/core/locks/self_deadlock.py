@@ -1,4 +1,4 @@
-"""Detects a thread or task that waits for a lock that it holds itself, through this or another handle."""
+"""Self-deadlock: finds a thread or task that would wait for a lock that it holds itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WARN_AFTER = 1.0  # seconds of waiting for the same handle, in which another thr
 _WAITING_REQUESTS = {BlockThenEval, Block, AwaitTurn}
 
 
-def check_nesting_flow(flow: Flow[T], handle: Any, claim: Claim) -> Flow[T]:
+def self_deadlock_flow(flow: Flow[T], handle: Any, claim: Claim) -> Flow[T]:
     """Run ``flow``, which acquires the lock of ``handle`` for ``claim`` and may wait without limit.
 
     Before its first wait, raises ``LockDeadlock`` if the calling thread or task holds the lock through another handle.
