@@ -93,10 +93,7 @@ def by_trouble(held: LockInfo) -> tuple[float, ...]:
 
 
 def claim_digest(claim: Claim) -> str:
-    """Return the SHA-1 in hex of the value that ``claim`` has in the store: token, space, owner.
-
-    The digest identifies an acquisition without showing the token. The Lua scripts compute the same digest.
-    """
+    """Return the SHA-1 in hex of the value that ``claim`` has in the store, as the Lua scripts compute it."""
     return _sha1(claim.token + b" " + claim.owner)
 
 
@@ -105,10 +102,7 @@ def _sha1(value: bytes) -> str:
 
 
 def split_value(value: bytes) -> tuple[bytes, bytes]:
-    """Split the value of a mutex in the store into token and owner, and return both.
-
-    A value without a space was written by another client: all of the value counts as the token, and stays secret.
-    """
+    """Return token and owner of a mutex's value. All of a foreign value, without a space, counts as the token."""
     token, _, owner = value.partition(b" ")
     return token, owner
 
@@ -119,10 +113,9 @@ def visible_token_prefix(token: bytes) -> str:
 
 
 def owner_of(token: bytes, text: bytes) -> Owner:
-    """Parse ``text``, the JSON of a holder's owner. ``since`` of the result is the time of the granted attempt.
+    """Parse ``text``, the JSON of a holder's owner. Moves ``since`` from ``acquire()`` to the granted attempt.
 
-    In the JSON, ``since`` is the time of ``acquire()``. The time from there to the granted attempt is in ``token``. The
-    field ``state`` is ``done`` for a lock that is kept after its release, and ``running`` for another with a period.
+    The field ``state`` is ``done`` for a lock that is kept after its release, ``running`` for another with a period.
     """
     owner = Owner.parse(text)
     if token == DONE or "every" in owner.extra:

@@ -65,10 +65,9 @@ class LockKwargs(CommonOptions, total=False):
 
 
 def parse_on_lost(on_lost: Any) -> tuple[bool, OnLostCallback | None]:
-    """Return ``raises_loss`` and ``loss_callback`` of `LockOptions` for ``on_lost``, an option of a lock.
+    """Return ``raises_loss`` and ``loss_callback`` of `LockOptions` for the option ``on_lost`` of a lock.
 
-    Raises ``ValueError`` unless ``on_lost`` is an `OnLost`, and ``TypeError`` for a coroutine function, because nothing
-    would await the coroutine.
+    Raises ``ValueError`` unless it is an `OnLost`, and ``TypeError`` for a coroutine function: nothing would await it.
     """
     mode, callback = on_lost, None
     if isinstance(on_lost, tuple) and len(on_lost) == 2 and callable(on_lost[1]):
@@ -137,10 +136,7 @@ ACQUIRE_OPTIONS = ("blocking", "timeout")
 
 
 def unknown_options(where: str, unknown: Iterable[str], known: Iterable[str]) -> TypeError:
-    """Return the ``TypeError`` for the option names ``unknown``, which the function named ``where`` does not have.
-
-    The message suggests options for them, and lists the ``known`` names.
-    """
+    """Return the error of the function ``where`` for ``unknown`` options, with suggestions from the ``known`` ones."""
     names, known = list(unknown), list(known)
     hints = [hint for name in names if (hint := _meant(name, known))]
     meant = f"; use {' and '.join(hints)}" if hints else ""
@@ -148,10 +144,7 @@ def unknown_options(where: str, unknown: Iterable[str], known: Iterable[str]) ->
 
 
 def _meant(name: str, known: list[str]) -> str:
-    """Return the known option that ``name`` probably means: a name from another library, or a misspelling.
-
-    Returns an empty string if no known option is similar.
-    """
+    """Return the known option that ``name`` probably means, of another library or misspelled; ``""``: none."""
     if hint := _KNOWN_ELSEWHERE.get(name, ""):
         return hint if any(re.search(rf"\b{each}\b", hint) for each in known) else ""
     return next(iter(get_close_matches(name, known, 1, 0.5)), "")

@@ -107,20 +107,16 @@ _encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 @lru_cache(maxsize=1024)
 def _common_fields(pid: int, thread: str, ttl: float, more: Facts) -> str:
-    """Return the beginning of an owner's JSON, with the fields that many locks of a thread have in common.
-
-    ``ttl``: seconds; 0 leaves the field out. ``more``: further fields. The result has no closing brace.
-    """
+    """Return the fields that many locks of a thread have in common, as JSON without the closing brace."""
     fields: dict[str, Any] = {"host": socket.gethostname(), "pid": pid}
     fields |= ({"thread": thread} if thread != MAIN_THREAD else {}) | ({"ttl": ttl} if ttl else {})
     return _encode(fields | dict(more))[:-1]
 
 
 def _readable(owner: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the option ``owner={…}`` as values for JSON.
+    """Return the fields of the option ``owner={…}`` as values for JSON. Raises ``ValueError`` for unreadable ones.
 
-    Raises ``ValueError`` for a field that `Owner.parse` could not read. A field named ``pid``, ``since`` or ``ttl``
-    replaces the field of the owner, and must be a number.
+    A field named ``pid``, ``since`` or ``ttl`` replaces the field of the owner, and must be a number.
     """
     fields: dict[str, Any] = {}
     for name, value in owner.items():

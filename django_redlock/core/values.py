@@ -58,17 +58,11 @@ class Claim(NamedTuple):
         return self.all_keys[0]
 
     def narrowed_to(self, index: int) -> Claim:
-        """Return this claim without its other locks, after one lock of several was granted.
-
-        ``index``: the position of the granted lock in `all_keys`, counted from 1.
-        """
+        """Return this claim for the lock that was granted, the one at ``index`` of `all_keys`, counted from 1."""
         return self._replace(all_keys=self.all_keys[index - 1 : index])
 
     def with_rest_of(self, whole: Claim) -> Claim:
-        """Return this claim with all locks of ``whole``, its own lock first, so that a release releases all of them.
-
-        ``whole``: the claim for several locks from which this claim was made.
-        """
+        """Return this claim, narrowed from ``whole``, with all locks of ``whole`` again, its own first."""
         return self._replace(all_keys=(self.keys, *(keys for keys in whole.all_keys if keys != self.keys)))
 
     def next_attempt(self, now: float) -> Claim:
@@ -77,10 +71,9 @@ class Claim(NamedTuple):
         return self._replace(token=b"%b%08x" % (self.acquisition_id, attempt))
 
     def owner_since(self, when: float) -> bytes:
-        """Return the owner's JSON with ``since`` moved from the time of ``acquire()`` to ``when``.
+        """Return the owner's JSON, its ``since`` (Unix time) moved from ``acquire()`` to ``when`` (monotonic seconds).
 
-        ``when``: monotonic seconds by the store's clock. ``since`` stays a Unix time. The owner is returned unchanged
-        if it has no ``since``, or if the time of ``acquire()`` is unknown.
+        Returns it unchanged if it has no ``since``, or if the time of ``acquire()`` is unknown.
         """
         head, mark, rest = self.owner.partition(b'"since":')
         number = re.match(rb"[\d.]+", rest)
@@ -89,11 +82,9 @@ class Claim(NamedTuple):
         return b"%b%b%.3f%b" % (head, mark, float(number[0]) + when - self.asked, rest[number.end() :])
 
     def all_attempts(self) -> Claim:
-        """Return a claim whose release releases the lock for every attempt of this ``acquire()``.
+        """Return the claim of the first attempt with a token that releases the lock for every attempt.
 
-        Works only for the claim of the first attempt. The token of the result is the `acquisition_id`, because scripts
-        compare only the beginning of the stored token. The claim of a later attempt is returned unchanged, so that its
-        release releases the lock for that attempt only.
+        Scripts compare only the beginning of the stored token. Returns the claim of a later attempt unchanged.
         """
         return self._replace(token=self.acquisition_id) if self.token[_SECRET:] == _FIRST else self
 
@@ -117,10 +108,7 @@ class Lease(NamedTuple):
 
     @classmethod
     def granted(cls, claim: Claim, start: float, fencing_token: int | None = None) -> Lease:
-        """Return the lease for ``claim``, whose request was sent at ``start`` (monotonic seconds) and was granted.
-
-        ``fencing_token`` is ignored unless ``claim`` asks for one.
-        """
+        """Return the lease for ``claim``, whose request was sent at ``start`` (monotonic seconds) and was granted."""
         token = fencing_token if claim.fencing else None
         return cls(claim, claim.ttl, valid_until(start, claim.ttl), token, start)
 
@@ -131,8 +119,7 @@ class Lease(NamedTuple):
     def shortened(self, now: float, ttl: float) -> Lease:
         """Return this lease, cut to ``ttl`` seconds from ``now`` (monotonic seconds), before an extension to that ttl.
 
-        The holder relies on the shorter time before the reply arrives, because the server may run the extension
-        although its reply is lost.
+        The server may run the extension although its reply is lost.
         """
         return self._replace(ttl=ttl, valid_until=min(self.valid_until, valid_until(now, ttl)))
 
@@ -190,8 +177,7 @@ def waited_before(token: bytes) -> float:
 def valid_until(start: float, ttl: float) -> float:
     """Return the time until which a holder may rely on a lease of ``ttl`` seconds that was requested at ``start``.
 
-    Both times are monotonic seconds. The result allows for clock drift (Redis documentation, "Distributed Locks with
-    Redis").
+    Allows for clock drift (Redis documentation, "Distributed Locks with Redis").
     """
     return start + ttl - ttl * DRIFT - PRECISION
 
@@ -218,10 +204,7 @@ def seconds(value: Seconds, what: str) -> float:
 
 
 def check_lease(value: float, what: str) -> float:
-    """Return ``value``, a ttl in seconds. ``what`` names the value in errors.
-
-    Raises ``ValueError`` for a ttl below 0.003 seconds, because clock drift would leave too little of the lease.
-    """
+    """Return ``value``, a ttl in seconds. Raises ``ValueError``, which names it ``what``, if it is below `LEAST`."""
     if value < LEAST:
         raise ValueError(f"{what} must be at least {LEAST:g} s, not {value:g}: less leaves no time to hold the lock")
     return value

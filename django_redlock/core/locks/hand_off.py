@@ -125,8 +125,7 @@ def _adopt_request(
 def text_claim(lease: Lease, now: float) -> Claim:
     """Return a claim with a new token, which takes over ``lease`` for the text of a hand-off.
 
-    The text must not have the token of the handle's acquire request. A late copy of that request would grant the lock
-    to this token once more after its release. ``now``: monotonic seconds by the store's clock.
+    A late copy of the handle's acquire request would grant the lock to the old token once more after its release.
     """
     claim = lease.claim
     return claim._replace(

@@ -78,7 +78,6 @@ class Handle:
         return latest[-1] if latest else None
 
     def _latest_of(self, caller: Caller, but: Collection[Hold] = ()) -> Hold | None:
-        """Return the latest active hold that ``caller`` has acquired, except the holds in ``but``."""
         for hold in reversed(self._holds):
             if hold.acquired_by == caller and hold.active and hold not in but:
                 return hold
@@ -159,7 +158,6 @@ class Handle:
             raise
 
     def _ask(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
-        """Return the flow that asks for the lock: in the local queue if the caller may wait, otherwise in the store."""
         store, primitive = self.store, self.primitive
         gate = (store.local_queue_for(primitive) if wait > 0 else None) or store.algorithm
         flow = gate.acquire(primitive, claim, deadline)

@@ -167,10 +167,7 @@ class LocalQueue:
                 self._leave(key, queue, waiter)
 
     def _wait_for_turn(self, primitive: Primitive, queue: WaitQueue, waiter: Waiter, deadline: float) -> Flow[None]:
-        """Wait until ``waiter`` has a lease or must ask the store, or until ``deadline`` (monotonic seconds).
-
-        A waiter whose time is up leaves the queue: its state is then LEFT.
-        """
+        """Wait until ``waiter`` has a lease or must ask the store. At ``deadline`` it leaves the queue."""
         while waiter.state in (WaiterState.QUEUED, WaiterState.RECEIVING):
             yield AwaitTurn(waiter, min(deadline - self._store.clock(), LEADER_CHECK_SECONDS))
             with state_mutex:
@@ -234,10 +231,7 @@ class LocalQueue:
         return (yield from algorithm.release(primitive, claim)) or not answered
 
     def _next_waiter(self, claim: Claim) -> Waiter | None:
-        """Return the waiter that gets the lock next; ``None`` if the lock must be released in the store.
-
-        That is the case without a waiter, after ``cohort`` hand-overs in a row, and 10 ms after the first of them.
-        """
+        """Take the waiter that gets the lock next from its queue; ``None``: the lock must be released in the store."""
         with state_mutex:
             queue = self._queues.get(_queue_key(claim))
             if queue is None or not queue.waiters:
