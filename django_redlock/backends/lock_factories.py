@@ -17,7 +17,7 @@ from ..core.locks.rlock import RLock, RWLock, RWLockSide
 from ..core.locks.semaphore import Semaphore
 from ..core.locks.striped import Striped, check_stripes
 from ..core.options import CommonOptions, LockOptions, OnLost, check_options, parse_on_lost
-from ..core.primitives.base import MUTEX, RLOCK, SEMAPHORE, Primitive
+from ..core.primitives.base import MUTEX, RLOCK, Primitive, semaphore_primitive
 from ..core.primitives.fair import ARRIVAL_ORDER, READ, WRITE
 from ..core.primitives.multi import MAX_LOCKS, MULTILOCK, STRIPED
 from ..core.process.caller import check_may_block
@@ -162,7 +162,7 @@ class LockFactories:
             raise TypeError(f"limit must be an int, not {limit!r}")
         if limit < 1:
             raise ValueError(f"limit must be at least 1, not {limit}")
-        return self._make_kind(Semaphore, SEMAPHORE._replace(limit=limit), name, options)
+        return self._make_kind(Semaphore, semaphore_primitive(limit), name, options)
 
     def rwlock(self, name: str, **options: Unpack[CommonOptions]) -> RWLock:
         """Return a pair of locks: at any time, ``.read`` has any number of holders or ``.write`` has one holder.

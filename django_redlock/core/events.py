@@ -40,10 +40,8 @@ Hook = Callable[[Event], None]
 fault_hooks: list[Callable[[str, str], None]] = []  # called with the label of a node and the kind of its error
 
 
-def report(hook: Hook | None, event: Event) -> None:
-    """Call ``hook`` with ``event``, unless ``hook`` is ``None``. Logs exceptions: a hook must not break a lock."""
-    if hook is None:
-        return
+def report(hook: Hook, event: Event) -> None:
+    """Call ``hook`` with ``event``. Logs exceptions: a hook must not break a lock."""
     try:
         hook(event)
     except Exception:

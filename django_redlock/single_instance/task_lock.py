@@ -19,7 +19,7 @@ from ..core.flow.requests import Flow
 from ..core.keys import keys_for
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
-from ..core.primitives.base import MUTEX, SEMAPHORE
+from ..core.primitives.base import MUTEX, semaphore_primitive
 from ..core.renewal.registry import Orphan, renewal
 from ..core.values import Claim
 from ..errors import LockError, LockNotSupported, LockUnavailable
@@ -94,7 +94,7 @@ class TaskLock:
         _, store, keeps_records, options, _ = self.records
         if keeps_records:
             return BodyLock(store, call, options)
-        primitive = MUTEX if call.limit == 1 else SEMAPHORE._replace(limit=call.limit)
+        primitive = MUTEX if call.limit == 1 else semaphore_primitive(call.limit)
         owner = {"label": call.task, "task_id": call.task_id}
         return Lock(store, primitive, call.name, call.keys, options._replace(owner=owner))
 

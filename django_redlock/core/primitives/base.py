@@ -55,17 +55,13 @@ class Primitive(NamedTuple):
     plain: bool = False  # SET NX acquires a free lock: see `set_request`
     one_holder: bool = False  # a holder excludes every other handle
     queued: bool = False  # callers of one process wait in a local queue. A reentrant lock must pass its holder at once
+    facts: Facts = ()  # names and values of the fields that this kind adds to the owner, for listings
     hands_over: bool = False  # a release may hand the lock over to a local waiter with `hand_over_request`
 
     @property
     def max_block(self) -> float:
         """The longest time in seconds for which a waiter blocks before it tries again."""
         return MAX_BLOCK_IN_QUEUE if self.access else MAX_BLOCK
-
-    @property
-    def facts(self) -> Facts:
-        """Names and values of the fields that this kind of lock adds to the owner, for listings."""
-        return ()
 
     def wait_arg(self, wait: Wait) -> bytes:
         """Return ``wait`` as the argument of the acquire scripts, see ``lua/mutex_acquire.lua``.
@@ -147,11 +143,6 @@ class Primitive(NamedTuple):
 class SharedPrimitive(Primitive):
     """A kind of lock with several shares, each with its own lease: semaphores, reentrant locks."""
 
-    @property
-    def facts(self) -> Facts:
-        """The field ``limit`` for the owner of a semaphore; no field for other kinds."""
-        return (("limit", self.limit),) if self.kind == "semaphore" else ()
-
     def more_args(self, claim: Claim) -> tuple[bytes, ...]:
         return self.kind.encode(), b"%d" % self.limit, claim.payload
 
@@ -183,5 +174,10 @@ def script_family(family: str) -> tuple[Script, Script, Script]:
 
 MUTEX = Primitive("mutex", *script_family("mutex"), plain=True, one_holder=True, queued=True, hands_over=True)
 RLOCK = SharedPrimitive("rlock", *script_family("shared"))
-SEMAPHORE = SharedPrimitive("semaphore", *script_family("shared"))  # each semaphore replaces the limit
+SEMAPHORE = SharedPrimitive("semaphore", *script_family("shared"))
 KINDS: Collection[str] = ("mutex", "rlock", "semaphore", "rwlock", "striped", "multilock")
+
+
+def semaphore_primitive(limit: int) -> Primitive:
+    """Return the semaphore with up to ``limit`` holders."""
+    return SEMAPHORE._replace(limit=limit, facts=(("limit", limit),))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..flow.scripts import script
-from ..owner import Facts
 from ..values import Claim, Refusal
 from .base import MUTEX, RLOCK, Primitive
 
@@ -26,11 +25,6 @@ class FairMutex(Primitive):
 class ReadWriteMutex(FairMutex):
     """One side of a read-write lock, which several readers or one writer may hold. ``access`` is ``r`` or ``w``."""
 
-    @property
-    def facts(self) -> Facts:
-        """The field ``mode`` for the owner, ``read`` or ``write``, which tells apart waiting readers and writers."""
-        return (("mode", "read" if self.access == "r" else "write"),)
-
     def more_args(self, claim: Claim) -> tuple[bytes, ...]:
         return (*super().more_args(claim), self.access.encode(), claim.payload)
 
@@ -38,5 +32,6 @@ class ReadWriteMutex(FairMutex):
 FAIR = FairMutex(
     "mutex", script("fair_acquire"), MUTEX.extend_script, script("fair_release"), access="w", one_holder=True
 )
-READ = ReadWriteMutex("rwlock", script("rw_acquire"), RLOCK.extend_script, RLOCK.release_script, access="r")
-WRITE = READ._replace(access="w")
+_RW_SCRIPTS = script("rw_acquire"), RLOCK.extend_script, RLOCK.release_script
+READ = ReadWriteMutex("rwlock", *_RW_SCRIPTS, access="r", facts=(("mode", "read"),))
+WRITE = READ._replace(access="w", facts=(("mode", "write"),))
