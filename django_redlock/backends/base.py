@@ -18,7 +18,6 @@ from ..core.keys import Keys, check_name, check_prefix, keys_for
 from ..core.lock_info import Listing, LockInfo
 from ..core.locks.local_queue import LocalQueue
 from ..core.locks.lock import Lock
-from ..core.options import LockOptions
 from ..core.owner import describe_owner
 from ..core.primitives.base import Primitive
 from ..core.process.clock import monotonic
@@ -190,9 +189,6 @@ class Backend(LockFactories):
     def keys_of(self, name: str) -> Keys:
         """Return the store's keys for the lock ``name``. Raises ``TypeError`` or ``ValueError`` for an invalid name."""
         return keys_for(self.encoded_prefix, check_name(name))
-
-    def _new_handle(self, primitive: Primitive, name: str, keys: Keys, options: LockOptions) -> Lock:
-        return Lock(self, primitive, name, keys, options)
 
     def new_probe(self) -> Lock:
         """Return a lock with a random name. `health` acquires and releases it, without events."""

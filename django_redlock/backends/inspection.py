@@ -14,7 +14,6 @@ from ..core.flow.scripts import script
 from ..core.keys import keys_beside, lock_name_of, scan_pattern
 from ..core.lock_info import Listing, LockInfo, by_trouble, read_lock_info
 from ..core.primitives.base import describe_request, is_released, names_waiters, wake_request
-from ..errors import LockUnavailable
 
 SCAN_COUNT = 1000  # keys in one step of SCAN: about 0.3 ms of the server's time
 LOCKS_IN_PIPELINE = 100  # locks described in one pipeline: about 0.3 ms of the server's time

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Never, TypeVar, Unpack
+from typing import Any, Never, TypeVar, Unpack, cast
 
+from ..core.contract import Store
 from ..core.election.candidate import Callback
 from ..core.election.leader import Leader
 from ..core.flow.drivers import adrive, drive
@@ -30,10 +31,13 @@ L = TypeVar("L")
 class LockFactories:
     """The methods of a backend that make locks.
 
-    ``kinds``: the kinds of locks that the backend supports. ``queue_order``: the order of the fair queue of an rwlock.
+    ``kinds``: the kinds of locks that the backend supports. ``mutex``: the primitive of ``lock()``. ``has_fencing``:
+    whether a lock may have a fencing token. ``queue_order``: the order of the fair queue of an rwlock.
     """
 
     kinds: Collection[str] = ("mutex",)
+    mutex: Primitive = MUTEX
+    has_fencing = True
     queue_order = ARRIVAL_ORDER
     fair: Primitive | None = None  # the primitive for fair=True
     unfair = "it has no queue in order of arrival"
@@ -47,7 +51,6 @@ class LockFactories:
     auto_renew: bool
     blocking_timeout: float | None
     keys_of: Callable[[str], Keys]
-    _new_handle: Callable[[Primitive, str, Keys, LockOptions], Lock]
 
     @property
     def key_prefix(self) -> str:
@@ -102,6 +105,8 @@ class LockFactories:
             check_options("lock", unknown)
         keys = self.keys_of(name)
         primitive, period = self._primitive_and_period(name, fair, every)
+        if fencing and not self.has_fencing:
+            raise LockNotSupported(name, f"fencing=True is not supported by {type(self).__name__}")
         if not blocking and blocking_timeout is not None:
             raise ValueError("can't specify a blocking_timeout for a non-blocking lock")
         longest = None if max_hold is None else check_lease(seconds(max_hold, "max_hold"), "max_hold")
@@ -119,14 +124,14 @@ class LockFactories:
             *parse_on_lost(on_lost),
         )
         plain = str.__str__(name)  # the text of an Enum, which formats itself differently
-        return self._new_handle(primitive, plain, keys, options)
+        return Lock(cast("Store", self), primitive, plain, keys, options)
 
     def _primitive_and_period(self, name: str, fair: bool, every: Seconds | None) -> tuple[Primitive, float]:
         if fair and self.fair is None:
             raise LockNotSupported(name, f"fair=True is not supported by {type(self).__name__}: {self.unfair}")
         period = 0.0 if every is None else seconds(every, "every")
         if not period:
-            return (self.fair if fair and self.fair else MUTEX), period
+            return (self.fair if fair and self.fair else self.mutex), period
         if fair or self.periodic is None:
             reason = "it can't be combined with fair=True" if fair else self.not_periodic
             raise LockNotSupported(name, f"every= is not supported: {reason}")
@@ -243,12 +248,7 @@ class LockFactories:
 
         Raises ``TypeError`` and ``ValueError`` for bad values.
         """
-        options: CommonOptions = {"ttl": ttl, "auto_renew": True, "owner": owner, "fencing": True}
-        try:
-            made = self.lock(name, **options)
-        except LockNotSupported:  # a TimestampBackend has no fencing tokens
-            options["fencing"] = False
-            made = self.lock(name, **options)
+        made = self.lock(name, ttl=ttl, auto_renew=True, owner=owner, fencing=self.has_fencing)
         return Leader(made, on_elected, on_lost, stop_before)
 
     def adopt(self, text: str, **options: Any) -> Lock:

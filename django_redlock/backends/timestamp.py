@@ -17,11 +17,8 @@ from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script
 from ..core.keys import Keys, check_name, glob_escape, keys_for
 from ..core.lock_info import Listing, LockInfo, by_trouble, read_lock_info
-from ..core.locks.lock import Lock
-from ..core.options import LockOptions
 from ..core.primitives.base import Primitive, script_family, sized_request
 from ..core.values import PRECISION, Claim, Refusal, Seconds, Wait, millis, seconds
-from ..errors import LockNotSupported
 from .inspection import describe_all, find_keys
 from .redis import RedisBackend
 
@@ -96,6 +93,7 @@ class TimestampBackend(RedisBackend):
 
     for_tenants = False
     kinds = ("mutex",)  # older code has no other kinds
+    has_fencing = False
     fair = None
     unfair = "older code does not queue"
     periodic = None
@@ -120,7 +118,7 @@ class TimestampBackend(RedisBackend):
         self._key, self._name_of = _key_format(key_format, self.key_prefix)
         self.primitive = TimestampPrimitive("timestamp", *script_family("timestamp"), one_holder=True, queued=True)
         self.primitive.form = UNITS[unit], b"%d" % round(skew * 1000)
-        self.adopting = self.primitive
+        self.mutex = self.adopting = self.primitive
         self.algorithm = rule = TimestampAlgorithm(self.clock)
         rule.primitive = self.primitive
 
@@ -128,11 +126,6 @@ class TimestampBackend(RedisBackend):
         check_name(name)
         key = self._key(name).encode()
         return keys_for(self.encoded_prefix, key)._replace(lock=key)
-
-    def _new_handle(self, primitive: Primitive, name: str, keys: Keys, options: LockOptions) -> Lock:
-        if options.fencing:
-            raise LockNotSupported(name, "fencing=True is not supported: older code has no fencing tokens")
-        return super()._new_handle(self.primitive, name, keys, options)
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
         found = yield from find_keys(self._key(pattern, glob_escape), None, max_keys, pattern)

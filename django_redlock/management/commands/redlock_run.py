@@ -13,11 +13,9 @@ from django.core.management.base import CommandParser
 
 from ...backend_registry import locks
 from ...core.election.leader import Leader
-from ...core.locks.lock import Lock
 from ...core.owner import Owner
-from ...errors import LockError, LockLost, LockNotAcquired, LockNotSupported, LockUnavailable
+from ...errors import LockError, LockLost, LockNotAcquired, LockUnavailable
 from ...formatting import printable, state_of
-from ...shortcuts import lock
 from ..base import MISUSED, LockCommand, add_duration, misused
 from ..process_group import ProcessGroup
 from ..single import STORE_DOWN, already_running, ended_in_order
@@ -79,16 +77,21 @@ settings: it was not run."""
 
     def _run(self, *, name: str, command: list[str], skip_if_locked: bool, **options: Any) -> int:
         child = ProcessGroup(command, GRACE if options["grace"] is None else options["grace"])
-        kill = options["on_lost"] == "kill"
-        held = self._new_lock(
-            name,
-            using=options["using"],
-            ttl=options["ttl"],
-            blocking_timeout=_longest_wait(skip_if_locked, options["timeout"], options["every"]),
-            every=options["every"],
-            owner={"command": " ".join(command)[:200]},
-            on_lost=child.stop if kill else lambda _: self._complain(f"lock {name!r} was lost; {command[0]} continues"),
-        )
+        kill, go_on = options["on_lost"] == "kill", f"lock {name!r} was lost; {command[0]} continues"
+        try:
+            store = locks[options["using"]]
+            held = store.lock(
+                name,
+                ttl=options["ttl"],
+                auto_renew=True,
+                blocking_timeout=_longest_wait(skip_if_locked, options["timeout"], options["every"]),
+                every=options["every"],
+                fencing=store.has_fencing,
+                owner={"command": " ".join(command)[:200]},
+                on_lost=child.stop if kill else lambda _: self._complain(go_on),
+            )
+        except (ValueError, LockError) as error:
+            raise misused(error) from error
         try:
             held.__enter__()
         except LockNotAcquired as error:
@@ -108,16 +111,6 @@ settings: it was not run."""
         except LockUnavailable as error:
             self._complain(str(error))  # the command ran under a valid lease
         return code
-
-    def _new_lock(self, name: str, **options: Any) -> Lock:
-        """Return the lock, with a fencing token if the store has fencing tokens. Raises ``CommandError``."""
-        try:
-            try:
-                return lock(name, fencing=True, auto_renew=True, **options)
-            except LockNotSupported:  # a TimestampBackend has no fencing tokens
-                return lock(name, auto_renew=True, **options)
-        except (ValueError, LockError) as error:
-            raise misused(error) from error
 
     def _lead(self, *, name: str, command: list[str], using: str, timeout: float | None, **options: Any) -> int:
         running: list[ProcessGroup] = []  # the command of this term
