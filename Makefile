@@ -61,7 +61,7 @@ bench: .venv/bench ## this package beside its peers, as ratios; make bench ARGS=
 	exit $$failed
 
 faults: .venv/dev .venv/system ## make faults RUNS=200: real servers killed, paused and cut off, clients that fight
-	REDLOCK_FAULT_RUNS=$(RUNS) $(PY) -m pytest tests/faults $(ARGS)
+	REDLOCK_FAULT_RUNS=$(RUNS) $(PY) -m pytest -n 2 tests/faults $(ARGS)
 
 simulate: .venv/dev ## make simulate SEEDS=100000: the flows under random faults in virtual time
 	$(PY) -m tests.simulation --seeds $(SEEDS) $(ARGS)

@@ -74,12 +74,10 @@ class Arena:
         self._ends.close()
 
     def kill(self, client: ForkedWorker) -> None:
-        """Kill a client with `kill -9`."""
         self.clients.remove(client)
         client.__exit__()
 
     def build(self) -> None:
-        """Start the servers."""
         raise NotImplementedError
 
     def stand_before(self) -> None:
@@ -91,7 +89,6 @@ class Arena:
         return self.urls()[0]
 
     def urls(self) -> list[str]:
-        """The URLs of the servers for clients."""
         return [place.url for place in (self.proxies or self.servers)]
 
     def heal(self) -> None:
@@ -108,7 +105,6 @@ class Arena:
         return self.backend(self.locations(client), **{**self.options, "key_prefix": self.prefix, **options})
 
     def arm(self) -> None:
-        """End the quarantine of the servers."""
         store = self.store(node_timeout=5)
         poll(lambda: set(store.arm().values()) == {"armed"}, timeout=RECOVERY, what="servers in service")
         store.close()

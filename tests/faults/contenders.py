@@ -1,6 +1,5 @@
 """Client processes that fight for one lock and record the periods in which they believe to hold it."""
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 from django_redlock.core.events import Event
 from django_redlock.core.locks.lock import Lock
 from django_redlock.errors import LockLost, LockNotHeld, LockUnavailable
+from django_redlock.testing.conformance.harness.clients import AsyncClient, Client, SyncClient
 from tests.support.overlap import believing
 from tests.support.processes import Channel
 
@@ -59,9 +59,9 @@ class Lane:
         self.failures: list[Failure] = []
         self._in_a_row = 0
 
-    def lock(self, backend: Any) -> Lock:
+    def lock(self, client: Client) -> Any:
         """Returns a handle of the contested lock. Without a fencing token the lock may be handed over locally."""
-        return backend.lock("stock", fencing=self.rng.random() < 0.5)
+        return client.lock("stock", fencing=self.rng.random() < 0.5)
 
     def note(self, granted: bool) -> bool:
         """Count an answer of the store. Returns `granted`."""
@@ -86,12 +86,10 @@ def contend(channel: Channel) -> None:
         module, _, name = job.backend.rpartition(".")
         backend = getattr(import_module(module), name)(job.location, **job.options)
         backend.hook = _note_loss
+        client = (AsyncClient if job.in_asyncio else SyncClient)(backend)
         lanes = [Lane(job, number) for number in range(LANES)]
-        if job.in_asyncio:
-            asyncio.run(_coroutines(channel, backend, job, lanes))
-        else:
-            _threads(channel, backend, job, lanes)
-        backend.close()
+        _threads(channel, client, job, lanes)
+        client.close()
         counts = sum((lane.counts for lane in lanes), Counter[str]())
         channel.say("stopped", counts=counts, failures=[each for lane in lanes for each in lane.failures])
 
@@ -102,11 +100,11 @@ def _note_loss(event: Event) -> None:
         event.lock.lost_at = time.monotonic()
 
 
-def _threads(channel: Channel, backend: Any, job: Job, lanes: list[Lane]) -> None:
+def _threads(channel: Channel, client: Client, job: Job, lanes: list[Lane]) -> None:
     over = threading.Event()
-    backend.health()  # connects to every node
+    client.health()  # connects to every node
     with ThreadPoolExecutor(LANES) as pool:
-        fights = [pool.submit(_fight, backend, job, lane, over) for lane in lanes]
+        fights = [pool.submit(_fight, client, job, lane, over) for lane in lanes]
         try:
             channel.hear("stop", timeout=1200)
         finally:
@@ -115,10 +113,10 @@ def _threads(channel: Channel, backend: Any, job: Job, lanes: list[Lane]) -> Non
             fight.result()
 
 
-def _fight(backend: Any, job: Job, lane: Lane, over: threading.Event) -> None:
+def _fight(client: Client, job: Job, lane: Lane, over: threading.Event) -> None:
     rng = lane.rng
     while not over.is_set():
-        lock, start = lane.lock(backend), time.monotonic()
+        lock, start = lane.lock(client), time.monotonic()
         try:
             if not lane.note(lock.acquire(timeout=rng.choice(PATIENCE))):
                 continue
@@ -126,43 +124,13 @@ def _fight(backend: Any, job: Job, lane: Lane, over: threading.Event) -> None:
             over.wait(lane.failed(start, error))
             continue
         with _belief(lock, job, lane.number) as look:
-            if job.forks and lane.number == 0 and rng.random() < 0.2:
-                _fork(lock, backend, job, lane.counts)
+            if job.forks and not job.in_asyncio and lane.number == 0 and rng.random() < 0.2:
+                _fork(lock, client.backend, job, lane.counts)
             end = time.monotonic() + job.stretch * rng.choice(HOLDS)
             while look() and time.monotonic() < end and not over.is_set():
                 time.sleep(STEP)
         with _counting(lane.counts):
             lock.release()
-
-
-async def _coroutines(channel: Channel, backend: Any, job: Job, lanes: list[Lane]) -> None:
-    over = asyncio.Event()
-    await backend.ahealth()
-    fights = [asyncio.create_task(_afight(backend, job, lane, over)) for lane in lanes]
-    try:
-        await asyncio.to_thread(channel.hear, "stop", 1200)
-    finally:
-        over.set()
-    await asyncio.gather(*fights)
-    await backend.aclose()
-
-
-async def _afight(backend: Any, job: Job, lane: Lane, over: asyncio.Event) -> None:
-    rng = lane.rng
-    while not over.is_set():
-        lock, start = lane.lock(backend), time.monotonic()
-        try:
-            if not lane.note(await lock.aacquire(timeout=rng.choice(PATIENCE))):
-                continue
-        except LockUnavailable as error:
-            await asyncio.sleep(lane.failed(start, error))
-            continue
-        with _belief(lock, job, lane.number) as look:
-            end = time.monotonic() + job.stretch * rng.choice(HOLDS)
-            while look() and time.monotonic() < end and not over.is_set():  # noqa: ASYNC110  (it looks at the lock)
-                await asyncio.sleep(STEP)
-        with _counting(lane.counts):
-            await lock.arelease()
 
 
 @contextlib.contextmanager

@@ -106,7 +106,6 @@ def flush(arena: Arena, rng: random.Random) -> None:
 
 
 def flush_scripts(arena: Arena, rng: random.Random) -> None:
-    """Send SCRIPT FLUSH several times."""
     for _ in range(5):
         for server in arena.servers:
             with server.client() as client:
@@ -147,7 +146,6 @@ def lose_replies(arena: Arena, rng: random.Random) -> None:
 
 
 def cut_connections(arena: Arena, rng: random.Random) -> None:
-    """Close all connections several times."""
     for _ in range(rng.randint(3, 10)):
         for proxy in rng.sample(arena.proxies, rng.randint(1, len(arena.proxies))):
             proxy.cut()

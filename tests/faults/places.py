@@ -15,8 +15,6 @@ from tests.support.service import revive
 
 
 class Alone(Arena):
-    """A single Redis."""
-
     args: tuple[str, ...] = ()
 
     def build(self) -> None:
@@ -31,8 +29,6 @@ class AloneWithAof(Alone):
 
 
 class Five(Arena):
-    """Five independent nodes."""
-
     backend = RedlockBackend
     args: tuple[str, ...] = ()
 

@@ -21,12 +21,10 @@ class Scenario(NamedTuple):
 
     @property
     def forks(self) -> bool:
-        """Whether holders fork."""
         return self.fault is faults.let_fork
 
     @property
     def proxied(self) -> bool:
-        """Whether the fault affects the network."""
         return self.fault in faults.OF_THE_NETWORK
 
 
