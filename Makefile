@@ -53,12 +53,9 @@ coverage: .venv/dev .venv/system ## the tests, and which lines of the package th
 docs: .venv/dev ## docs/_build/html, warnings are errors
 	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
-bench: .venv/bench ## this package beside its peers, as ratios; make bench ARGS="pair handover", make bench ONLY=celery
+bench: .venv/bench ## this package beside its peers, as ratios; make bench ARGS="pair handover"
 	@scripts/redis
-	@failed=0; \
-	[ "$(ONLY)" ] || $(PY) -m tests.benchmarks $(ARGS) || failed=1; \
-	[ "$(ARGS)" ] || $(PY) -m tests.benchmarks.bench_celery || failed=1; \
-	exit $$failed
+	@$(PY) -m tests.benchmarks $(ARGS)
 
 faults: .venv/dev .venv/system ## make faults RUNS=200: real servers killed, paused and cut off, clients that fight
 	REDLOCK_FAULT_RUNS=$(RUNS) $(PY) -m pytest -n 2 tests/faults $(ARGS)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from django_redlock.management.pipes import unread
 from tests.benchmarks.async_pairs import asyncio_pair
+from tests.benchmarks.celery_tasks import celery
 from tests.benchmarks.cluster import cluster
 from tests.benchmarks.costs import costs
 from tests.benchmarks.growth import growth
@@ -21,7 +22,7 @@ from tests.benchmarks.renewals import renewals
 
 BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     each.__name__.replace("_", "-"): each
-    for each in (pair, asyncio_pair, costs, handover, crowd, renewals, quorum, quorum_faults, cluster, growth)
+    for each in (pair, asyncio_pair, costs, handover, crowd, renewals, quorum, quorum_faults, cluster, growth, celery)
 }
 BY_NAME_ONLY = {"growth"}  # takes minutes
 VERDICTS = {True: "met", False: "MISSED", None: ""}

@@ -3,8 +3,7 @@
 import asyncio
 import hashlib
 import os
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +12,7 @@ import redis.asyncio
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.client.resp import encode_command
 from testproject.redis_server import RedisServer
-from tests.benchmarks.measure import Row, Spent, one_core, server_cpu, spent_ratio
+from tests.benchmarks.measure import Results, Row, one_core, spending, turns
 from tests.benchmarks.peers import FREE
 
 OURS, BASE, BARE = "async with backend.lock()", "redis.asyncio by hand", "bare streams"
@@ -46,7 +45,6 @@ class Streams:
         self.idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def pair(self, name: str) -> None:
-        """Acquire and release ``name``."""
         reader, writer = self.idle.pop() if self.idle else await asyncio.open_connection("127.0.0.1", self.port)
         key, token = name.encode(), os.urandom(16).hex().encode()
         writer.write(encode_command(b"SET", key, token, b"NX", b"PX", b"30000"))
@@ -57,7 +55,6 @@ class Streams:
         self.idle.append((reader, writer))
 
     async def close(self) -> None:
-        """Close all connections."""
         for _, writer in self.idle:
             writer.close()
             await writer.wait_closed()
@@ -82,47 +79,37 @@ async def _sides(server: RedisServer) -> AsyncIterator[dict[str, AsyncPair]]:
     backend.close()
 
 
-async def _spent(pair: AsyncPair, tasks: int, server: RedisServer, admin: Any) -> Spent:
-    async def work(number: int) -> None:
+async def _measured(server: RedisServer, admin: Any, tasks: int) -> Results:
+    async def work(pair: AsyncPair, number: int) -> None:
         name = f"bench:{number}"
         for _ in range(PAIRS[tasks] // tasks):
             await pair(name)
 
-    before, clock, client = server_cpu(admin), time.perf_counter(), time.process_time()
-    await asyncio.gather(*map(work, range(tasks)))
-    clock, client = time.perf_counter() - clock, time.process_time() - client
-    return Spent(*(each / PAIRS[tasks] for each in (clock, client, server_cpu(admin) - before)))
-
-
-async def _measured(server: RedisServer, admin: Any, tasks: int) -> dict[str, list[Spent]]:
     async with _sides(server) as sides:
-        names, results = list(sides), {name: list[Spent]() for name in sides}
-        for pair in sides.values():
-            await _spent(pair, tasks, server, admin)  # connections, scripts, caches
-        for number in range(ROUNDS):
-            turn = number % len(names)
-            for name in names[turn:] + names[:turn]:
-                results[name].append(await _spent(sides[name], tasks, server, admin))
+        results = Results({name: [] for name in sides})
+        for number, name in turns(sides, ROUNDS):
+            with spending([admin], PAIRS[tasks]) as found:
+                await asyncio.gather(*(work(sides[name], each) for each in range(tasks)))
+            results[name] += found if number else []
         return results
 
 
-def _rows(what: str, results: Mapping[str, list[Spent]], field: str, bars: Mapping[str, float | None]) -> Iterator[Row]:
-    for side, bar in bars.items():
-        ratio, note = spent_ratio(results, side, BASE, field)
-        yield Row(f"{what}, {side} / {BASE}", ratio, bar, note=note)
+def _rows(what: str, results: Results, field: str, bar: float | None = None) -> Iterator[Row]:
+    for side in (OURS, BARE):
+        yield results.row(f"{what}, ", side, BASE, field, bar if side == OURS else None)
 
 
 def asyncio_pair() -> Iterator[Row]:
     """asyncio: a pair of one task, and of 200 tasks with a name each; time, client's CPU, server's CPU."""
     with one_core(), RedisServer() as server, server.client() as admin:
         results = asyncio.run(_measured(server, admin, 1))
-        yield from _rows("a pair, one task", results, "clock", {OURS: 0.8, BARE: None})
-        yield from _rows("client CPU a pair, one task", results, "client", {OURS: None, BARE: None})
+        yield from _rows("a pair, one task", results, "clock", 0.8)
+        yield from _rows("client CPU a pair, one task", results, "client")
     with one_core():
         with one_core(another=True):
             server = RedisServer().start()
         with server, server.client() as admin:
             results = asyncio.run(_measured(server, admin, TASKS))
-            yield from _rows(f"a pair, {TASKS} tasks", results, "clock", {OURS: 0.5, BARE: None})
-            yield from _rows(f"client CPU a pair, {TASKS} tasks", results, "client", {OURS: None, BARE: None})
-            yield from _rows(f"server CPU a pair, {TASKS} tasks", results, "server", {OURS: 1.0, BARE: None})
+            yield from _rows(f"a pair, {TASKS} tasks", results, "clock", 0.5)
+            yield from _rows(f"client CPU a pair, {TASKS} tasks", results, "client")
+            yield from _rows(f"server CPU a pair, {TASKS} tasks", results, "server", 1.0)

@@ -1,4 +1,4 @@
-"""The tasks that `bench_celery` sends: the same empty body, protected in each mode."""
+"""The tasks that `celery_tasks` sends: the same empty body, protected in each mode."""
 
 import os
 from typing import Any

@@ -15,7 +15,7 @@ import redis_lock
 
 from django_redlock.backends.redis import RedisBackend
 from testproject.redis_server import RedisServer
-from tests.benchmarks.measure import Row, jain, one_core, server_cpu
+from tests.benchmarks.measure import Results, Row, jain, one_core, server_cpu, turns
 from tests.support.processes import Channel, Worker
 
 ROUNDS, SECONDS, TIMEOUT = 15, 0.3, 60.0
@@ -120,32 +120,19 @@ def _commands(client: redis.Redis) -> tuple[int, int]:
     return sum(calls[name] for name in SENT), calls.total()
 
 
-def _contest(
-    sides: Sequence[str], processes: int, threads: int, hold: float, rounds: int, seconds: float
-) -> dict[str, list[Round]]:
-    results: dict[str, list[Round]] = {side: [] for side in sides}
+def _contest(sides: Sequence[str], processes: int, threads: int, hold: float, rounds: int, seconds: float) -> Results:
+    results = Results({side: [] for side in sides})
     with RedisServer() as server, server.client() as client, contextlib.ExitStack() as stack:
         workers = [stack.enter_context(Worker(contend, server.port, threads, hold)) for _ in range(processes)]
         for worker in workers:
             worker.expect("ready", TIMEOUT)
-        for number in range(rounds + 1):
-            for side, measured in results.items():
-                outcome = _measured(side, workers, client, seconds)
-                if number:  # the first is for warming up
-                    measured.append(outcome)
+        for number, side in turns(results, rounds):
+            outcome = _measured(side, workers, client, seconds)
+            results[side] += [outcome] if number else []  # the first is for warming up
         for worker in workers:
             worker.tell("go", side="")
             worker.result()
     return results
-
-
-def _medians(results: dict[str, list[Round]]) -> dict[str, Round]:
-    return {side: Round(*map(statistics.median, zip(*rounds, strict=True))) for side, rounds in results.items()}
-
-
-def _ratio(results: dict[str, list[Round]], side: str, base: str, field: str) -> float:
-    pairs = zip(results[side], results[base], strict=True)
-    return statistics.median(getattr(one, field) / getattr(other, field) for one, other in pairs)
 
 
 def handover() -> Iterator[Row]:
@@ -153,23 +140,20 @@ def handover() -> Iterator[Row]:
     for waiting in (1, 32):
         with one_core():
             results = _contest((OURS, BASE, PEER), waiting + 1, 1, HOLD, ROUNDS, SECONDS)
-        medians = _medians(results)
         for field, what, bar in (("p50", "p50", 1.6), ("server", "server CPU a hand-over", None)):
             for side in (OURS, PEER):
-                note = ", ".join(f"{getattr(medians[each], field) * 1e6:.0f} µs" for each in (side, BASE))
-                name, ratio = f"{what}, {waiting} waiting, {side} / {BASE}", _ratio(results, side, BASE, field)
-                yield Row(name, ratio, bar if side == OURS else None, note=note)
-        ours, note = medians[OURS], f"{PEER}: {medians[PEER].executed:.1f}"
-        yield Row(f"Jain's index, {waiting} waiting", ours.jain, 0.99, "", least=True)
-        yield Row(f"client commands a hand-over, {waiting} waiting", ours.commands, 4, "")
-        yield Row(f"commands that the server runs a hand-over, {waiting} waiting", ours.executed, None, "", note=note)
+                yield results.row(f"{what}, {waiting} waiting, ", side, BASE, field, bar if side == OURS else None)
+        executed, peer = (results.median(side, "executed") for side in (OURS, PEER))
+        yield Row(f"Jain's index, {waiting} waiting", results.median(OURS, "jain"), 0.99, "", least=True)
+        yield Row(f"client commands a hand-over, {waiting} waiting", results.median(OURS, "commands"), 4, "")
+        what = f"commands that the server runs a hand-over, {waiting} waiting"
+        yield Row(what, executed, None, "", note=f"{PEER}: {peer:.1f}")
 
 
 def crowd() -> Iterator[Row]:
     """200 threads in 4 processes: commands that clients send for each hand-over, hand-overs a second."""
     results = _contest((OURS, PEER), CROWD_PROCESSES, CROWD_THREADS, 0.0, 3, 1.5)
-    medians = _medians(results)
-    note = ", ".join(f"{medians[side].rate:.0f}/s" for side in (OURS, PEER))
-    yield Row("client commands a hand-over", medians[OURS].commands, 2, "")
-    yield Row(f"hand-overs a second, ours / {PEER}", _ratio(results, OURS, PEER, "rate"), 2.5, least=True, note=note)
-    yield Row("Jain's index over the threads", medians[OURS].jain, unit="")
+    rate = results.row("hand-overs a second, ", OURS, PEER, "rate", 2.5, unit="a second")
+    yield Row("client commands a hand-over", results.median(OURS, "commands"), 2, "")
+    yield rate._replace(least=True)
+    yield Row("Jain's index over the threads", results.median(OURS, "jain"), unit="")

@@ -22,52 +22,58 @@ class Row(NamedTuple):
 
     @property
     def met(self) -> bool | None:
-        """Return whether the bar is met; ``None`` without a bar."""
         if self.bar is None:
             return None
         return self.value >= self.bar if self.least else self.value <= self.bar
 
 
-class Rounds(NamedTuple):
-    """The p50 of one call in seconds, by side and round."""
+class Results(dict[str, list[Any]]):
+    """The measurements of each side, one for each round: named tuples of numbers, times in seconds."""
 
-    p50: Mapping[str, Sequence[float]]
+    def median(self, side: str, field: str) -> float:
+        return statistics.median(getattr(each, field) for each in self[side])
 
-    def ratio(self, side: str, base: str) -> float:
-        """Return the median over the rounds of ``side / base``."""
-        return statistics.median(one / other for one, other in zip(self.p50[side], self.p50[base], strict=True))
+    def ratio(self, side: str, base: str, field: str) -> float:
+        pairs = zip(self[side], self[base], strict=True)
+        return statistics.median(getattr(one, field) / getattr(other, field) for one, other in pairs)
 
-    def micros(self, side: str) -> float:
-        """Return the median over the rounds, in µs."""
-        return statistics.median(self.p50[side]) * 1e6
-
-    def rows(self, base: str, bars: Mapping[str, float | None]) -> Iterator[Row]:
-        """Yield a row for each side in ``bars``, as a ratio to ``base``, with its bar if there is one."""
-        for side, bar in bars.items():
-            note = f"{self.micros(side):.0f} µs, {base}: {self.micros(base):.0f} µs"
-            yield Row(f"{side} / {base}", self.ratio(side, base), bar, note=note)
+    def row(self, what: str, side: str, base: str, field: str, bar: float | None = None, unit: str = "µs") -> Row:
+        """Return a row with the ratio of ``side`` to ``base``. ``unit``: of the note, which has both medians."""
+        scale = 1e6 if unit == "µs" else 1
+        note = ", ".join(f"{self.median(each, field) * scale:.1f} {unit}" for each in (side, base))
+        return Row(f"{what}{side} / {base}", self.ratio(side, base, field), bar, note=note)
 
 
-def timed(call: Side, times: int) -> list[float]:
-    """Return the duration of each of so many calls in seconds."""
+def turns(sides: Mapping[str, Any], rounds: int) -> Iterator[tuple[int, str]]:
+    """Yield the sides in turn, each round beginning with another, with the round's number: 0 is for warming up."""
+    names = list(sides)
+    for number in range(rounds + 1):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            yield number, name
+
+
+def contest(sides: Mapping[str, Side], rounds: int, measured: Callable[[Side], Any]) -> Results:
+    """Measure the sides in turn, after a round without a result: connections, scripts, caches."""
+    results = Results({name: [] for name in sides})
+    for number, name in turns(sides, rounds):
+        outcome = measured(sides[name])
+        if number:
+            results[name].append(outcome)
+    return results
+
+
+class Timed(NamedTuple):
+    p50: float
+
+
+def timed(call: Side, times: int) -> Timed:
     clock, marks = time.perf_counter, []
     for _ in range(times):
         start = clock()
         call()
         marks.append(clock() - start)
-    return marks
-
-
-def interleaved(sides: Mapping[str, Side], rounds: int = 40, calls: int = 60) -> Rounds:
-    """Measure the sides in turn, ``rounds`` times ``calls`` calls, each time beginning with another side."""
-    names, p50 = list(sides), {name: list[float]() for name in sides}
-    for side in sides.values():
-        timed(side, calls)  # connections, scripts, caches
-    for number in range(rounds):
-        turn = number % len(names)
-        for name in names[turn:] + names[:turn]:
-            p50[name].append(statistics.median(timed(sides[name], calls)))
-    return Rounds(p50)
+    return Timed(statistics.median(marks))
 
 
 class Spent(NamedTuple):
@@ -78,20 +84,23 @@ class Spent(NamedTuple):
     server: float
 
 
-def spent(call: Side, times: int, admins: Sequence[Any]) -> Spent:
-    """Return the cost of one of so many calls. ``admins``: a client of each server that the calls use."""
+@contextmanager
+def spending(admins: Sequence[Any], calls: int | Callable[[], int]) -> Iterator[list[Spent]]:
+    """A block of so many calls, whose cost is appended to the list at the end. ``admins``: a client of each server."""
+    found: list[Spent] = []
     server, clock, client = sum(map(server_cpu, admins)), time.perf_counter(), time.process_time()
-    for _ in range(times):
-        call()
+    yield found
     clock, client = time.perf_counter() - clock, time.process_time() - client
-    return Spent(clock / times, client / times, (sum(map(server_cpu, admins)) - server) / times)
+    server = sum(map(server_cpu, admins)) - server
+    number = calls if isinstance(calls, int) else calls()
+    found.append(Spent(clock / number, client / number, server / number))
 
 
-def spent_ratio(sides: Mapping[str, Sequence[Spent]], side: str, base: str, field: str) -> tuple[float, str]:
-    """Return the median over the rounds of ``side / base``, and both medians in µs as a note."""
-    ours, other = ([getattr(each, field) for each in sides[name]] for name in (side, base))
-    ratio = statistics.median(one / another for one, another in zip(ours, other, strict=True))
-    return ratio, f"{statistics.median(ours) * 1e6:.1f} µs, {statistics.median(other) * 1e6:.1f} µs"
+def spent(call: Side, times: int, admins: Sequence[Any]) -> Spent:
+    with spending(admins, times) as found:
+        for _ in range(times):
+            call()
+    return found[0]
 
 
 @contextmanager
@@ -109,7 +118,6 @@ _cores = os.sched_getaffinity(0)
 
 
 def server_cpu(admin: Any) -> float:
-    """Return the seconds of CPU that the server has used, by INFO."""
     info = admin.info("cpu")
     return float(info["used_cpu_user"] + info["used_cpu_sys"])
 

@@ -9,7 +9,7 @@ from redis.connection import DefaultParser
 from django_redlock.backends.redis import RedisBackend
 from testproject.redis_server import RedisServer
 from tests.benchmarks import peers
-from tests.benchmarks.measure import Row, interleaved, one_core
+from tests.benchmarks.measure import Row, contest, one_core, timed
 
 HIREDIS = f"hand-written redis-py, {'hiredis' if 'Hiredis' in DefaultParser.__name__ else 'WITHOUT hiredis'}"
 
@@ -33,7 +33,7 @@ def pair() -> Iterator[Row]:
             kept.acquire()
             kept.release()
 
-        rounds = interleaved(
+        results = contest(
             {
                 HIREDIS: peers.hand_written(client),
                 "hand-written redis-py, Python's parser": peers.hand_written(python_parser),
@@ -42,11 +42,14 @@ def pair() -> Iterator[Row]:
                 "redis-py's Lock": peers.redis_py(client),
                 "python-redis-lock": peers.python_redis_lock(client),
                 "bare socket": peers.bare_socket(server.port),
-            }
+            },
+            40,
+            lambda pair: timed(pair, 60),
         )
         backend.close()
         client.close()
         python_parser.close()
     bars = {"with backend.lock()": 0.85, "kept handle": 0.75}
     others = ("hand-written redis-py, Python's parser", "redis-py's Lock", "python-redis-lock", "bare socket")
-    yield from rounds.rows(HIREDIS, {**bars, **dict.fromkeys(others)})
+    for side in (*bars, *others):
+        yield results.row("", side, HIREDIS, "p50", bars.get(side))

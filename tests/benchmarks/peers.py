@@ -26,8 +26,6 @@ def hand_written(client: redis.Redis) -> Callable[[], None]:
 
 
 def redis_py(client: redis.Redis) -> Callable[[], None]:
-    """redis-py's own Lock."""
-
     def pair() -> None:
         with client.lock("bench:redis-py", timeout=30):
             pass
@@ -36,7 +34,6 @@ def redis_py(client: redis.Redis) -> Callable[[], None]:
 
 
 def python_redis_lock(client: redis.Redis) -> Callable[[], None]:
-    """python-redis-lock."""
     import redis_lock
 
     def pair() -> None:
@@ -54,7 +51,6 @@ class Wire:
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask(self, *parts: bytes) -> bytes:
-        """Send a command and return the reply."""
         self.sock.sendall(encode_command(*parts))
         return self.sock.recv(4096)
 

@@ -1,22 +1,18 @@
-"""The cost of a protected task compared with a plain one: CPU of sender and worker, requests, threads.
-
-Run it with ``make bench ONLY=celery``. A sender and a worker with the solo pool on a real Redis broker, the lock store
-on another Redis, rounds interleaved, the median of the ratios; celery-once and celery-singleton beside it where they
-are installed.
-"""
+"""The cost of a protected task compared with a plain one: CPU of sender and worker, requests, threads."""
 
 import os
 import signal
-import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from testproject.processes import Child, wait_until
 from testproject.redis_server import RedisServer
+from tests.benchmarks.measure import Results, Row
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS_A_ROUND = 100
@@ -27,27 +23,17 @@ TRIPS = {"while_executing": 2, **dict.fromkeys(QUEUING, 3)}
 
 
 class Cost(NamedTuple):
-    """The cost of one task: microseconds of CPU, and requests to the lock store."""
+    """The cost of one task: seconds of CPU of both sides together and of each, and requests to the lock store."""
 
+    cpu: float
     submit: float
     execute: float
     requests: float
 
-    @property
-    def cpu(self) -> float:
-        """Return the CPU time of both sides."""
-        return self.submit + self.execute
-
 
 def cpu_of(pid: int) -> float:
-    """Return the seconds of CPU that all threads of a process have used."""
     files = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(file.read_text().split()[0]) for file in files) / 1e9
-
-
-def threads_of(pid: int) -> int:
-    """Return how many threads a process has."""
-    return len(list(Path(f"/proc/{pid}/task").iterdir()))
 
 
 def asked(store: Any) -> int:
@@ -65,19 +51,16 @@ def measure(task: Any, mark: Any, worker: int, store: Any, numbers: range) -> Co
     try:
         for number in numbers:
             task.delay(number)
-        submit = time.process_time() - sent
+        submit = (time.process_time() - sent) / len(numbers)
     finally:
         os.kill(worker, signal.SIGCONT)
     mark.delay().get(timeout=60)
-    return Cost(
-        submit / len(numbers) * 1e6,
-        (cpu_of(worker) - ran) / len(numbers) * 1e6,
-        (asked(store) - before) / len(numbers),
-    )
+    execute = (cpu_of(worker) - ran) / len(numbers)
+    return Cost(submit + execute, submit, execute, (asked(store) - before) / len(numbers))
 
 
-def main() -> int:
-    """Print the table. Returns 1 when a limit is exceeded."""
+def celery() -> Iterator[Row]:
+    """A sender and a worker with the solo pool, each mode beside a plain task, celery-once and celery-singleton."""
     with RedisServer() as broker, RedisServer() as locks, tempfile.TemporaryDirectory() as folder:
         os.environ |= {"CELERY_BROKER": broker.url, "TESTPROJECT_REDIS": locks.url}
         command = [sys.executable, "-m", "celery", "-A", "tests.benchmarks.celery_app", "worker", "-P", "solo"]
@@ -88,37 +71,22 @@ def main() -> int:
 
             mark_sent = mark.delay()
             wait_until(mark_sent.ready, child=child, timeout=30, what="the worker")
-            rounds: dict[str, list[Cost]] = {name: [] for name in TASKS}
+            results = Results({name: [] for name in TASKS})
             with locks.client() as store:
                 for number in range(ROUNDS + 1):
                     for name, task in TASKS.items():
                         numbers = range(number * TASKS_A_ROUND, (number + 1) * TASKS_A_ROUND)
                         cost = measure(task, mark, child.pid, store, numbers)
-                        if number:  # the first round warms up
-                            rounds[name].append(cost)
+                        results[name] += [cost] if number else []  # the first round warms up
                 connections = store.info("clients")["connected_clients"] - 1
-            threads = threads_of(child.pid)
+            threads = len(list(Path(f"/proc/{child.pid}/task").iterdir()))
         finally:
             child.kill()
-    return report(rounds, connections, threads)
-
-
-def report(rounds: dict[str, list[Cost]], connections: int, threads: int) -> int:
-    """Print the results. Returns 1 when a limit is exceeded."""
-    failed = 0
-    print(f"{'task':<27}{'submit µs':>10}{'execute µs':>11}{'x plain':>9}{'requests':>9}")
-    for name, costs in rounds.items():
-        ratio = statistics.median(cost.cpu / plain.cpu for cost, plain in zip(costs, rounds["plain"], strict=True))
-        submit = statistics.median(cost.submit for cost in costs)
-        execute = statistics.median(cost.execute for cost in costs)
-        requests = statistics.median(cost.requests for cost in costs)
-        limit = LIMITS.get(name, float("inf"))
-        verdict = "" if limit == float("inf") else f"  (at most {limit}, {TRIPS[name]})"
-        failed |= ratio > limit or requests > TRIPS.get(name, float("inf"))
-        print(f"{name:<27}{submit:>10.0f}{execute:>11.0f}{ratio:>9.2f}{requests:>9.2f}{verdict}")
-    print(f"connections to the lock store: {connections}; threads of the worker: {threads}")
-    return int(failed)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    for name in results:
+        submit, execute = (results.median(name, field) * 1e6 for field in ("submit", "execute"))
+        ratio = results.ratio(name, "plain", "cpu")
+        yield Row(
+            f"CPU, {name} / plain", ratio, LIMITS.get(name), note=f"submit {submit:.0f} µs, execute {execute:.0f}"
+        )
+        yield Row(f"requests to the lock store, {name}", results.median(name, "requests"), TRIPS.get(name), "")
+    yield Row("connections to the lock store", connections, unit="", note=f"{threads} threads of the worker")
