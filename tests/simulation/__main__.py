@@ -65,7 +65,6 @@ def prepare() -> None:
 
 
 def main() -> int:
-    """Returns the exit code, which is 1 after a violation."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--first", type=int, default=0, help="from which on; with --seeds 1 it replays just that one")

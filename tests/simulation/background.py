@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
@@ -13,83 +12,65 @@ from unittest import mock
 
 from django_redlock.core.locks import hand_off, handle, hold, local_queue, striped
 from django_redlock.core.locks.local_queue import Waiter
-from django_redlock.core.primitives.base import Primitive
 from django_redlock.core.process.caller import WakeEvent
-from django_redlock.core.renewal.registry import Orphan
-from django_redlock.core.renewal.thread import SLACK
-from django_redlock.core.values import Claim
+from django_redlock.core.renewal import registry
+from django_redlock.core.renewal.thread import RENEWAL_RETRY_SECONDS, SLACK, Entry
 
-from .processes import Process
-from .threads import SimulatedHold
 from .world import World
 
 
-class Background:
-    """Replaces `core.renewal.registry.renewal` by events: one for each lock and each orphan."""
-
-    def __init__(self) -> None:
-        self._owner: dict[bytes, Process] = {}
-
-    def schedule(self, hold: Any, delay: float) -> None:
-        self._later(hold.store, hold.lease.claim.token, weakref.ref(hold), delay, self._renew)
-
-    def schedule_release(self, token: bytes, orphan: Orphan, delay: float) -> None:
-        self._later(orphan.store, b"release " + token, orphan, delay, self._release_orphan)
-
-    def _later(self, process: Any, token: bytes, target: Any, delay: float, serve: Callable[..., None]) -> None:
-        self._owner[token] = process
-        process.watched[token] = target
-
-        def due() -> None:
-            if process.watched.get(token) is target:
-                serve(process, token, target)
-
-        early = process.world.random.uniform(0, SLACK)  # served together with another that is due earlier
-        process.after(delay - early if delay > SLACK else max(0.0, delay), due)
+class Background(registry.Renewal):
+    """What a process does with leases in the background, without threads."""
 
     def report(self, call: Callable[[], object]) -> None:
         call()
 
-    def cancel(self, token: bytes) -> None:
-        if token in self._owner:
-            self._owner[token].watched.pop(token, None)
 
-    def release_later(
-        self,
-        store: Any,
-        primitive: Primitive,
-        claim: Claim,
-        *,
-        waited: bool = False,
-        after: float = 0.0,
-        keep_until: float = 0.0,
-    ) -> None:
-        orphan = Orphan(store, primitive, claim, store.clock() + claim.ttl, waited, keep_until)
-        self.schedule_release(claim.token, orphan, after and after + SLACK)
+class VirtualThread:
+    """Takes the place of `DueThread`. It serves each hold and each orphan by itself."""
 
-    def _renew(self, process: Process, token: bytes, target: weakref.ref[SimulatedHold]) -> None:
+    def __init__(self, entries: dict[bytes, Entry], serve: object, _ended: object) -> None:
+        self._entries = entries
+        self._serve = self._release if serve is registry._release_due else self._renew
+
+    def add(self, token: bytes, target: Any, due: float) -> None:
+        process = (target if isinstance(target, registry.Orphan) else target()).store
+        self._entries[token] = entry = due, target
+        delay = due - process.world.now
+        early = process.world.random.uniform(0, SLACK)  # served together with another that is due earlier
+        process.after(delay - early if delay > SLACK else max(0.0, delay), lambda: self._due(token, entry))
+
+    def ensure_started(self) -> None:
+        """Nothing is to be started."""
+
+    def _due(self, token: bytes, entry: Entry) -> None:
+        if self._entries.get(token) is entry:  # neither cancelled nor scheduled anew
+            self._serve(token, entry[1])
+
+    def _renew(self, _token: bytes, target: Any) -> None:
         held = target()
         extension = held.begin_renewal() if held is not None else None
         if held is None or extension is None:
             return
-        lock: Any = held._handle()
+        process, lock = held.store, held._handle()  # the lock lives until the reply
 
         def renewed(outcomes: Any, error: BaseException | None) -> None:
             assert error is None, f"the renewal thread must not fail: {error!r}"
             process.world.say(lock.thread.holder, f"renewal of {held.name}: {type(outcomes[0]).__name__}")
             held.on_extended(extension, outcomes[0])
 
-        flow = process.algorithm.extend_many(held.primitive, [(extension.lease, extension.ttl)])
-        process.performer().drive(flow, renewed)
+        process.performer().drive(process.algorithm.extend_many(held.primitive, [extension]), renewed)
 
-    def _release_orphan(self, process: Process, token: bytes, orphan: Orphan) -> None:
+    def _release(self, token: bytes, orphan: Any) -> None:
         def released(_: Any, error: BaseException | None) -> None:
-            if error is None or process.clock() >= orphan.until:
-                self.cancel(token)
-            elif process.watched.get(token) is orphan:
-                self._later(process, token, orphan, 0.5, self._release_orphan)
+            if self._entries.get(token, (0.0, None))[1] is not orphan:
+                return
+            if error is None or orphan.store.clock() >= orphan.until:
+                del self._entries[token]
+            else:
+                self.add(token, orphan, orphan.store.world.now + RENEWAL_RETRY_SECONDS)
 
-        process.performer().drive(orphan.release_flow(), released)
+        orphan.store.performer().drive(orphan.release_flow(), released)
 
 
 class Virtual(WakeEvent):
@@ -106,7 +87,7 @@ class Virtual(WakeEvent):
         self.wake()
 
 
-class VirtualTicket(Virtual, Waiter):
+class VirtualWaiter(Virtual, Waiter):
     """A waiter that is woken in the simulation."""
 
 
@@ -114,26 +95,24 @@ class VirtualTicket(Virtual, Waiter):
 def virtual(world: World) -> Iterator[None]:
     """Run locks in ``world``: their renewal, threads and random numbers are simulated within this context."""
     background, numbers = Background(), itertools.count(1)
+    new_token = lambda: b"%016x" % next(numbers) + b"0" * 8  # noqa: E731
     with ExitStack() as ends:
-        for module in (hold, handle, hand_off, local_queue):
-            ends.enter_context(mock.patch.object(module, "renewal", background))
-        ends.enter_context(mock.patch.object(hold, "logger", SimpleNamespace(warning=_nothing)))
-        ends.enter_context(mock.patch.object(local_queue, "Waiter", VirtualTicket))
-        ends.enter_context(mock.patch.object(hold, "WakeEvent", Virtual))
-        ends.enter_context(mock.patch.object(striped, "_starts", itertools.count(-os.getpid())))
-        for module, name, function in (
+        for module, name, double in (
+            *((module, "renewal", background) for module in (hold, handle, hand_off, local_queue)),
+            (registry, "DueThread", VirtualThread),
+            (registry, "monotonic", lambda: world.now),
+            (hold, "logger", SimpleNamespace(warning=lambda *_: None)),
+            (local_queue, "Waiter", VirtualWaiter),
             (local_queue, "calling", lambda: id(world.running)),
+            (hold, "WakeEvent", Virtual),
+            (striped, "_starts", itertools.count(-os.getpid())),
             (handle, "describe_owner", lambda *_: b'{"label":"sim"}'),
-            (handle, "new_token", lambda: b"%016x" % next(numbers) + b"0" * 8),
-            (hand_off, "new_token", lambda: b"%016x" % next(numbers) + b"0" * 8),
+            (handle, "new_token", new_token),
+            (hand_off, "new_token", new_token),
         ):
-            ends.enter_context(mock.patch.object(module, name, function))
+            ends.enter_context(mock.patch.object(module, name, double))
         try:
             yield
         finally:
             for flow in world.flows:  # flows that have not ended, or whose client is dead
                 flow.close()
-
-
-def _nothing(*_: object, **__: object) -> None:
-    pass

@@ -32,7 +32,6 @@ class Network:
         self.set(slow, cut, twice)
 
     def set(self, slow: float, cut: float, twice: float) -> None:
-        """Set the share of slow messages, of connections cut with each message, and of repeated requests."""
         self.slow = slow
         self.cut = cut
         self.twice = twice

@@ -15,8 +15,6 @@ PAUSE = 0.1, 0.8  # seconds between two questions
 
 
 class Onlooker:
-    """An observer that asks one question after another."""
-
     def __init__(self, scenario: Any) -> None:
         self._scenario = scenario
         self._world = scenario.world
@@ -90,6 +88,5 @@ def _confirmed(lease: Lease) -> float:
 
 
 def _owned(client: Thread, name: str, said: LockInfo) -> bool:
-    """Returns the answer of `Lock.owned`."""
     lock = client._lock
     return lock is not None and name in lock.name.split(AND) and lock.is_ours(said)

@@ -92,11 +92,9 @@ class Performer:
         return interrupt
 
     def hang_up(self) -> None:
-        """Close the connections, as the kernel does for a dead process."""
         self._network.gone.add(self._who)
 
     def there(self) -> bool:
-        """Whether the client's connections are open."""
         return self._who not in self._network.gone
 
     def perform(self, request: Any, then: Then) -> None:
@@ -277,7 +275,6 @@ class Performer:
         return connection
 
     def send(self, sent: Request) -> None:
-        """Send a request, and give it up if there is no reply in time."""
         self.unanswered[sent] = None
         sent.connection.send(sent.work, sent.answered, sent.broken)
         if sent.until < self._alarm:

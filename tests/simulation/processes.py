@@ -11,6 +11,7 @@ from django_redlock.core.locks import local_queue
 from django_redlock.core.primitives.base import Primitive
 from django_redlock.core.primitives.multi import ADOPT
 
+from .aftermath import MAX_TTL
 from .performer import Performer, Then
 from .world import Clock, World
 
@@ -20,7 +21,7 @@ COHORT = 4  # number of local hand-overs in a row
 class Process:
     """A process, which runs, pauses and crashes: the store (`core.contract.Store`) of its threads, and connections."""
 
-    alias, hook, key_prefix = "", None, "sim"
+    alias, hook, key_prefix, max_ttl = "", None, "sim", MAX_TTL
     adopting, not_adopting = ADOPT, ""
 
     def __init__(
@@ -32,7 +33,6 @@ class Process:
         self.alive = True
         self.paused_until = 0.0
         self.algorithm = algorithm
-        self.watched: dict[bytes, object] = {}
         self.in_flight: dict[Any, Any] = {}
         self._connect = connect
         self._local_queue = local_queue.LocalQueue(self, COHORT)
@@ -56,7 +56,6 @@ class Process:
         self.world.say(self.name, f"paused for {seconds:.2f} s")
 
     def crash(self) -> None:
-        """End the process without releasing its locks."""
         self.alive = False
         self.world.say(self.name, "crashed")
 
@@ -75,7 +74,6 @@ class Process:
     aperform = perform
 
     def performer(self) -> Performer:
-        """Returns a performer for a thread of this process."""
         performer = self._connect(self.name, self.later)
         performer._in_flight = self.in_flight
         return performer

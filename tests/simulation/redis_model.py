@@ -45,13 +45,11 @@ class Lua:
         self._runtime.globals().redis.sha1hex = sha1
 
     def compiled(self, script: Script) -> Any:
-        """Returns the script as a function of KEYS and ARGV."""
         source = b"return function(KEYS, ARGV)\n%b\nend" % script.source
         function = self.functions[script.sha] = self._runtime.execute(source)
         return function
 
     def words(self, keys: Sequence[bytes]) -> Any:
-        """Returns a Lua table for KEYS."""
         table = self.tables[keys] = self.server.words(*keys)
         return table
 
@@ -79,11 +77,9 @@ class Model:
         self.flush()
 
     def flush(self) -> None:
-        """Delete all data (FLUSHALL)."""
         self._state = self._lua.server.new(self.wrote is not None)
 
     def run(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
-        """Run a script. Returns its reply as a client gets it."""
         lua = self._lua
         lua.on = self
         function, table = lua.functions.get(script.sha), lua.tables.get(keys)
@@ -98,7 +94,6 @@ class Model:
         return list(self._lua.server.texts(self._state, self.clock(), key).values())
 
     def keys(self) -> set[bytes]:
-        """Returns all keys, including expired keys that were not accessed since."""
         return set(self._state.data.keys())
 
     def pop(self, key: bytes) -> bytes | None:
@@ -111,11 +106,9 @@ class Model:
         self._lua.server.apply(self._state, changes)
 
     def copy(self) -> Any:
-        """Returns a copy of all data, for `load`."""
         return self._lua.server.copy(self._state)
 
     def load(self, copied: Any) -> None:
-        """Replace all data by a copy."""
         self._lua.server.load(self._state, copied)
 
 

@@ -43,7 +43,6 @@ class Member(Server):
         return b"\r\n".join(lines)
 
     def run(self, run: EvalScript) -> Any:
-        """Run a script. Returns its reply. A replica refuses writes."""
         if self.master is not None:
             return Fault(ReadOnlyError("You can't write against a read only replica."))
         return super().run(run)

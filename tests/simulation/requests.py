@@ -39,7 +39,6 @@ class Request:
         self.over = False
 
     def again(self) -> Then:
-        """Returns the handler for a fault of a reused connection."""
         return self.then if self.repeat is None else partial(self.repeat, self.then)
 
     def answered(self, reply: Any) -> None:

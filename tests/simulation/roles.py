@@ -109,8 +109,6 @@ class SimulatedTermHold(SimulatedHold, TermHold):
 
 
 class CandidateHandle(Handle, CandidateLock):
-    """The lock of a candidate."""
-
     hold_type = SimulatedTermHold
 
 

@@ -61,15 +61,11 @@ class Violation(AssertionError):
 
 
 class Outcome(NamedTuple):
-    """The outcome of a run."""
-
     grants: int
     log: list[tuple[float, str, str]]
 
 
 class Scenario(RoleChecks):
-    """One run."""
-
     def __init__(self, seed: int, setting: Setting) -> None:
         super().__init__()
         self.world = World(seed)
@@ -110,12 +106,10 @@ class Scenario(RoleChecks):
         return 1 + self.world.random.uniform(-RATE, RATE)
 
     def new_process(self, name: str) -> Process:
-        """Returns a new process."""
         clock = Clock(self.world, self._rate(), self.world.random.uniform(0, 1e5))
         return Process(self.world, name, clock, self._algorithm(clock), self._performer)
 
     def _threads(self, number: int) -> list[Thread]:
-        """Returns the threads of a new process."""
         process = self.new_process(f"client-{number}")
         count = self.world.random.choice((1, 3, 5) if self._on_one_server() else (1, 2))
         return [
@@ -170,7 +164,6 @@ class Scenario(RoleChecks):
     # ── what must hold ───────────────────────────────────────────────────────────────────────
 
     def fail(self, what: str) -> NoReturn:
-        """Raise a `Violation` with the timeline."""
         where = f"seed {self.world.seed} ({self.setting.algorithm}), at {self.world.now:.4f} s"
         raise Violation(f"{where}: {what}\n{self.world.timeline()}")
 
@@ -246,7 +239,6 @@ class Scenario(RoleChecks):
             server.run(EvalScript(script("arm"), (b"sim:marker",), (millis(MAX_TTL),)))
 
     def faults(self) -> None:
-        """Plan faults at random times."""
         chance = self.world.random
         if self.setting.calm:
             return
@@ -287,7 +279,6 @@ class Scenario(RoleChecks):
             client.performer.hang_up()
 
     def play(self) -> Outcome:
-        """Run the simulation. Returns its outcome. Raises `Violation`."""
         self.arm()
         self.faults()
         several = self.setting.primitive.kind in SEVERAL
@@ -309,7 +300,6 @@ class Scenario(RoleChecks):
 
 
 def play(seed: int, setting: Setting) -> Outcome:
-    """Run one seed. Returns the outcome. Raises `Violation` with the timeline."""
     scenario = Scenario(seed, setting)
     pauses = mock.patch.object(retries, "random", random.Random(seed))  # it draws random numbers itself
     with ExitStack() as patches:

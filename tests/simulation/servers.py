@@ -13,8 +13,6 @@ from .world import Clock, World
 
 
 class Server:
-    """One Redis server."""
-
     def __init__(self, world: World, name: str, rate: float, offset: float) -> None:
         self.world = world
         self.name = name
@@ -51,7 +49,6 @@ class Server:
             self.handle(work, *args)
 
     def run(self, run: EvalScript) -> Any:
-        """Run a script. Returns its reply."""
         return self.model.run(run.script, run.keys, run.args)
 
     def block(
@@ -98,13 +95,11 @@ class Server:
     # ── faults ───────────────────────────────────────────────────────────────────────────────
 
     def pause(self, seconds: float) -> None:
-        """Stop the server with SIGSTOP for ``seconds``."""
         self.world.trouble(seconds)
         self._paused_until = self.world.now + seconds
         self.world.say(self.name, f"paused for {seconds:.2f} s")
 
     def save(self) -> None:
-        """Save a copy of the data, as an RDB file does."""
         self._saved = self.model.copy()
 
     def crash(self, downtime: float, memory: str) -> None:
@@ -135,7 +130,6 @@ class Server:
         """Run after a restart. Does nothing for a single server."""
 
     def flush(self) -> None:
-        """Delete all data (FLUSHALL)."""
         self.world.forget()
         self.model.flush()
         self.world.say(self.name, "flushed")
@@ -147,5 +141,4 @@ class Slots(tuple[Server, ...]):
     __slots__ = ()
 
     def place(self, key: bytes) -> int:
-        """Returns the index of the server that has this key."""
         return sum(hash_tag(key)) % len(self)

@@ -115,7 +115,7 @@ def test_it_finds_a_period_that_ends_early(name: str, right: str, wrong: str, mo
     """Neither a release nor a renewal shortens the time for which the key stays."""
     kind = "release_script" if name == "mutex_release" else "extend_script"
     plant(monkeypatch, PERIODIC._replace(**{kind: rewritten(name, right, wrong)}))
-    assert "after the last start" in found(PERIODS, 400)
+    assert "after the last start" in found(PERIODS, 1000)
 
 
 def test_it_finds_a_period_that_ends_with_its_holder(monkeypatch: pytest.MonkeyPatch) -> None:

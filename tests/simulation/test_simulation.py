@@ -16,11 +16,10 @@ from django_redlock.core.locks.hold import Hold
 from django_redlock.core.primitives.base import MUTEX, SEMAPHORE, Primitive
 from django_redlock.core.primitives.fair import WRITE
 from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
-from django_redlock.core.renewal.registry import Extension
+from django_redlock.core.renewal.registry import Extension, Renewal
 from django_redlock.core.values import Claim, Lease
 from django_redlock.errors import LockError
 
-from .background import Background
 from .performer import Performer, Then
 from .requests import Request
 from .roles import Candidate, HandingThread, PeriodicThread
@@ -253,7 +252,7 @@ def test_it_finds_a_shorter_lease_that_counts_too_late(monkeypatch: pytest.Monke
 
 def test_it_finds_what_nobody_frees_after_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
     """A grant to an interrupted caller is released in the background."""
-    monkeypatch.setattr(Background, "release_later", lambda *_, **__: None)
+    monkeypatch.setattr(Renewal, "release_later", lambda *_, **__: None)
     assert "left over" in found(SINGLE._replace(algorithm="quorum", calm=True), 200)
 
 

@@ -106,7 +106,6 @@ class Thread:
         return self.process.paused_until
 
     def asks(self, claim: Claim) -> None:
-        """Report the claim to the watcher."""
         self._watcher.asks(claim)
 
     def believe(self, handle: Handle) -> None:
@@ -134,7 +133,6 @@ class Thread:
         return LockOptions(self._ttl, fencing=chance.random() < 0.3, auto_renew=chance.random() < 0.8)
 
     def take(self, names: list[str], wait: float, then: Callable[[], None], seconds: float | None = None) -> None:
-        """Acquire one of the names, or all, hold them for a while, release them."""
         chance, name = self._world.random, AND.join(names)
         options = self._options()
         places = tuple(keys_for(b"sim", each.encode()) for each in names)
@@ -186,7 +184,6 @@ class Thread:
             self.process.after(max(0.0, end - self._world.now), release)
 
     def _ended(self, claim: Claim) -> None:
-        """Report the release to the watcher."""
         self._watcher.over(claim)
 
     def _do(self, flow: Any, then: Callable[[Any, BaseException | None], None]) -> None:

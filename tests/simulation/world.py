@@ -56,7 +56,6 @@ class World:
         raise AssertionError(f"seed {self.seed}: no end after {most} events")
 
     def say(self, who: str, what: str) -> None:
-        """Append a line to the timeline."""
         self.log.append((self.now, who, what))
 
     def timeline(self) -> str:
@@ -64,8 +63,6 @@ class World:
 
 
 class Clock:
-    """A clock with its own rate."""
-
     def __init__(self, world: World, rate: float, offset: float) -> None:
         self._world = world
         self._rate = rate
@@ -75,7 +72,6 @@ class Clock:
         return self._offset + self._world.now * self._rate
 
     def micros(self) -> int:
-        """Returns the time in µs, as a server with this clock reports it."""
         return int((self._offset + self._world.now * self._rate) * 1e6)
 
     def true(self, reading: float) -> float:
