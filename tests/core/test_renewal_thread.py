@@ -1,7 +1,6 @@
 """The renewal threads: a store that hangs, and errors anywhere, do not affect other locks."""
 
 import threading
-import time
 
 import pytest
 
@@ -135,37 +134,6 @@ def test_whatever_a_renewal_raises_it_is_repeated(unique, caplog, error):
         assert are_renewed(one, other)
     assert backend.error is None
     assert "the renewal of locks failed" in caplog.text
-
-
-class HeldUp:
-    """A clock that stops the renewal thread as soon as `lock` has got its first renewal."""
-
-    lock = None
-
-    def __init__(self):
-        self.asked, self.go_on = threading.Event(), threading.Event()
-
-    def __call__(self):
-        lease = self.lock and self.lock.hold and self.lock.hold.lease
-        if lease and lease.valid_until > lease.since + TTL and threading.current_thread().name == "redlock-renewal":
-            self.asked.set()
-            self.go_on.wait(WAIT)
-        return time.monotonic()
-
-
-def test_a_release_while_the_lease_is_replaced_leaves_no_entry(unique):
-    """A release between the reply to a renewal and the storing of the new lease leaves no entry in the renewal."""
-    clock = HeldUp()
-    backend = LocMemBackend(unique, clock=clock)
-    clock.lock = lock = backend.lock("stock", ttl=TTL)
-    lock.acquire()
-    token = lock.hold.lease.claim.token
-    assert clock.asked.wait(WAIT)
-    lock.release()
-    clock.go_on.set()
-    with backend.lock("other", ttl=TTL) as other:
-        assert are_renewed(other)  # by then the thread is through with the first
-    assert token not in renewal.entries
 
 
 def test_many_losses_need_few_threads(unique):

@@ -7,7 +7,6 @@ import time
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
-from django_redlock.core.process.fork import on_fork
 from django_redlock.errors import LockNotHeld
 from django_redlock.testing.conformance.harness.fixtures import in_child
 
@@ -54,27 +53,6 @@ def test_fork_while_another_thread_is_at_the_handle(held_up, unique):
     held_up.go_on.set()
     releasing.join(WAIT)
     assert lock.token is None
-
-
-class Counting:
-    """An object with two callbacks for forks."""
-
-    called = 0
-
-    def one(self):
-        self.called += 1
-
-    def ten(self):
-        self.called += 10
-
-
-def test_two_callbacks_of_one_object():
-    """Each method of an object that is registered for forks is called in the child."""
-    counting = Counting()
-    on_fork(counting.one)
-    on_fork(counting.ten)
-    assert in_child(lambda: counting.called) == 11
-    assert counting.called == 0
 
 
 def test_at_fork_reinit_in_a_child(unique):

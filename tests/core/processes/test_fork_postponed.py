@@ -124,14 +124,3 @@ def test_a_thread_of_ours_may_fork():
     assert answers == [None]
     assert time.monotonic() - start < WAIT
     assert threading.get_ident() not in fork.postponed._working
-
-
-def test_a_fork_within_the_work():
-    """The child of a fork within a `postponed` block leaves the block, so later forks don't wait for it."""
-
-    def leave():
-        fork.postponed.__exit__()
-        return fork.postponed._working
-
-    with fork.postponed:
-        assert in_child(leave) == {}

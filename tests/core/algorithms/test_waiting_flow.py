@@ -1,4 +1,6 @@
-"""Waiters retry through failovers, quarantines and moving slots, with each algorithm for one server."""
+"""Waiters block, retry and give up, with each algorithm for one server, driven by hand in virtual time."""
+
+import math
 
 import pytest
 
@@ -9,13 +11,13 @@ from django_redlock.core.algorithms.retries import FAILOVER_SECONDS, RETRY_SECON
 from django_redlock.core.algorithms.single_node import SingleNode
 from django_redlock.core.flow.requests import Batch, BlockThenEval, EvalAndWait, EvalScript, Fault, Sleep
 from django_redlock.core.keys import keys_for
-from django_redlock.core.primitives.base import MUTEX
+from django_redlock.core.primitives.base import MAX_BLOCK, MUTEX
 from django_redlock.core.primitives.multi import MULTILOCK
-from django_redlock.core.values import Claim, Lease, new_token
+from django_redlock.core.values import Claim, Lease, Refusal, new_token
 from django_redlock.errors import LockUnavailable
 
-from .test_single_node_flow import SERVER, TTL
-
+TTL = 10.0
+SERVER = 5_000_000_000  # µs on the server's clock
 GONE = Fault(ConnectionError("closed"), where="there:6379", transient=True)
 MOVING = Fault(ConnectionError("TRYAGAIN"), where="there:6379", transient=True, migrating=True)
 KEYS = tuple(keys_for(b"redlock", name) for name in (b"a", b"b"))
@@ -36,29 +38,30 @@ RULES = {
 
 
 class Waiter:
-    """An acquire that is driven by hand, with the replies of one server."""
+    """An acquire with its current `request`, its `result`, and the tokens that it has `undone`."""
 
     def __init__(self, rule, wait):
-        self.now = 100.0
+        self.now, self.undone = 100.0, []
         make, primitive, claim = RULES[rule]
         self.flow = make(lambda: self.now).acquire(primitive, claim, self.now + wait)
         self.request, self.result = next(self.flow), None
 
     def reply(self, reply, after=0.0):
-        """Reply to the current request `after` seconds later. Compensations are recorded."""
+        """Reply to the current request `after` seconds later."""
         self.now += after
         confirmed = isinstance(self.request, EvalAndWait) and not isinstance(reply, Fault)
         try:
             self.request = self.flow.send(([reply], 1) if confirmed else reply)
             while isinstance(self.request, Batch):
+                self.undone += [run.args[0] for run in self.request.script_calls]
                 self.request = self.flow.send([1] * len(self.request.script_calls))
         except StopIteration as end:
             self.request, self.result = None, end.value
         return self
 
-    def refused(self):
-        """Reply with a refusal, so that the waiter blocks."""
-        return self.reply([0, 5000, SERVER, b"who"])
+    def refused(self, left=5.0, after=0.0):
+        """Reply with a refusal for `left` seconds, so that the waiter blocks."""
+        return self.reply([0, -1 if left == math.inf else round(left * 1000), SERVER, b"who"], after)
 
     def token(self):
         """Return the token of the current request."""
@@ -79,20 +82,57 @@ def woken(waiter, reply):
     return waiter.reply(reply) if isinstance(waiter.request, BlockThenEval) else waiter.reply(None).reply(reply)
 
 
-def all_gone(waiter):
-    """From now on, no server replies."""
-    woken(waiter, GONE)
-    while waiter.request is not None:
-        waiter.reply(None, after=waiter.request.seconds).reply(GONE)
-
-
 def quarantined(seconds):
     return [2, round(seconds * 1000), SERVER]
 
 
+@pytest.mark.parametrize(
+    ("left", "wait", "pause"),
+    [
+        (7, 3, 3),
+        (2, 3, 2.001),
+        (7, 60, MAX_BLOCK),
+        (math.inf, 60, MAX_BLOCK),
+        (math.inf, math.inf, MAX_BLOCK),
+        (0, 3, 0.001),
+    ],
+)
+def test_longest_block(left, wait, pause):
+    """A waiter blocks until the holder's lease ends, its own deadline comes, or MAX_BLOCK has passed."""
+    waiter = Waiter("single", wait).refused(left)
+    assert isinstance(waiter.request, BlockThenEval)
+    assert waiter.request.seconds == pytest.approx(pause, abs=1e-9)
+
+
+def test_exact_timeout():
+    """However often a waiter is woken in vain, it gives up exactly at its deadline."""
+    waiter, pauses = Waiter("single", 12.5).refused(TTL, after=0.25), []
+    while waiter.request is not None:
+        if isinstance(waiter.request, EvalScript):  # woken in vain at its last try, it is listed again
+            waiter.refused(TTL)
+            continue
+        pauses.append(waiter.request.seconds)
+        woken_early = len(pauses) % 2
+        waiter.refused(TTL, after=waiter.request.seconds * (0.5 if woken_early else 1))
+    assert isinstance(waiter.result, Refusal)
+    assert waiter.now == pytest.approx(112.5, abs=1e-9)
+    assert len(pauses) > 3
+
+
+def test_waiter_behind_its_own_lost_grant():
+    """An attempt whose reply was lost in a failover is released, so the waiter does not wait for its own lease."""
+    waiter = Waiter("single", 60).refused()
+    lost = waiter.request.script_call.args[0]
+    waiter.reply(Fault(TimeoutError(), transient=True, unconfirmed=True)).reply(None)
+    assert waiter.token() > lost  # the next attempt
+    waiter.refused()
+    assert waiter.undone == [lost]
+    assert isinstance(waiter.request, BlockThenEval)  # the release wakes it
+    assert isinstance(waiter.reply(SERVER, after=1).result, Lease)
+
+
 @pytest.mark.parametrize("reply", [GONE, quarantined(5)], ids=["gone", "quarantine"])
 def test_first_attempt_is_not_retried(begin, reply):
-    """A first attempt that a server can't serve raises LockUnavailable at once."""
     with pytest.raises(LockUnavailable):
         begin(60).reply(reply)
 
@@ -121,8 +161,10 @@ def test_waiter_retries(begin, reply):
 def test_deadline(begin, wait, ends):
     """A waiter repeats its request until its deadline or the end of the retry period."""
     waiter = begin(wait).refused()
-    with pytest.raises(LockUnavailable):
-        all_gone(waiter)
+    with pytest.raises(LockUnavailable):  # noqa: PT012
+        woken(waiter, GONE)
+        while waiter.request is not None:
+            waiter.reply(None, after=waiter.request.seconds).reply(GONE)
     assert waiter.now == pytest.approx(100 + ends, abs=1e-6)
 
 
@@ -131,10 +173,8 @@ def test_migrating_slot(begin):
     with pytest.raises(LockUnavailable):
         begin(0).reply(MOVING)
     waiter = begin(60)
-    if isinstance(waiter.request, EvalAndWait):
-        return  # there are no slots
-    waiter.reply(MOVING)
-    assert isinstance(waiter.request, Sleep)
+    if not isinstance(waiter.request, EvalAndWait):  # with replicas, there are no slots
+        assert isinstance(waiter.reply(MOVING).request, Sleep)
 
 
 @pytest.mark.parametrize("left", [5, FAILOVER_SECONDS + 5])
