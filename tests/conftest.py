@@ -19,17 +19,23 @@ from typing import Any, TypeVar
 import pytest
 
 from django_redlock import locks
+from django_redlock.backends.redis_base import RedisBaseBackend
+from django_redlock.backends.replica import ReplicaBackend
+from django_redlock.core.locks import local_queue
+from django_redlock.core.primitives import base
 from django_redlock.history.event_queue import event_queue
+from django_redlock.testing.conformance.harness.clients import AsyncClient, Client, SyncClient
 from testproject.redis_server import RedisServer
 from tests import tiers
 from tests.support import service
 from tests.support.cluster import Cluster
-from tests.support.group import Group
-from tests.support.locks import memory_entry, redis_entry
+from tests.support.group import Group, ThreeNodes
+from tests.support.locks import SHORT, memory_entry, redis_entry
 from tests.support.mariadb import MariaDB
 from tests.support.postgres import Postgres
 from tests.support.proxy import Proxy
 from tests.support.rabbitmq import RabbitMQ
+from tests.support.replicas import Replicated
 from tests.support.sentinel import Sentinel
 from tests.support.service import Service, revive
 from tests.support.tls import TlsRedis
@@ -70,13 +76,6 @@ def pytest_collection() -> Iterator[None]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tiers.select(config, items, TIERS[config.getoption("--tier")])
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List the fights of `tests/faults` that were repeated."""
-    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.getreports(outcome)]
-    for name, text in [each for report in reports for each in report.user_properties]:
-        terminalreporter.write_line(f"{name}: {text}")
 
 
 @contextlib.contextmanager
@@ -177,6 +176,25 @@ def cluster(running) -> Cluster:
 
 
 @pytest.fixture
+def servers(running) -> Iterator[list[RedisServer]]:
+    """Three nodes that are up and empty."""
+    servers = running(ThreeNodes).servers
+    for server in servers:
+        _emptied(server)
+    yield servers
+    for server in servers:
+        revive(server)
+
+
+@pytest.fixture
+def two(start) -> Replicated:
+    """A primary with two replicas, in service for locks with `SHORT` leases."""
+    group = start(Replicated(2))
+    assert list(ReplicaBackend(group.primary.url, **SHORT).arm().values()) == ["armed"]
+    return group
+
+
+@pytest.fixture
 def proxy(start, redis_server) -> Proxy:
     """A proxy in front of `redis_server`."""
     return start(Proxy(redis_server.url))
@@ -211,6 +229,27 @@ def mariadb(running) -> MariaDB:
     """A MariaDB that is up. Create a database with a `unique` name."""
     pytest.importorskip("pymysql")
     return running(MariaDB)
+
+
+@pytest.fixture(params=[SyncClient, AsyncClient], ids=["sync", "async"])
+def client_of(request) -> Iterator[Callable[[RedisBaseBackend], Client]]:
+    """`client_of(backend)`: a client of the conformance suite; each test runs with a blocking and an asyncio one."""
+    with contextlib.ExitStack() as ends:
+
+        def client(backend: RedisBaseBackend) -> Client:
+            client = request.param(backend)
+            ends.callback(client.close)
+            return client
+
+        yield client
+
+
+@pytest.fixture
+def woken_only(monkeypatch) -> None:
+    """Waiters do not look by themselves for a minute, so that a test can allow a wake-up 20 seconds."""
+    monkeypatch.setattr(base, "MAX_BLOCK", 60.0)
+    monkeypatch.setattr(base, "MAX_BLOCK_IN_QUEUE", 60.0)
+    monkeypatch.setattr(local_queue, "LEADER_CHECK_SECONDS", 60.0)
 
 
 @pytest.fixture

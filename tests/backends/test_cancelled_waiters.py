@@ -12,7 +12,7 @@ from django_redlock.core.keys import glob_escape
 from django_redlock.core.renewal import registry
 from django_redlock.testing.conformance.shared_handles import MAKE
 from testproject.redis_server import RedisServer
-from tests.backends.conftest import ThreeNodes
+from tests.support.group import ThreeNodes
 from tests.support.locks import new_lock
 from tests.support.service import poll
 

@@ -77,45 +77,6 @@ def test_waiting_is_not_holding(backend, unique, monkeypatch):
         thread.join(60)
 
 
-def test_handed_over_in_the_process(redis_url, unique, monkeypatch):
-    """A lock that was handed over within a process is held since the hand-over."""
-    monkeypatch.setattr(base, "MAX_BLOCK", BLOCK)
-    monkeypatch.setattr(base, "MAX_BLOCK_IN_QUEUE", BLOCK)
-    backend, granted = RedisBackend(redis_url, node_timeout=5), []
-    release = [threading.Event() for _ in range(3)]
-
-    def hold():
-        with backend.lock(unique, ttl=20):
-            granted.append(time.time())
-            release[len(granted) - 1].wait(60)
-
-    with backend.lock(unique, ttl=20):
-        threads = [threading.Thread(target=hold) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        queue = backend.local_queue_for(base.MUTEX)
-        poll(
-            lambda: (lane := next(iter(queue._queues.values()), None)) and len(lane.waiters) == 2,
-            timeout=20,
-            what="two to queue behind the third",
-        )
-        time.sleep(WAIT)
-        released = time.time()
-    for number, each in enumerate(release, 1):
-        poll(lambda number=number: len(granted) == number, timeout=20, what="the next holder")
-        # The store hears of some hand-overs a little later.
-        poll(
-            lambda since=released: since - SLACK < backend.describe(unique).since <= granted[-1] + 0.001,
-            timeout=20,
-            what="the time",
-        )
-        released = time.time()
-        each.set()
-    for thread in threads:
-        thread.join(60)
-    backend.close()
-
-
 @pytest.mark.parametrize("kind", MAKE)
 def test_extended(backend, kind, unique):
     """An extension replaces the remaining time, and the shown ttl is at least the remaining time."""

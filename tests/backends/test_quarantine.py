@@ -9,8 +9,7 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockUnavailable
-from tests.backends.conftest import SHORT
-from tests.support.locks import crash, granted
+from tests.support.locks import SHORT, crash, granted
 from tests.support.replicas import Replicated
 from tests.support.service import poll
 
@@ -54,32 +53,8 @@ def test_no_second_holder(armed, client_of, forget):
     assert lock.lost
 
 
-@pytest.mark.parametrize("saved", [False, True], ids=["empty", "old data"])
-def test_a_restart_without_quarantine_grants_twice(own_redis, client_of, saved):
-    server = own_redis()
-    if saved:
-        with server.client() as direct:
-            direct.save()  # before the lock is taken
-    holder, other = (client_of(RedisBackend(server.url, ttl=20, node_timeout=5)) for _ in range(2))
-    lock = holder.lock("stock", auto_renew=False)
-    assert lock.acquire()
-    crash(server)
-    assert other.lock("stock").acquire(blocking=False)
-    assert not lock.lost
-
-
-def test_an_extension_restores_a_lost_lock(armed, client_of):
-    """An extension restores the holder's lock after a restart, even if no other request came before."""
-    client = client_of(store(armed))
-    lock = client.lock("stock", auto_renew=False)
-    assert lock.acquire()
-    crash(armed)
-    assert lock.extend() > 0
-    assert lock.owned()
-    lock.release()
-
-
 def test_a_restored_lock_excludes_others(armed, client_of):
+    """A renewal restores the holder's lock after a restart, and no other client gets it after the quarantine."""
     holder, other = client_of(store(armed)), client_of(store(armed))
     lock = holder.lock("stock")
     assert lock.acquire()
@@ -89,17 +64,6 @@ def test_a_restored_lock_excludes_others(armed, client_of):
     assert not other.lock("stock").acquire(blocking=False)
     assert not lock.lost
     lock.release()
-
-
-def test_nothing_is_restored_without_quarantine(armed, client_of):
-    """Without a quarantine an extension does not restore a deleted lock, and raises LockLost."""
-    client = client_of(store(armed))
-    lock = client.lock("stock", auto_renew=False)
-    assert lock.acquire()
-    with armed.client() as direct:
-        direct.delete("redlock:{stock}")
-    with pytest.raises(Exception, match="lost"):
-        lock.extend()
 
 
 @pytest.mark.parametrize("persistence", [("--appendonly", "yes", "--appendfsync", "always"), ("--save", "3600 1")])
@@ -115,14 +79,6 @@ def test_a_restart_with_data_is_in_quarantine(own_redis, client_of, persistence)
     assert server.client().exists("redlock:marker")
     with pytest.raises(LockUnavailable, match="in quarantine"):
         client.lock("stock").acquire()
-
-
-def test_the_marker_outlives_script_flush(armed, client_of):
-    client = client_of(store(armed))
-    assert granted(client)
-    with armed.client() as direct:
-        direct.script_flush()
-    assert granted(client)
 
 
 @pytest.mark.parametrize("arm", [lambda backend: backend.arm(), lambda backend: asyncio.run(backend.aarm())])
@@ -153,21 +109,6 @@ def test_arm_without_servers(own_redis):
     server.kill()
     with pytest.raises(LockUnavailable, match="no node is available"):
         backend.arm()
-
-
-def test_a_failover_there_and_back(start, client_of):
-    """A primary that was a replica in between, and may have lost locks, is in quarantine."""
-    group = start(Replicated(1))
-    first, replica = group.servers
-    client = client_of(store(first, ttl=30, max_ttl=30))
-    client.backend.arm()
-    group.cut_off(replica)
-    assert client.lock("stock").acquire(timeout=0)
-    group.promote(replica)
-    group.follow(first)
-    group.promote(first)
-    with pytest.raises(LockUnavailable, match="in quarantine for another"):
-        client_of(store(first, ttl=30, max_ttl=30)).lock("stock").acquire(timeout=0)
 
 
 def test_another_max_ttl_is_refused_with_replicas(start):

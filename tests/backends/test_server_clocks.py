@@ -12,10 +12,9 @@ from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockLost, LockUnavailable
 from django_redlock.testing.conformance.harness.clients import AsyncClient
-from tests.backends.conftest import SHORT
 from tests.support.clocked import ClockedRedis
 from tests.support.group import Group
-from tests.support.locks import acquired, crash
+from tests.support.locks import SHORT, acquired, crash
 from tests.support.proxy import Proxy
 from tests.support.replicas import Replicated
 from tests.support.service import poll

@@ -14,7 +14,7 @@ from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.errors import LockNotHeld, LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
-from django_redlock.testing.conformance.harness.fixtures import eventually, until_someone_waits
+from django_redlock.testing.conformance.harness.fixtures import until_someone_waits
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
 
@@ -73,34 +73,6 @@ def everywhere(strike):
 def test_a_handler_does_not_deadlock(backend):
     """A signal handler that uses locks anywhere within an acquire or release does not deadlock."""
     everywhere(lambda step: struck(partial(taken, backend, "mine"), step, partial(taken, backend, "the handler's")))
-
-
-class Interrupted(BaseException):
-    """The exception of a signal handler, such as Ctrl-C or a task's time limit."""
-
-
-def interrupt():
-    raise Interrupted
-
-
-def test_an_exception_while_replies_are_detached(start):
-    """After an exception while replies are detached, the closed connection is not expected to deliver them."""
-    servers = start(Group(RedisServer() for _ in range(5))).servers
-    backend = RedlockBackend([server.url for server in servers], node_timeout=5, quarantine=False)
-    # Each has a connection on which nothing is awaited.
-    assert eventually(
-        lambda: taken(backend, "first") or all(node.known_pool(b"").idle_connections for node in backend.nodes)
-    )
-    lock = backend.lock("mine")
-    for server in servers[3:]:
-        server.pause()
-    with pytest.raises(Interrupted):  # when it has put off the one, and comes to the other
-        struck(partial(lock.acquire, blocking=False), 1, interrupt, "/in_flight.py:detach")
-    for server in servers[3:]:
-        server.resume()
-    taken(backend, "another")
-    assert backend.lock("mine").acquire(timeout=TEST_TIMEOUT)
-    backend.close()
 
 
 class TestInMemory:

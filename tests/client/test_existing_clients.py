@@ -65,19 +65,13 @@ def test_class_settings_and_limit_of_a_client(redis_server, unique):
     connections = redis.ConnectionPool(
         connection_class=CountedConnection, port=redis_server.port, tenant="a", max_connections=3
     )
-    with contextlib.closing(RedisBackend(redis.Redis(connection_pool=connections))) as backend:
+    client = redis.Redis(connection_pool=connections)
+    client.close()  # the connections of a client are not used
+    with contextlib.closing(RedisBackend(client)) as backend:
         before = CountedConnection.opened
         pair(backend, unique)
         assert CountedConnection.opened == before + 1
         assert backend.nodes[0].known_pool(None)._limit.size == 3
-
-
-def test_closed_client(redis_server, unique):
-    """A client may be closed: its connections are not used."""
-    client = redis.Redis(port=redis_server.port)
-    client.close()
-    with contextlib.closing(RedisBackend(client)) as backend:
-        pair(backend, unique)
 
 
 CLIENT = None

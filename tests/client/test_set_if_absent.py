@@ -7,22 +7,14 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.keys import keys_for
 from django_redlock.errors import LockUnavailable
-from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT, AsyncClient, SyncClient
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from tests.support.service import poll
 
 
-@pytest.fixture(params=[SyncClient, AsyncClient], ids=["sync", "async"])
-def client_at(request):
+@pytest.fixture
+def client_at(client_of):
     """`client_at(url)`: a client of a backend."""
-    clients = []
-
-    def made(url, **options):
-        clients.append(request.param(RedisBackend(url, node_timeout=TEST_TIMEOUT, **options)))
-        return clients[-1]
-
-    yield made
-    for client in clients:
-        client.close()
+    return lambda url: client_of(RedisBackend(url, node_timeout=TEST_TIMEOUT))
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.client import pool
 from django_redlock.errors import LockUnavailable
-from django_redlock.testing.conformance.harness.clients import AsyncClient, SyncClient
 from testproject.redis_server import RedisServer
 from tests.support.proxy import Proxy
 from tests.support.service import poll
@@ -38,10 +37,9 @@ def backend(location):
         yield backend
 
 
-@pytest.mark.parametrize("face", [SyncClient, AsyncClient], ids=["sync", "async"])
-def test_idle_connection(proxy, backend, unique, face):
+def test_idle_connection(proxy, backend, unique, client_of):
     """An acquire and a release on an idle connection that was dropped silently succeed on a new connection."""
-    client = face(backend)
+    client = client_of(backend)
     for _ in range(2):
         lock = client.lock(unique, ttl=60)
         assert lock.acquire(timeout=0)

@@ -114,16 +114,6 @@ async def test_waiter_is_woken(server, unique):
         await handles[-2].arelease()
 
 
-async def test_waiter_gives_up_at_its_deadline(server, unique):
-
-    async with opened(server.url, cohort=0) as backend, all_blocked(backend, unique) as (_, handles, _tasks):
-        loop = asyncio.get_running_loop()
-        start = loop.time()
-        assert not await backend.lock(handles[-1].name).aacquire(timeout=SHORT)
-        assert loop.time() - start >= SHORT
-        assert not any(handle.token for handle in handles)
-
-
 @pytest.mark.parametrize("steps", [-1, *range(8)])
 async def test_wake_up_of_a_cancelled_waiter(server, unique, steps):
     """A wake-up for a cancelled waiter goes to the next one, here or in another process."""
@@ -146,16 +136,6 @@ async def test_wake_up_of_a_cancelled_waiter(server, unique, steps):
             await handles[-1].arelease()
         async with asyncio.timeout(WAKE):
             assert await following
-
-
-async def test_connection_lost(server, admin, unique):
-    """When the connections break, the waiters go on waiting and are woken."""
-    async with opened(server.url) as backend, all_blocked(backend, unique, 2) as (holders, handles, tasks):
-        admin.client_kill_filter(_type="normal", skipme=True)
-        await holders[-1].arelease()
-        async with asyncio.timeout(TEST_TIMEOUT):
-            assert await tasks[-1]
-        assert handles[-1].token
 
 
 async def test_store_down(server, unique):

@@ -1,13 +1,10 @@
-"""Backends on separate nodes, as in `tests.backends`, and on one."""
+"""A backend on one Redis."""
 
 import contextlib
 
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
-from tests.backends.conftest import client_of, servers, two, woken_only
-
-__all__ = ["client_of", "servers", "two", "woken_only"]
 
 
 @pytest.fixture

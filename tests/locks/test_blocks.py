@@ -7,12 +7,10 @@ import threading
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
-from django_redlock.core.locks import deadlock
 from django_redlock.errors import LockLost, LockNotHeld
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.shared_handles import MAKE
 from tests.support.locks import new_lock
-from tests.support.service import poll
 
 
 @pytest.fixture
@@ -130,24 +128,6 @@ def test_an_interrupted_caller_touches_no_other_block(backend):
     done.set()
     worker.join(TEST_TIMEOUT)
     assert found == [(False, True)]
-
-
-def test_waiting_for_the_own_handle(backend, caplog, monkeypatch):
-    """A second acquire() by the same thread waits for a release by another, and is logged after some waiting."""
-    monkeypatch.setattr(deadlock, "WARN_AFTER", 0.05)
-    lock = backend.lock("stock")
-    lock.acquire()
-
-    def release_later():
-        poll(lambda: "same handle" in caplog.text, timeout=20, what="the warning")
-        lock.release()
-
-    waiter = threading.Thread(target=release_later)
-    waiter.start()
-    assert lock.acquire()
-    waiter.join(TEST_TIMEOUT)
-    lock.release()
-    assert "use rlock() to acquire it more than once" in caplog.text
 
 
 def test_a_reentrant_lock_ends_with_its_thread(backend):

@@ -24,7 +24,6 @@ class ClockedRedis(RedisServer):
         new.replace(self._clock)  # atomic, because the server may read the file at any moment
 
     def environment(self) -> Mapping[str, str]:
-        """The environment variables that load and configure libfaketime."""
         library = find(LIBRARY, package="faketime", place=f"/usr/lib/*/faketime/{LIBRARY}")
         return {
             # libc's malloc precedes jemalloc's, which asks for the time before libfaketime is ready.
@@ -35,7 +34,6 @@ class ClockedRedis(RedisServer):
         }
 
     def start(self) -> Self:
-        """Start the server with the clock that was set."""
         if not self._clock.exists():
             self.set_clock(0)
         super().start()

@@ -33,15 +33,12 @@ class Cluster(Group):
 
     @property
     def url(self) -> str:
-        """The URL for clients: `redis+cluster://h:p,h:p,h:p`."""
         return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
     def client(self, **options: Any) -> redis.RedisCluster:
-        """Returns a new redis-py cluster client."""
         return redis.RedisCluster.from_url(self.nodes[0].url, **options)
 
     def owner(self, key: str) -> RedisServer:
-        """Returns the node that serves the key's slot."""
         slot, ranges = key_slot(key.encode()), ask(self.nodes[0], "CLUSTER", "SLOTS")
         port = next(master[1] for first, last, master, *_ in ranges if first <= slot <= last)
         return next(node for node in self.nodes if node.port == port)

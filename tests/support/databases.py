@@ -52,14 +52,12 @@ def mariadb_database(alias: str, server: MariaDB, name: str, **options: Any) -> 
 
 
 def sqlite_settings(path: Path) -> dict[str, Any]:
-    """Returns the entry in DATABASES for a SQLite file."""
     pragmas = "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL"
     options = {"timeout": 20, "transaction_mode": "DEFERRED", "init_command": pragmas}
     return {"ENGINE": "django.db.backends.sqlite3", "NAME": str(path), "OPTIONS": options}
 
 
 def postgres_settings(port: int, name: str) -> dict[str, Any]:
-    """Returns the entry in DATABASES for a database of a `Postgres` server."""
     return {"ENGINE": "django.db.backends.postgresql", "NAME": name, "HOST": "127.0.0.1", "PORT": port, "USER": USER}
 
 

@@ -65,18 +65,15 @@ class Forked:
         self.pid = self._process.pid or 0
 
     def poll(self) -> int | None:
-        """Return the exit code, or `None` while the program runs."""
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end of the program. Returns its exit code. Raises `subprocess.TimeoutExpired`."""
         self._process.join(timeout)
         if self._process.exitcode is None:
             raise subprocess.TimeoutExpired(self.args, timeout or 0)
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless the program is known to have ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 

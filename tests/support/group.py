@@ -31,3 +31,10 @@ class Group:
             with contextlib.suppress(RuntimeError):  # the server is not running
                 server.kill()  # an orderly shutdown of a primary takes up to ten seconds when a replica lags
         self._ends.close()
+
+
+class ThreeNodes(Group):
+    """Three nodes that the tests of a session share."""
+
+    def __init__(self) -> None:
+        super().__init__(RedisServer() for _ in range(3))

@@ -1,7 +1,8 @@
 """Locks and the servers that they are on, as many tests use them."""
 
+import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from django_redlock.core.renewal.registry import renewal
@@ -22,10 +23,11 @@ def redis_entry(location: str, **options: Any) -> dict[str, Any]:
 
 
 def memory_entry(location: str = "") -> dict[str, Any]:
-    """Return an entry of REDLOCK for locks in this process."""
     return entry_of("locmem.LocMemBackend", location)
 
 
+# Seconds: as short as a machine can stand on which everything takes ten times as long as it should.
+SHORT = {"ttl": 4, "max_ttl": 4, "node_timeout": 2}
 ONE_HOLDER = {"semaphore": {"limit": 1}, "striped": {"stripes": 1}}
 
 
@@ -54,15 +56,28 @@ def acquired(lock: Any) -> bool:
 
 
 def granted(client: Any, name: str = "stock") -> bool:
-    """Return whether the lock can be acquired. It is released at once."""
     lock = client.lock(name)
     if taken := acquired(lock):
         lock.release()
     return taken
 
 
+def held_by_all(lock: Any, holding: Callable[[], bool]) -> None:
+    """Acquire the lock on all nodes, as ``holding()`` says. A node that is not connected yet does not vote later."""
+
+    def acquired() -> bool:
+        with contextlib.suppress(LockUnavailable):
+            assert lock.acquire(timeout=20)
+            with contextlib.suppress(TimeoutError):
+                poll(holding, timeout=3, what="all votes")
+                return True
+            lock.release()
+        return False
+
+    poll(acquired, timeout=60, what="all votes")
+
+
 def held_on(servers: Iterable[RedisServer], key: str = "redlock:{stock}") -> int:
-    """Return how many servers have the key."""
     count = 0
     for server in servers:
         with server.client() as client:
@@ -89,7 +104,6 @@ def wait_until_renewed(backend: Any, name: str) -> None:
 
 
 def crash(server: RedisServer) -> None:
-    """Kill the server with `kill -9`, and start it again with the data on disk."""
     server.kill()
     server.start()
 

@@ -36,7 +36,6 @@ class MariaDB(Service):
         ]
 
     def ready(self) -> bool:
-        """Whether the server accepts connections."""
         import pymysql
 
         try:
@@ -46,7 +45,6 @@ class MariaDB(Service):
         return True
 
     def start(self) -> Self:
-        """Start the server. The first start creates its data."""
         if not self.data.exists():
             program = find("mariadb-install-db", package="mariadb-server")
             if os.getuid() == 0:

@@ -16,12 +16,10 @@ USER = "postgres"  # of the database cluster, and of the processes if root runs 
 
 
 def program(name: str) -> str:
-    """Returns the path of a program of the newest PostgreSQL. Raises `FileNotFoundError`, which names the package."""
     return find(name, package="postgresql", place=f"/usr/lib/postgresql/*/bin/{name}")
 
 
 def account() -> Sequence[str]:
-    """Returns the prefix of a command that must not run as root."""
     if os.getuid() != 0:
         return ()
     try:
@@ -55,12 +53,10 @@ class Postgres(Service):
         ]
 
     def ready(self) -> bool:
-        """Whether the server accepts connections."""
         asked = [program("pg_isready"), "--quiet", "--host=127.0.0.1", f"--port={self.port}"]
         return subprocess.run(asked, check=False, timeout=30).returncode == 0
 
     def start(self) -> Self:
-        """Start the server. The first start creates the database cluster."""
         if not self.data.exists():
             made = [*account(), program("initdb"), f"--username={USER}", "--auth=trust", "--no-sync", str(self.data)]
             if os.getuid() == 0:

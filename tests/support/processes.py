@@ -40,7 +40,6 @@ class Channel:
         self.connection = connection
 
     def say(self, event: str, **facts: Any) -> None:
-        """Send an event to the other process."""
         self.connection.send((event, facts))
 
     def hear(self, event: str, timeout: float) -> dict[str, Any]:
@@ -86,19 +85,15 @@ class Worker:
             raise AssertionError(f"{reason}; it wrote:\n{self.child.log()}") from error
 
     def result(self, timeout: float = 60) -> Any:
-        """Wait for the end of the function. Returns its return value."""
         return self.expect(RETURNED, timeout)["value"]
 
     def tell(self, event: str, **facts: Any) -> None:
-        """Send an event to the worker."""
         self.channel.say(event, **facts)
 
     def pause(self) -> None:
-        """Stop the process with SIGSTOP."""
         self.child.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Continue the process with SIGCONT."""
         self.child.signal(signal.SIGCONT)
 
     def kill(self) -> None:
@@ -121,13 +116,11 @@ class ForkedWorker(Worker):
 
 
 def main(fd: int) -> None:
-    """The entry point of the child process."""
     channel = Channel(Connection(fd))
     work(channel, *channel.connection.recv())
 
 
 def work(channel: Channel, function: Callable[..., Any], args: Sequence[Any] = ()) -> None:
-    """Call the function, and send its result or error."""
     try:
         value = function(channel, *args)
     except BaseException:

@@ -30,7 +30,6 @@ class _Link:
         self.over = False
 
     def hang_up(self) -> None:
-        """Shut the sockets down, which wakes their threads. The threads close them."""
         self.over = True
         for end in filter(None, (self.client, self.server)):
             with contextlib.suppress(OSError):
@@ -59,7 +58,6 @@ class Proxy:
 
     @property
     def connections(self) -> int:
-        """The number of open connections."""
         return len(self._links)
 
     def drop(self, *ways: str) -> None:
@@ -95,7 +93,6 @@ class Proxy:
             listener.shutdown(socket.SHUT_RDWR)  # wakes accept(), whose thread closes it
 
     def cut(self) -> None:
-        """Close all connections on both sides."""
         with self._changed:
             self._hang_up(set(self._links))
 
@@ -157,7 +154,6 @@ class Proxy:
                 threading.Thread(target=self._serve, args=[link], daemon=True).start()
 
     def _serve(self, link: _Link) -> None:
-        """Serve one connection from start to end."""
         with link.client, contextlib.suppress(OSError):
             if link.lossy:
                 self._carry(link, Way.REQUESTS, link.client, link.client)

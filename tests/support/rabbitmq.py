@@ -45,7 +45,6 @@ class RabbitMQ(Service):
 
     @property
     def url(self) -> str:
-        """The URL for clients: `amqp://guest:guest@127.0.0.1:<port>//`."""
         return f"amqp://guest:guest@127.0.0.1:{self.port}//"
 
     def command(self) -> Sequence[str]:
@@ -72,11 +71,9 @@ class RabbitMQ(Service):
         }
 
     def ready(self) -> bool:
-        """Whether the broker answers a handshake."""
         return _answers(self.port, HANDSHAKE)
 
     def start(self) -> Self:
-        """Start the port mapper, then the broker."""
         self.epmd.__enter__()
         return super().start()
 

@@ -14,7 +14,6 @@ REPLICATION = ("--repl-diskless-sync", "no", "--repl-ping-replica-period", "1")
 
 
 def replicate(server: RedisServer, port: int) -> None:
-    """Make the server a replica of the server at this loopback port."""
     with server.client() as client:
         client.replicaof("127.0.0.1", port)
 

@@ -90,7 +90,6 @@ class SentinelProcess(Service):
         return None
 
     def content(self) -> bool:
-        """Whether this Sentinel sees a quorum, a healthy master and two replicas."""
         with contextlib.suppress(redis.RedisError):
             self.client.sentinel_ckquorum(SERVICE)
             state = self.client.sentinel_master(SERVICE)
@@ -107,7 +106,6 @@ class Sentinel(Group):
 
     @property
     def url(self) -> str:
-        """The URL for clients: `redis+sentinel://h:p,h:p,h:p/SERVICE/0`."""
         hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
         return f"redis+sentinel://{hosts}/{SERVICE}/0"
 
@@ -126,7 +124,6 @@ class Sentinel(Group):
 
     @property
     def replicas(self) -> list[RedisServer]:
-        """The servers except the master."""
         master = self.master
         return [server for server in self.servers if server is not master]
 

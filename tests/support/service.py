@@ -66,11 +66,9 @@ class Service:
         raise NotImplementedError
 
     def ready(self) -> bool:
-        """Whether the server can serve requests."""
         raise NotImplementedError
 
     def environment(self) -> Mapping[str, str]:
-        """Returns additional environment variables."""
         return {}
 
     @property

@@ -26,7 +26,6 @@ class TlsRedis(RedisServer):
 
     @property
     def url(self) -> str:
-        """The URL for clients: `rediss://127.0.0.1:<port>/0?ssl_ca_certs=<file>`."""
         return f"rediss://127.0.0.1:{self.tls_port}/0?ssl_ca_certs={self.certificate}"
 
     def start(self) -> Self:
@@ -47,7 +46,6 @@ class TlsRedis(RedisServer):
 
 
 def make_certificate(certificate: Path, key: Path) -> None:
-    """Write a self-signed certificate for localhost and 127.0.0.1, and its key."""
     command = [find("openssl", package="openssl"), "req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     command += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-keyout", str(key)]
     command += ["-out", str(certificate)]

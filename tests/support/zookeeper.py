@@ -51,7 +51,6 @@ class ZooKeeper(Service):
 
     @property
     def hosts(self) -> str:
-        """The address for clients, `host:port`."""
         return f"127.0.0.1:{self.port}"
 
     def command(self) -> Sequence[str]:
@@ -72,10 +71,6 @@ class ZooKeeper(Service):
         """Whether the server serves requests. It opens its port and answers `ruok` earlier."""
         return self.mode() in self.modes
 
-    def expire(self, client: KazooClient, timeout: float = 10) -> None:
-        """End the session of a connected client without its knowledge."""
-        expire(self.hosts, client, timeout)
-
 
 class Member(ZooKeeper):
     """One server of an ensemble. It is ready when the ensemble has a leader, which it is or follows."""
@@ -88,7 +83,6 @@ class Member(ZooKeeper):
         self.peers = free_port(self), free_port(self)
 
     def join(self, number: int, members: Sequence[Member]) -> None:
-        """Write the addresses of the members to the configuration, before the start."""
         lines = [f"server.{index}=127.0.0.1:{each.peers[0]}:{each.peers[1]}\n" for index, each in enumerate(members, 1)]
         self.config.write_text(self.config.read_text() + QUORUM + "".join(lines))
         (self.dir / "data").mkdir()
@@ -122,10 +116,6 @@ class Ensemble:
             list(pool.map(revive, self.members))
         poll(lambda: all(member.ready() for member in self.members), timeout=60, what="three that serve")
 
-    def expire(self, client: KazooClient, timeout: float = 10) -> None:
-        """End the session of a connected client without its knowledge."""
-        expire(self.hosts, client, timeout)
-
     def __enter__(self) -> Self:
         try:
             self.resume()
@@ -139,7 +129,7 @@ class Ensemble:
             member.__exit__()
 
 
-def expire(hosts: str, client: KazooClient, timeout: float) -> None:
+def expire(hosts: str, client: KazooClient, timeout: float = 10) -> None:
     """End a session as the server does after a period of silence. A second connection takes the session over and closes
     it. Its ephemeral nodes are gone when this returns. The client may take its session back before it is closed, so
     this is repeated until the server does not know the session.

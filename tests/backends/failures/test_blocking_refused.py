@@ -8,7 +8,7 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.errors import LockError
-from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT, AsyncClient, SyncClient
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from tests.support.service import poll
 
 pytestmark = pytest.mark.usefixtures("woken_only")
@@ -26,78 +26,68 @@ def admin(server):
         yield client
 
 
-def blocked(admin):
-    return [client["id"] for client in admin.client_list() if client["cmd"] == "blpop"]
+@pytest.fixture
+def holder(server):
+    with contextlib.closing(RedisBackend(server.url, node_timeout=5)) as backend:
+        yield backend
 
 
-def commands(admin):
-    return admin.info("stats")["total_commands_processed"]
+@pytest.fixture
+def forbidden(server, admin, client_of):
+    """A client whose user may not block."""
+    admin.acl_setuser("waiter", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-blpop"])
+    return client_of(RedisBackend(server.url.replace("redis://", "redis://waiter:x@"), node_timeout=5))
 
 
-@pytest.mark.parametrize("kind", ["lock", "fair"])
-@pytest.mark.parametrize("face", [SyncClient, AsyncClient], ids=["sync", "async"])
-def test_a_user_who_may_not_block(server, admin, unique, face, kind):
+@contextlib.contextmanager
+def released_after(seconds, lock):
+    timer = threading.Timer(seconds, lock.release)
+    timer.start()
+    yield
+    timer.join()
+
+
+@pytest.mark.parametrize("fair", [False, True], ids=["lock", "fair"])
+def test_a_user_who_may_not_block(admin, holder, forbidden, unique, fair):
     """A waiter without the right to block polls with growing pauses, and is granted the lock."""
-    admin.acl_setuser("waiter", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-blpop"])
-    holder = RedisBackend(server.url, node_timeout=5)
-    client = face(RedisBackend(server.url.replace("redis://", "redis://waiter:x@"), node_timeout=5))
-    with contextlib.closing(holder):
-        lock = holder.lock(unique, fair=kind == "fair")
-        lock.acquire()
-        before = commands(admin)
-        assert not client.lock(unique, fair=kind == "fair").acquire(timeout=2)
-        assert commands(admin) - before < FEW
-        timer = threading.Timer(1, lock.release)
-        timer.start()
-        assert client.lock(unique, fair=kind == "fair").acquire(timeout=TEST_TIMEOUT)
-        timer.join()
-    client.backend.close()
+    lock, waiting = (each.lock(unique, fair=fair) for each in (holder, forbidden))
+    lock.acquire()
+    before = admin.info("stats")["total_commands_processed"]
+    assert not waiting.acquire(timeout=2)
+    assert admin.info("stats")["total_commands_processed"] - before < FEW
+    with released_after(1, lock):
+        assert waiting.acquire(timeout=TEST_TIMEOUT)
 
 
-@pytest.mark.parametrize("face", [SyncClient, AsyncClient], ids=["sync", "async"])
-def test_the_first_wait_of_a_user_who_may_not_block(server, admin, unique, face):
+def test_the_first_wait_of_a_user_who_may_not_block(holder, forbidden, unique):
     """The first waiter, whose BLPOP is refused, stays listed and gets the lock long before its own deadline."""
-    admin.acl_setuser("waiter", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-blpop"])
-    client = face(RedisBackend(server.url.replace("redis://", "redis://waiter:x@"), node_timeout=5))
-    with contextlib.closing(RedisBackend(server.url, node_timeout=5)) as holder:
-        lock = holder.lock(unique)
-        lock.acquire()
-        timer = threading.Timer(0.3, lock.release)
-        timer.start()
-        began = time.monotonic()
-        assert client.lock(unique).acquire(timeout=4.5)
-        assert time.monotonic() - began < 4
-        timer.join()
-    client.backend.close()
+    lock = holder.lock(unique)
+    lock.acquire()
+    began = time.monotonic()
+    with released_after(0.3, lock):
+        assert forbidden.lock(unique).acquire(timeout=4.5)
+    assert time.monotonic() - began < 4
 
 
-@pytest.mark.parametrize("face", [SyncClient, AsyncClient], ids=["sync", "async"])
-def test_a_wake_up_list_of_another_type(server, admin, unique, face):
-    client = face(RedisBackend(server.url, node_timeout=5))
-    with contextlib.closing(RedisBackend(server.url, node_timeout=5)) as holder, holder.lock(unique):
+def test_a_wake_up_list_of_another_type(server, admin, holder, client_of, unique):
+    with holder.lock(unique):
         admin.set(f"redlock:{{{unique}}}:wake", "x")
         with pytest.raises(LockError, match="another kind of lock"):
-            client.lock(unique).acquire(timeout=TEST_TIMEOUT)
-    client.backend.close()
+            client_of(RedisBackend(server.url, node_timeout=5)).lock(unique).acquire(timeout=TEST_TIMEOUT)
 
 
-@pytest.mark.parametrize("face", [SyncClient, AsyncClient], ids=["sync", "async"])
-def test_unblocked_by_an_operator(server, admin, unique, face):
+def test_unblocked_by_an_operator(server, admin, holder, client_of, unique):
     """A waiter survives ``CLIENT UNBLOCK … ERROR`` and does not retry in a busy loop."""
-    client, holder = face(RedisBackend(server.url, node_timeout=5)), RedisBackend(server.url, node_timeout=5)
-    granted = []
-    with contextlib.closing(holder):
-        lock = holder.lock(unique)
-        lock.acquire()
-        waiter = threading.Thread(target=lambda: granted.append(client.lock(unique).acquire(timeout=TEST_TIMEOUT)))
+    waiting, granted = client_of(RedisBackend(server.url, node_timeout=5)).lock(unique), []
+    waiter = threading.Thread(target=lambda: granted.append(waiting.acquire(timeout=TEST_TIMEOUT)))
+
+    def unblocked():
+        blocked = [client["id"] for client in admin.client_list() if client["cmd"] == "blpop"]
+        return any(admin.client_unblock(each, error=True) for each in blocked)
+
+    with holder.lock(unique):
         waiter.start()
         for _ in range(3):
-            poll(
-                lambda: any(admin.client_unblock(each, error=True) for each in blocked(admin)),
-                timeout=TEST_TIMEOUT,
-                what="a waiter that blocks",
-            )
-        lock.release()
-        waiter.join(TEST_TIMEOUT)
+            poll(unblocked, timeout=TEST_TIMEOUT, what="a waiter that blocks")
+    waiter.join(TEST_TIMEOUT)
     assert granted == [True]
-    client.backend.close()

@@ -61,23 +61,6 @@ class TestStale(OwnRedis):
 
     node_timeout = 10
 
-    @pytest.fixture
-    def busy_before(self, client, name, spawn):
-        """Several connections are idle."""
-        together = threading.Barrier(4)
-
-        def use(number):
-            with client.lock(f"{name}:{number}"):
-                together.wait(TEST_TIMEOUT)
-
-        in_parallel(spawn, 4, use)
-        return use
-
-    def test_restart(self, server, busy_before, client, name, spawn):
-        """After a restart of the server the first request on each idle connection works."""
-        server.restart()
-        in_parallel(spawn, 4, busy_before)
-
     def test_listing(self, server, client, name):
         """Listing works as the first request on a closed connection."""
         with client.lock(name):

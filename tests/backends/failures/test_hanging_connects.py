@@ -1,6 +1,5 @@
 """Connecting ends within the backend's time limits, also with slow name look-ups and borrowed pools."""
 
-import asyncio
 import socket
 import threading
 import time
@@ -147,19 +146,9 @@ def silent_first(request, monkeypatch, redis_server):
         yield redis_server.url.replace("127.0.0.1", "redis.example")
 
 
-async def aacquired(lock) -> bool:
-    """`acquired` for asyncio."""
-    try:
-        return await lock.aacquire(blocking=False)
-    except LockUnavailable:
-        return False
-
-
-@pytest.mark.parametrize("granted", [acquired, lambda lock: asyncio.run(aacquired(lock))], ids=["blocking", "asyncio"])
-def test_the_first_addresses_of_a_name_are_silent(silent_first, unique, granted):
+def test_the_first_addresses_of_a_name_are_silent(silent_first, unique, client_of):
     """A lock is acquired at the last address of a host name if the others do not answer."""
-    with closing(RedisBackend(silent_first, node_timeout=1, history=False)) as backend:
-        lock = backend.lock(unique)
-        poll(lambda: granted(lock), timeout=60, what="a lock")
-        with suppress(LockUnavailable):  # on a slow machine
-            lock.release()
+    lock = client_of(RedisBackend(silent_first, node_timeout=1, history=False)).lock(unique)
+    poll(lambda: acquired(lock), timeout=60, what="a lock")
+    with suppress(LockUnavailable):  # on a slow machine
+        lock.release()

@@ -8,13 +8,8 @@ import redis
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.errors import LockUnavailable
-from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT, AsyncClient, SyncClient
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from tests.support.service import poll
-
-
-@pytest.fixture(params=[SyncClient, AsyncClient], ids=["sync", "async"])
-def client_of(request):
-    return request.param
 
 
 def says(word, client):
@@ -44,7 +39,6 @@ def test_busy(own_redis, client_of, unique):
         with client.lock(unique + "other"):
             pass
         poll(lambda: not admin.exists(f"redlock:{{{unique}}}"), timeout=TEST_TIMEOUT, what="the release")
-    client.backend.close()
 
 
 def _forever(client):
@@ -69,4 +63,3 @@ def test_loading(own_redis, client_of, unique):
         starting.join(2 * TEST_TIMEOUT)
         with client.lock(unique):
             pass
-    client.backend.close()

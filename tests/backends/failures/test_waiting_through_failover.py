@@ -100,12 +100,6 @@ class TestSentinel:
             waiting()
         assert time.monotonic() - began >= 4.9
 
-    def test_first_attempt_without_a_master(self, group, users, unique):
-        for server in group.servers:
-            server.kill()
-        with pytest.raises(LockUnavailable):
-            users[0].lock(unique).acquire(timeout=TEST_TIMEOUT)
-
 
 class TestCluster:
     """The slot of a lock moves to another node while a client waits."""
@@ -120,36 +114,32 @@ class TestCluster:
         return [new_client(RedisBackend, cluster.url) for _ in range(2)]
 
     @pytest.fixture
-    def held(self, cluster, users, unique, spawn):
-        """A held lock, a waiter, the lock's key, and a node to which its slot can move."""
-        one, other = users
-        holder, key = one.lock(unique), f"redlock:{{{unique}}}"
+    def names(self, unique):
+        """The names of the lock. The slot of the first one moves."""
+        return [unique]
+
+    @pytest.fixture
+    def held(self, cluster, users, names, spawn):
+        """A held lock, a waiter, a key, and a node to which its slot can move."""
+        holder, other = (user.multilock(names) if len(names) > 1 else user.lock(*names) for user in users)
         assert holder.acquire()
-        waiting = spawn(other.lock(unique).acquire, True, FAILOVER)
-        until_someone_waits(one, unique)
-        owner = cluster.owner(key)
-        return holder, waiting, key, next(node for node in cluster.nodes if node is not owner)
+        waiting = spawn(other.acquire, True, FAILOVER)
+        until_someone_waits(users[0], names[0])
+        owner = cluster.owner(_key(names[0]))
+        return holder, waiting, _key(names[0]), next(node for node in cluster.nodes if node is not owner)
 
     @pytest.mark.usefixtures("woken_only")
-    def test_slot_moves(self, cluster, held):
-        """A waiter follows a moved slot and is woken by the release."""
-        holder, waiting, key, to = held
-        cluster.move_slot(key, to)
-        holder.release()
-        assert waiting(timeout=WAKE)
-
-    @pytest.mark.usefixtures("woken_only")
-    def test_everything_follows(self, cluster, held, users, unique):
+    def test_everything_follows(self, cluster, held, users, names):
         """After a move of the slot all operations, of old and new clients, reach the new node."""
         holder, waiting, key, to = held
         cluster.move_slot(key, to)
         assert holder.owned()
         assert holder.extend() > 0
-        assert users[1].describe(unique).waiters
+        assert users[1].describe(names[0]).waiters
         holder.release()
         assert waiting(timeout=WAKE)
-        assert users[0].force_release(unique)
-        assert users[1].lock(unique).acquire(timeout=WAKE)
+        assert users[0].force_release(names[0])
+        assert users[1].lock(names[0]).acquire(timeout=WAKE)
 
     def test_while_the_keys_migrate(self, cluster, held):
         holder, waiting, key, to = held
@@ -173,27 +163,6 @@ class TestSeveralSlots(TestCluster):
             name = next(names)
             found.setdefault(cluster.owner(_key(name)), name)
         return sorted(found.values(), key=lambda name: hash_tag(_key(name).encode()))
-
-    @pytest.fixture
-    def held(self, cluster, users, names, spawn):
-        """A held multilock, a waiter, a key, and a node to which its slot can move."""
-        one, other = users
-        holder = one.multilock(names)
-        assert holder.acquire()
-        waiting = spawn(other.multilock(names).acquire, True, FAILOVER)
-        until_someone_waits(one, names[0])
-        owner = cluster.owner(_key(names[0]))
-        return holder, waiting, _key(names[0]), next(node for node in cluster.nodes if node is not owner)
-
-    @pytest.mark.usefixtures("woken_only")
-    def test_everything_follows(self, cluster, held, names):
-        """After a move of a slot all operations on a multilock reach the new node."""
-        holder, waiting, key, to = held
-        cluster.move_slot(key, to)
-        assert holder.owned()
-        assert holder.extend() > 0
-        holder.release()
-        assert waiting(timeout=WAKE)
 
     @pytest.mark.parametrize("victim", range(3))
     def test_a_master_is_gone(self, cluster, held, names, victim):

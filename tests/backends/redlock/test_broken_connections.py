@@ -4,8 +4,7 @@ import contextlib
 
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.client.fanout.node_keeper import DOWN_SECONDS
-from tests.backends.conftest import held_by_all
-from tests.support.locks import crash
+from tests.support.locks import crash, held_by_all
 from tests.support.proxy import Proxy
 from tests.support.service import poll
 

@@ -98,18 +98,6 @@ def test_released_on_another_loop_or_thread(three, plight, way, lives):
         assert not held_on(servers[:1])
 
 
-def test_a_slow_node(three):
-    """A lock that is acquired in asyncio and released in a thread leaves no vote on a slow node."""
-    backend, servers, proxy = three
-    proxy.delay(0.02)
-    for number in range(10):
-        lock = backend.lock(f"stock:{number}", auto_renew=False)
-        assert asyncio.run(lock.aacquire(timeout=20))
-        lock.release()
-    with servers[0].client() as client:
-        poll(lambda: not client.keys("redlock:{stock:*}"), timeout=20, what="a node on which nothing is left")
-
-
 def test_an_ended_loop(three):
     """An event loop whose tasks waited for their turn to send a request leaves nothing in memory."""
     backend, _, _ = three

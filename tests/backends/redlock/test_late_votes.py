@@ -2,16 +2,13 @@
 
 import asyncio
 import contextlib
-import threading
 import time
 
 import pytest
 
 from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.client.fanout.in_flight import InFlightConnection
 from django_redlock.errors import LockUnavailable
-from tests.backends.conftest import SHORT
-from tests.support.locks import held_on
+from tests.support.locks import SHORT, held_on
 from tests.support.proxy import Proxy
 from tests.support.service import poll
 
@@ -62,57 +59,6 @@ def test_a_vote_that_came_late_is_kept(three, client_of):
     lock.release()
     proxies[0].restore()
     poll(lambda: not holding(), timeout=20, what="nodes on which nothing is left")
-
-
-def test_a_release_while_another_thread_looks_for_late_answers(three, monkeypatch):
-    """A release uses the connection of its acquire, even while another thread reads late replies there."""
-    _, proxies, holding = three
-    backend = store(proxies)
-    assert all(row["ok"] for row in backend.health())  # and so connected
-    proxies[0].hold("replies")
-    lock = backend.lock("stock", auto_renew=False)
-    assert lock.acquire()
-    ((_, owed),) = backend._executor.fan_out.nodes[0]._in_flight.items()
-    acquired_on, released_on, far_enough = owed.connection, [], threading.Event()
-    releasing = threading.Thread(target=lock.release)
-    answered, send = InFlightConnection.is_readable, InFlightConnection.send
-
-    class Mutex:
-        """The fan-out's mutex, which sets an event when the release acquires it."""
-
-        inner = backend._executor.fan_out.nodes[0]._mutex
-
-        def __enter__(self):
-            if threading.current_thread() is releasing:
-                far_enough.set()
-            self.inner.acquire()
-
-        def __exit__(self, *_):
-            self.inner.release()
-
-    def looked_at(line):
-        if not releasing.ident:
-            releasing.start()  # now of all moments
-            assert far_enough.wait(20)
-        return answered(line)
-
-    def sent(line, runs, now, kind=""):
-        if threading.current_thread() is releasing:
-            if line.node is owed.node:
-                released_on.append(line.connection)
-            far_enough.set()
-        send(line, runs, now, kind)
-
-    monkeypatch.setattr(backend._executor.fan_out.nodes[0], "_mutex", Mutex())
-    monkeypatch.setattr(InFlightConnection, "is_readable", looked_at)
-    monkeypatch.setattr(InFlightConnection, "send", sent)
-    with backend.lock("other"):
-        pass
-    releasing.join()
-    assert released_on == [acquired_on]
-    proxies[0].restore()
-    poll(lambda: not holding(), timeout=20, what="nodes on which nothing is left")
-    backend.close()
 
 
 def test_one_of_two_replies_is_late(three):

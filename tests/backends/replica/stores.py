@@ -4,7 +4,7 @@ import contextlib
 
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockUnavailable
-from tests.backends.conftest import SHORT
+from tests.support.locks import SHORT
 from tests.support.service import poll
 
 OPTIONS = {**SHORT, "lag": 2, "wait_timeout": 2}

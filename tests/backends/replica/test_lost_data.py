@@ -5,9 +5,8 @@ import pytest
 from django_redlock.core.flow.requests import Fault
 from django_redlock.core.values import Lease
 from django_redlock.errors import LockError
-from tests.backends.conftest import SHORT
 from tests.backends.replica.stores import LASTING, has, store
-from tests.support.locks import granted
+from tests.support.locks import SHORT, granted
 from tests.support.service import poll
 
 

@@ -2,17 +2,14 @@
 
 import contextlib
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.harness.clients import AsyncClient, SyncClient
-from tests.backends.conftest import SHORT
 from tests.backends.replica.stores import LASTING, OPTIONS, extended, has, lag_out, store
-from tests.support.locks import granted
+from tests.support.locks import SHORT, granted
 from tests.support.proxy import Proxy
 from tests.support.replicas import wait_in_sync
 from tests.support.service import poll
@@ -155,35 +152,6 @@ def test_an_old_primary_that_is_cut_off_grants_nothing(two, client_of):
     assert holder.lost
 
 
-def test_a_paused_primary_that_resumes_grants_nothing(two, client_of, start):
-    """A request that waits in the socket of a paused primary runs when it resumes, but is not confirmed."""
-    client = client_of(store(two, node_timeout=20, wait_timeout=0.5, **LASTING))
-    client.backend.arm()
-    poll(lambda: granted(client), timeout=20, what="a reply in time")
-    two.primary.pause()
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(client.lock("stock").acquire, False)
-        former = two.promote(two.replicas[0])
-        two.follow(next(server for server in two.servers if server not in (former, two.primary)))
-        assert not asked.done()
-        former.resume()
-        with pytest.raises(LockUnavailable):
-            asked.result(30)
-
-
-def test_two_failovers_in_a_row(two, client_of):
-    """A primary that was replaced and is promoted again is in quarantine, because its marker has another term."""
-    first = two.primary
-    chosen, other = two.replicas
-    two.promote(chosen)
-    two.follow(first)
-    two.promote(first)
-    two.follow(chosen)
-    two.follow(other)
-    with pytest.raises(LockUnavailable, match="in quarantine"):
-        client_of(store(two)).lock("stock").acquire()
-
-
 @pytest.mark.parametrize("way", ["empty", "old data", "all data", "flushed"])
 def test_a_primary_that_lost_its_data(two, client_of, way):
     """A primary that was restarted or flushed grants nothing new, and the holder keeps its lock."""
@@ -310,13 +278,3 @@ def test_no_cluster():
     """A Redis Cluster is refused, because it has several primaries."""
     with pytest.raises(ValueError, match="one primary"):
         ReplicaBackend("redis+cluster://127.0.0.1:7000", quarantine=False, min_replicas=1)
-
-
-def test_one_redis_would_grant_there(two, client_of):
-    """RedisBackend, for comparison, grants one lock on both the old and the new primary."""
-    old = client_of(RedisBackend(two.primary.url, ttl=20, node_timeout=5)).lock("stock", auto_renew=False)
-    two.cut_off(*two.replicas)
-    assert old.acquire()
-    two.promote(two.replicas[0])
-    assert client_of(RedisBackend(two.primary.url, ttl=20, node_timeout=5)).lock("stock").acquire(blocking=False)
-    assert not old.lost

@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from django_redlock.core.flow.drivers import drive
 from django_redlock.errors import LockLost
 
 PATIENCE = 20
@@ -98,11 +97,3 @@ def test_min_hold_holds_for_old_code(backend, old):
     held = backend.describe("stock")
     assert held is not None
     assert held.remaining > 5
-
-
-def test_a_grant_of_which_nobody_learns(backend, redis):
-    """A grant whose caller was interrupted is released in the background."""
-    lock = backend.lock("stock", auto_renew=False)
-    assert lock.acquire()
-    assert drive(backend.algorithm.cancel(lock.primitive, lock.hold.lease.claim), backend.perform)
-    assert not redis.exists("stock")

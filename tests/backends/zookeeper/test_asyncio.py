@@ -10,7 +10,7 @@ from django_redlock.backends.zookeeper import ZooKeeperBackend
 from django_redlock.errors import LockNotAcquired
 from tests.support.service import poll
 
-from .tools import PATIENCE, paused, until_in_line
+from .tools import PATIENCE, paused
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -35,28 +35,6 @@ def test_cancelled_while_the_server_hangs(own, connected, unique, times):
     poll(lambda: not backend._contenders and backend.describe(unique) is None, timeout=PATIENCE, what="an empty line")
     with pytest.raises(LockNotAcquired), backend.lock(unique), backend.lock(unique, blocking=False):
         pass
-
-
-def test_waiting_tasks_take_no_thread(backend, other, unique):
-    """More waiting tasks than threads do not block the event loop."""
-
-    async def scenario():
-        order = []
-        first = other.lock(unique)
-        await first.aacquire()
-
-        async def take(number):
-            async with backend.lock(unique):
-                order.append(number)
-
-        tasks = [asyncio.create_task(take(number)) for number in range(40)]
-        await asyncio.to_thread(until_in_line, other, unique, 41)
-        assert not any(task.done() for task in tasks)
-        await first.arelease()
-        await asyncio.gather(*tasks)
-        assert sorted(order) == list(range(40))
-
-    asyncio.run(scenario())
 
 
 WITHOUT_KAZOO = """

@@ -13,26 +13,6 @@ from tests.support.zookeeper import ZooKeeper
 from .tools import PATIENCE, until_in_line
 
 
-def test_waiters_are_served_in_order_of_arrival(backend, zookeeper, connected, unique, pool):
-    """Waiters of several processes get the lock in order of arrival."""
-    order, first = [], backend.lock(unique)
-    first.acquire()
-
-    def take(number, user):
-        with user.lock(unique):
-            order.append(number)
-
-    users = [backend, connected(zookeeper.hosts)] * 3
-    waiting = []
-    for number, user in enumerate(users):
-        waiting.append(pool.submit(take, number, user))
-        until_in_line(backend, unique, number + 2)
-    first.release()
-    for each in waiting:
-        each.result(PATIENCE)
-    assert order == list(range(6))
-
-
 def test_a_waiter_watches_only_its_predecessor(backend, witness, unique, pool):
     locks = [backend.lock(unique) for _ in range(4)]
     locks[0].acquire()
@@ -52,22 +32,6 @@ def test_a_waiter_watches_only_its_predecessor(backend, witness, unique, pool):
     for lock, each in zip(locks, [*waiting, None], strict=True):
         lock.release()
         assert each is None or each.result(PATIENCE)
-
-
-def test_a_waiter_in_the_middle_gives_up(backend, other, unique, pool):
-    first, last = backend.lock(unique), other.lock(unique)
-    first.acquire()
-    assert not last.acquire(blocking=False)  # connects
-    middle = pool.submit(backend.lock(unique).acquire, True, 5)
-    until_in_line(backend, unique, 2)
-    waiting = pool.submit(last.acquire, True, PATIENCE)
-    until_in_line(backend, unique, 3)
-    assert middle.result(PATIENCE) is False
-    until_in_line(backend, unique, 2)
-    assert not waiting.done()
-    assert last.token is None
-    first.release()
-    assert waiting.result(PATIENCE) is True
 
 
 def test_a_waiter_that_is_killed(zookeeper, backend, unique, start, pool):
@@ -91,16 +55,6 @@ def test_a_try_that_does_not_wait_leaves_no_trace(backend, other, witness, uniqu
         before = witness.get(parent)[1].cversion
         assert not backend.lock(unique).acquire(False)
         assert witness.get(parent)[1].cversion == before
-
-
-def test_fencing_token(backend, witness, unique):
-    """The fencing token is the transaction id of the znode and grows over all names and clients."""
-    with backend.lock(unique, fencing=True) as lock:
-        path = backend._recipe.path(unique)
-        (child,) = witness.get_children(path)
-        assert lock.fencing_token == witness.exists(f"{path}/{child}").czxid
-        with backend.lock(unique + "another", fencing=True) as later:
-            assert later.fencing_token > lock.fencing_token
 
 
 class Tidy(ZooKeeper):

@@ -1,11 +1,9 @@
 """Leases and their renewal."""
 
 import contextlib
-import gc
 
 import pytest
 
-from django_redlock.core.renewal.registry import renewal
 from django_redlock.core.values import Lease
 from django_redlock.errors import LockError, LockLost
 from tests.support.locks import AdvancedClock
@@ -30,23 +28,6 @@ def test_the_granted_session_timeout_counts(zookeeper, connected, unique, asked,
         return left > granted * 0.3
 
     poll(lasts, timeout=PATIENCE, what="a lease that was looked at in time")
-
-
-def test_a_forgotten_handle(backend, other, unique):
-    """A handle that was garbage-collected does not keep the lock, though the session lives."""
-    lock = backend.lock(unique, ttl=0.5)
-    lock.acquire()
-    del lock
-    gc.collect()
-    assert other.lock(unique).acquire(timeout=PATIENCE)
-
-
-def test_a_released_lock_is_not_watched(backend, unique):
-    """After a release nothing waits for the end of the lease."""
-    with backend.lock(unique, ttl=300) as lock:
-        token = lock.hold.lease.claim.token
-        assert [each for each in (*renewal.entries, *renewal.orphans) if each.endswith(token)]
-    assert not [each for each in (*renewal.entries, *renewal.orphans) if each.endswith(token)]
 
 
 def test_close_keeps_what_is_held(backend, other, unique):

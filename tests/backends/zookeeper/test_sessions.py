@@ -11,12 +11,13 @@ from tests.backends.zookeeper.workers import hold
 from tests.support.processes import Worker
 from tests.support.proxy import Proxy
 from tests.support.service import poll
+from tests.support.zookeeper import expire
 
 from .tools import PATIENCE, until_in_line
 
 
 def test_session_expiry_is_told_at_once(zookeeper, backend, other, unique):
-    """When the server ends a session its locks are lost at once, before their leases end."""
+    """When the server ends a session its locks are lost at once. The same handle acquires in a new session."""
     told, left = threading.Event(), []
 
     def on_lost(lock):
@@ -26,7 +27,7 @@ def test_session_expiry_is_told_at_once(zookeeper, backend, other, unique):
     lock = backend.lock(unique, ttl=300, auto_renew=False, on_lost=on_lost)
     lock.acquire()
     assert not lock.lost
-    zookeeper.expire(backend._session.client)
+    expire(zookeeper.hosts, backend._session.client)
     assert told.wait(PATIENCE)
     assert left[0] > 0
     assert lock.lost
@@ -40,25 +41,13 @@ def test_session_expiry_is_told_at_once(zookeeper, backend, other, unique):
     assert following.owned()
 
 
-def test_a_new_session(zookeeper, backend, unique):
-    """After the end of a session the same handle acquires in a new session."""
-    lock = backend.lock(unique)
-    lock.acquire()
-    zookeeper.expire(backend._session.client)
-    poll(lambda: lock.lost, timeout=PATIENCE, what="the loss")
-    assert lock.acquire(timeout=PATIENCE)
-    lock.check()
-    lock.extend()
-    lock.release()
-
-
 def test_a_waiter_whose_session_ends(zookeeper, backend, other, unique, pool):
     """A waiter whose session ends joins the end of the queue in a new session and gets the lock."""
     first = other.lock(unique)
     first.acquire()
     waiting = pool.submit(backend.lock(unique).acquire, True, PATIENCE)
     until_in_line(other, unique, 2)
-    zookeeper.expire(backend._session.client)
+    expire(zookeeper.hosts, backend._session.client)
     until_in_line(other, unique, 2)
     first.release()
     assert waiting.result(PATIENCE) is True
@@ -72,7 +61,7 @@ def test_a_session_ends_while_acquire_waits_for_the_connection(zookeeper, start,
         pass
     client = backend._session.client
     proxy.refuse()
-    zookeeper.expire(client)
+    expire(zookeeper.hosts, client)
     poll(lambda: not client.connected, timeout=PATIENCE, what="the end of the connection")
     waiting = pool.submit(backend.lock(unique).acquire)
     poll(lambda: backend._contenders, timeout=PATIENCE, what="a contender that waits for the connection")

@@ -1,6 +1,5 @@
 """A credential provider of a cache that raises errors of another library, or does not return in time."""
 
-import asyncio
 import contextlib
 import threading
 
@@ -12,6 +11,7 @@ from redis.credentials import CredentialProvider
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.errors import LockUnavailable
+from tests.support.locks import acquired
 from tests.support.service import poll
 
 NODES = "node0", "node1", "node2"
@@ -51,34 +51,17 @@ def backend(request, service):
     options = {"ttl": 60, "node_timeout": 10, "quarantine": False, "history": False}
     places = [f"cache:{alias}" for alias in NODES]
     location = places if request.param is RedlockBackend else places[0]
-    with contextlib.closing(request.param(location, **options)) as backend:
-        yield backend
+    return request.param(location, **options)
 
 
-@pytest.fixture(params=["blocking", "asyncio"])
-def acquire(request):
-    """Acquire a lock, blocking or in an event loop."""
-    if request.param == "blocking":
-        return lambda lock: lock.acquire(timeout=0)
-    return lambda lock: asyncio.run(lock.aacquire(timeout=0))
-
-
-def granted(acquire, lock):
-    """Return whether the store is available and grants the lock."""
-    try:
-        return acquire(lock)
-    except LockUnavailable:
-        return False
-
-
-def test_errors(service, backend, acquire, unique):
+def test_errors(service, backend, client_of, unique):
     """An error of the provider makes the store unavailable until the provider returns credentials."""
     service.error = RuntimeError("the token service is down")
-    lock = backend.lock(unique)
+    lock = client_of(backend).lock(unique)
     with pytest.raises(LockUnavailable, match="the token service is down"):
-        acquire(lock)
+        lock.acquire(timeout=0)
     service.error = None
-    poll(lambda: granted(acquire, lock), timeout=60, what="a lock")
+    poll(lambda: acquired(lock), timeout=60, what="a lock")
     lock.release()
 
 

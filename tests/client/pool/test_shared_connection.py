@@ -10,14 +10,10 @@ from redis.exceptions import RedisError
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.client.resp import encode_command
-from django_redlock.client.round_trip import Request, asend
 from django_redlock.client.urls import node_for
-from django_redlock.core.flow.requests import EvalScript
-from django_redlock.core.flow.scripts import script
 from django_redlock.errors import LockError
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from testproject.redis_server import RedisServer
-from tests.support.service import poll
 from tests.support.tls import TlsRedis
 
 SHORT = 0.5
@@ -194,17 +190,6 @@ async def test_each_request_has_its_own_deadline(proxy, monkeypatch):
         await until(lambda: not proxy.connections)
 
 
-async def test_late_loop_reads_before_it_gives_up(proxy, monkeypatch):
-    """A reply that has arrived counts, though the loop was blocked until after the deadline."""
-    async with shared_at(proxy, monkeypatch) as (shared, advance):
-        before = proxy.bytes["replies"]
-        first = shared.send(ECHOES[0], 1, None)
-        poll(lambda: proxy.bytes["replies"] > before, timeout=TEST_TIMEOUT, what="the reply")  # blocks the loop
-        await advance(2000)
-        async with asyncio.timeout(TEST_TIMEOUT):
-            assert await first.future == [b"0"]
-
-
 async def test_replies_to_others_prolong_nothing(redis_server, unique):
     """A request times out in its own time, though the server goes on answering those that were sent before it."""
     pool = node_for(redis_server.url, 0.5).known_pool(None)
@@ -215,40 +200,6 @@ async def test_replies_to_others_prolong_nothing(redis_server, unique):
     assert asyncio.get_running_loop().time() - start < 3  # one after another they take 6 s
     assert outcomes[0] == [None]
     assert isinstance(outcomes[-1], TimeoutError)
-    pool.clear()
-    await asyncio.sleep(0)
-
-
-async def test_compensation_of_a_cancelled_request(proxy, redis_server, unique, monkeypatch):
-    """A request that was sent is undone on the same connection. A request that was not written is never sent."""
-    undoings = [EvalScript(script("wake"), (f"{unique}:{number}".encode(),), ()) for number in range(2)]
-    async with shared_at(proxy, monkeypatch) as (shared, _):
-        sent, not_written = (shared.send(ECHOES[index], 1, lambda i=index: undoings[i]) for index in range(2))
-        last = shared.send(ECHOES[2], 1, None)
-        for request in (sent, not_written):
-            request.future.cancel()
-            shared.abandon(request)
-        async with asyncio.timeout(TEST_TIMEOUT):
-            assert await last.future == [b"2"]
-            assert await shared.send(ECHOES[0], 1, None).future == [b"0"]
-    with redis_server.client() as client:
-        assert [client.exists(undoing.keys[0]) for undoing in undoings] == [1, 0]
-    assert proxy.accepted == 1
-
-
-async def test_closed_coroutine(proxy, redis_server, unique):
-    """The request of a coroutine that is closed before the request was written is never sent."""
-    node = node_for(proxy.url, TEST_TIMEOUT)
-    pool = node.known_pool(None)
-    shared = await pool.ashared()
-    before = shared.send(ECHOES[0], 1, None)
-    asking = asend(Request(node, None, encode_command(b"INCR", unique.encode())))
-    asking.send(None)
-    asking.close()
-    after = shared.send(ECHOES[1], 1, None)
-    assert await asyncio.gather(before.future, after.future) == [[b"0"], [b"1"]]
-    with redis_server.client() as client:
-        assert not client.exists(unique)
     pool.clear()
     await asyncio.sleep(0)
 

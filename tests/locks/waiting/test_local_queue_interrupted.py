@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import signal
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -140,30 +139,6 @@ def test_interrupted_hand_over(redis_url, unique, monkeypatch):
             break
     assert step > 20
     backend.close()
-
-
-def test_releasing_caller_that_vanishes(backend, unique):
-    """A waiter asks Redis when its time is up, if an interrupt has ended the release that chose it."""
-    holder, leading, chosen = (backend.lock(unique) for _ in range(3))
-    holder.acquire()
-    queue = backend._local_queue
-
-    def choose(claim):
-        del queue._next_waiter
-        queue._next_waiter(claim)
-        raise KeyboardInterrupt
-
-    with ThreadPoolExecutor(2) as pool:
-        leader = pool.submit(leading.acquire, True, TEST_TIMEOUT)
-        assert eventually(lambda: queue_length(backend) == 1)
-        waiter = pool.submit(chosen.acquire, True, 1)
-        assert eventually(lambda: queue_length(backend) == 2)
-        queue._next_waiter = choose
-        with pytest.raises(KeyboardInterrupt):
-            holder.release()
-        assert leader.result(WAKE)
-        assert not waiter.result(WAKE)
-    leading.release()
 
 
 def queue_length(backend):

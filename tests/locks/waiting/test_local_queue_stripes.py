@@ -75,19 +75,6 @@ class TestStripesQueue(Fixtures):
         keeper.release()
         assert client.held(f"*{name}*") == []
 
-    def test_waiter_in_redis_follows_a_cohort(self, new_client, name, spawn, wait, holders):
-        """After a cohort of hand-overs, of all stripes together, the next stripe goes to the waiter in Redis."""
-        holders[0].store._local_queue._cohort = 1
-        keeper, first, second = wait(3)
-        for holder, handle in zip(holders, (first, keeper), strict=True):
-            holder.release()
-            assert self.has_it(handle)
-        assert second.token is None
-        keeper.release()
-        assert self.has_it(second)
-        for handle in (first, second):
-            handle.release()
-
     def test_waiter_that_excludes_a_stripe(self, holders, wait):
         holders.sort(key=lambda handle: handle.stripe)
         picky, next_one = wait(2, without={0})
@@ -102,16 +89,3 @@ class TestStripesQueue(Fixtures):
         assert next_one.stripe == 1
         for handle in (holders[0], next_one):
             handle.release()
-
-    def test_switch(self, holders, wait):
-        """A holder that got a stripe by a hand-over can switch to another."""
-        keeper, handle = wait(2)
-        stripe = holders[0].stripe
-        holders[0].release()
-        assert self.has_it(handle)
-        holders[1].release()
-        assert self.has_it(keeper)
-        keeper.release()
-        assert handle.switch()
-        assert handle.stripe == 1 - stripe
-        handle.release()

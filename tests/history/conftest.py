@@ -1,5 +1,0 @@
-"""Backends on separate nodes, as in `tests.backends`."""
-
-from tests.backends.conftest import client_of, two
-
-__all__ = ["client_of", "two"]
