@@ -34,8 +34,8 @@ class TaskOptions:
     mode: Annotated[ModeName, "from when to when a call holds the lock"] = "until_executed"
     key: Annotated[
         str | Callable[..., str] | None,
-        "the lock's name: a text with argument names in braces, or a callable that gets the arguments and, if it has a "
-        "parameter ``headers``, the message's headers. ``None``: the task's name with its arguments",
+        "the lock's name: a text with argument names in braces, or a callable that gets the arguments. If the callable "
+        "has a parameter ``headers``, it also gets the message's headers. ``None``: the task's name with its arguments",
     ] = None
     unique_on: Annotated[
         str | Sequence[str] | None, "the arguments that the default name contains; ``None``: all. Not with ``key``"
