@@ -42,8 +42,7 @@ def with_another_max_ttl(server):
 
 def without_free_connections(server):
     backend = redis(f"{server.url}?max_connections=2", node_timeout=0.3)
-    for _ in range(2):
-        backend.nodes[0].known_pool(None).checkout().close()  # and not given back
+    backend.in_use = [backend.nodes[0].known_pool(None).checkout() for _ in range(2)]
     return backend
 
 
