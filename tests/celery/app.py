@@ -38,7 +38,7 @@ app.conf.update(
 )
 
 
-PLAIN = {"executed", "running", "late", "ends", "retries", "nested"}  # also exist unprotected, for comparison
+PLAIN = {"executed", "running", "late"}  # also exist unprotected, for comparison
 
 
 def protected(short: str, body: Any, task_options: dict[str, Any] | None = None, **options: Any) -> None:
@@ -127,7 +127,6 @@ protected("next_after", bodies.gated, ttl=6, **BOTH)
 protected("next_replacing", bodies.gated, on_conflict="replace", ttl=60, **BOTH)
 protected("next_retry", bodies.gated, on_conflict="retry", ttl=60, **WHILE)
 protected("next_once", bodies.gated, on_conflict="retry", conflict_retries=1, ttl=60, **WHILE)
-protected("next_late", bodies.gated, {"acks_late": True}, on_conflict="retry", ttl=20, **WHILE)
 protected("next_open", bodies.gated, on_conflict="retry", on_store_error="run", ttl=60, **WHILE)
 
 # ── ends and retries ─────────────────────────────────────────────────────────────────────────

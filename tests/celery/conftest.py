@@ -55,9 +55,7 @@ def broker() -> Iterator[RedisServer]:
 
 @pytest.fixture(scope="session")
 def records(broker, tmp_path_factory) -> Path:
-    """The folder where tasks record their events. The fixture sets the environment that the app reads when it is
-    imported.
-    """
+    """The folder where tasks record their events, and the environment that the app reads when it is imported."""
     folder = tmp_path_factory.mktemp("records")
     os.environ |= {
         "CELERY_RECORDS": str(folder),
@@ -122,6 +120,23 @@ def workers(start_worker):
 
         queue_of.running = running
         yield queue_of
+
+
+@pytest.fixture
+def queue(workers) -> str:
+    """The queue of the session's worker that has child processes."""
+    return workers("prefork")
+
+
+@pytest.fixture
+def own_queue(seen) -> str:
+    """A queue that no worker consumes yet."""
+    return f"q-{seen.name}"
+
+
+def logged(worker: Child, text: str, times: int = 1) -> None:
+    """Wait until the worker has logged the text. A lease, which a message may have to wait for, lasts up to 30 s."""
+    poll(lambda: worker.log(1_000_000).count(text) >= times, timeout=90, what=f"{text!r} in the worker's log")
 
 
 @pytest.fixture(scope="session")

@@ -59,6 +59,11 @@ def tick_until(beat, ready):
     poll(lambda: (beat.tick(), ready())[1], timeout=60, what="a tick")
 
 
+def elected(beat):
+    tick_until(beat, lambda: beat.schedule)
+    return beat
+
+
 def runs_of(name, token):
     """Return the last runs in the store for a leader with this fencing token."""
     return Runs(locks["default"], SimpleNamespace(name=name, fencing_token=token))
@@ -81,8 +86,7 @@ def test_last_run_is_kept(beat, messages):
     tick_until(first, messages)
     ran_at = first.schedule["tick"].last_run_at
     first.close()
-    second = beat(3600)
-    tick_until(second, lambda: second.schedule)
+    second = elected(beat(3600))
     assert second.schedule["tick"].last_run_at == ran_at
 
 
@@ -99,8 +103,7 @@ def test_last_run_is_kept(beat, messages):
 )
 def test_day_of_a_clock_change(beat, daily, last, now, due):
     """A recorded run has the time zone of its entry, so a daily entry is due after a day of 23 or 25 hours."""
-    one = beat(daily(nowfun=lambda: now), timezone=BERLIN.key, redlock_beat_scheduler="celery.beat:Scheduler")
-    tick_until(one, lambda: one.schedule)
+    one = elected(beat(daily(nowfun=lambda: now), timezone=BERLIN.key, redlock_beat_scheduler="celery.beat:Scheduler"))
     runs = one._scheduler.runs
     runs.begin("tick", last)
     runs.mark_sent("tick", runs.last("tick"))
@@ -110,20 +113,17 @@ def test_day_of_a_clock_change(beat, daily, last, now, due):
 
 def test_first_run_is_not_forgotten(beat, messages):
     """The next leader counts the interval of an entry that has not run yet from the first leader's start."""
-    first = beat(3600)
-    tick_until(first, lambda: first.schedule)
+    first = elected(beat(3600))
     since = first.schedule["tick"].last_run_at
     first.close()
-    second = beat(3600)
-    tick_until(second, lambda: second.schedule)
+    second = elected(beat(3600))
     assert second.schedule["tick"].last_run_at == since
     assert messages() == []
 
 
 def test_run_that_was_not_sent(beat, messages):
     """A leader dies between record and message: the next one sends the message."""
-    first = beat(3600)
-    tick_until(first, lambda: first.schedule)
+    first = elected(beat(3600))
     first._scheduler.runs.begin("tick", first.schedule["tick"].last_run_at)
     first.close()
     second = beat(3600)
@@ -133,8 +133,7 @@ def test_run_that_was_not_sent(beat, messages):
 
 def test_store_refuses_an_earlier_leader(beat, unique):
     """A leader that was paused after its check of the lease can't record a run when another leader has begun."""
-    first = beat(3600)
-    tick_until(first, lambda: first.schedule)
+    first = elected(beat(3600))
     paused = first._scheduler.runs
     paused.check = lambda: None  # it looked before the pause
     runs_of(unique, paused.token + 1)

@@ -23,9 +23,9 @@ def told():
     task_duplicate.disconnect(hear)
 
 
-def test_a_callable_that_raises_in_the_worker(tasks, workers, seen, free, go):
+def test_a_callable_that_raises_in_the_worker(tasks, queue, seen, free, go):
     """The task fails with the error of its on_conflict callable, and its queued record is removed."""
-    queue, name = workers("prefork"), f"undecided:{seen.name}"
+    name = f"undecided:{seen.name}"
     first = tasks.undecided.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     seen.wait("start")
     with pytest.raises(ArithmeticError, match=name):
@@ -80,9 +80,8 @@ def test_raise_at_submit(tasks, seen):
     assert caught.value.holder == first.id
 
 
-def test_raise_at_start(tasks, workers, seen, go):
+def test_raise_at_start(tasks, queue, seen, go):
     """on_conflict="raise" in the worker fails the duplicate with LockNotAcquired, and the worker goes on."""
-    queue = workers("prefork")
     first = tasks.starting_raises.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     seen.wait("start")
     with pytest.raises(LockNotAcquired):
@@ -91,9 +90,8 @@ def test_raise_at_start(tasks, workers, seen, go):
     assert first.get(timeout=60) == seen.name
 
 
-def test_wait_at_start(tasks, workers, seen):
+def test_wait_at_start(tasks, queue, seen):
     """on_conflict="wait" runs the duplicate as soon as the holder has ended."""
-    queue = workers("prefork")
     results = [tasks.waiting.apply_async((seen.name, 0.3), queue=queue) for _ in range(3)]
     assert [result.get(timeout=60) for result in results] == [seen.name] * 3
     assert seen.overlap() == []
@@ -110,9 +108,8 @@ def test_a_callable_decides_to_wait_at_start(tasks, workers, seen, pool):
     assert seen.overlap() == []
 
 
-def test_a_callable_decides_to_log_at_start(tasks, workers, seen, go):
+def test_a_callable_decides_to_log_at_start(tasks, workers, queue, seen, go):
     """A callable that returns "log" in the worker makes it log the duplicate as a warning."""
-    queue = workers("prefork")
     tasks.told_to_log.apply_async((seen.name,), queue=queue)
     seen.wait("start")
     second = tasks.told_to_log.apply_async((seen.name,), queue=queue)
@@ -121,30 +118,27 @@ def test_a_callable_decides_to_log_at_start(tasks, workers, seen, go):
     assert ["WARNING/" in line for line in lines] == [True]
 
 
-def test_retry_at_start(tasks, workers, seen):
+def test_retry_at_start(tasks, queue, seen):
     """on_conflict="retry" postpones the duplicate until it runs, and does not use up its own retries."""
-    queue = workers("prefork")
     results = [tasks.retrying.apply_async((seen.name, 0.4), queue=queue) for _ in range(3)]
     assert [result.get(timeout=60) for result in results] == [seen.name] * 3
     assert seen.overlap() == []
     assert {event["retries"] for event in seen.events("start")} == {0}
 
 
-def test_replace_runs_the_last_queued_call(tasks, start_worker, seen, free):
+def test_replace_runs_the_last_queued_call(tasks, start_worker, own_queue, seen, free):
     """on_conflict="replace" runs the last of several queued calls, and discards the replaced ones."""
-    queue = f"q-{seen.name}"
-    results = [tasks.replacing.apply_async((seen.name, 0.5), queue=queue) for _ in range(3)]
+    results = [tasks.replacing.apply_async((seen.name, 0.5), queue=own_queue) for _ in range(3)]
     assert not any(result.duplicate for result in results)
-    with start_worker("prefork", queue):
+    with start_worker("prefork", own_queue):
         assert results[-1].get(timeout=60) == seen.name
         assert all(is_duplicate(result.get(timeout=60)) for result in results[:-1])
         assert {event["id"] for event in seen.events("start")} == {results[-1].id}
         free(f"replacing:{seen.name}")
 
 
-def test_replace_never_touches_a_running_one(tasks, workers, seen, go):
+def test_replace_never_touches_a_running_one(tasks, queue, seen, go):
     """on_conflict="replace" does not replace a running call; the new call is a duplicate."""
-    queue = workers("prefork")
     first = tasks.replacing.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     seen.wait("start")
     second = tasks.replacing.apply_async((seen.name,), queue=queue)

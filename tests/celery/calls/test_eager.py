@@ -10,7 +10,7 @@ from celery.result import allow_join_result
 from django_redlock import locks
 from django_redlock.celery import is_duplicate, single_instance_task
 from django_redlock.errors import LockNotAcquired
-from tests.support.locks import memory_entry
+from tests.support.locks import entry_of, memory_entry
 
 REDIS, LOCMEM = "redis", "locmem"
 
@@ -75,11 +75,6 @@ def test_nested_call_of_itself_is_a_duplicate(tasks, seen, store, kind):
     assert is_duplicate(outer["inner"])
     assert seen.count("start") == 1
     assert not is_duplicate(getattr(tasks, kind).apply((seen.name, 0)).get())
-
-
-def test_control_a_plain_nested_call_runs(tasks, seen):
-    tasks.nested_plain.apply((seen.name,))
-    assert seen.count("start") == 2
 
 
 def test_eager_delay(tasks, seen, store, eager):
@@ -151,7 +146,7 @@ def test_eager_in_other_modes(tasks, seen, store, mode):
 
 
 def test_no_duplicates_with_the_dummy_backend(tasks, seen, settings):
-    settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.dummy.DummyBackend"}}
+    settings.REDLOCK = {"default": entry_of("dummy.DummyBackend")}
     results = [tasks.executed.apply_async((seen.name,), queue="nobody") for _ in range(2)]
     assert not any(result.duplicate for result in results)
     outer = tasks.nested.apply((seen.name,)).get(disable_sync_subtasks=False)
@@ -165,9 +160,7 @@ def test_a_canvas_of_eager_tasks(tasks, seen, store, eager):
 
 
 def test_eager_replace(tasks, store, eager, unique):
-    """An eager replacement with the same key is not a duplicate of the replaced body, but a nested call of it
-    is one.
-    """
+    """An eager replacement with the same key is no duplicate of the replaced body, but a nested call of it is one."""
     ran, calls = [], []
 
     @tasks.app.task(name=f"part-{unique}")

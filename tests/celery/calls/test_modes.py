@@ -54,9 +54,8 @@ def test_control_without_the_decorator_they_overlap(tasks, workers, seen, go, po
     assert seen.overlap()
 
 
-def test_until_and_while_executing_runs_one_more(tasks, workers, seen, free, go):
+def test_until_and_while_executing_runs_one_more(tasks, queue, seen, free, go):
     """until_and_while_executing: submits during the body lead to exactly one more run, after it."""
-    queue = workers("prefork")
     first = tasks.and_while.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     seen.wait("start")
     results = burst(tasks.and_while, queue, seen.name, 20)
@@ -68,14 +67,14 @@ def test_until_and_while_executing_runs_one_more(tasks, workers, seen, free, go)
     free(f"and_while:{seen.name}")
 
 
-def test_until_executing_is_free_when_the_body_starts(tasks, start_worker, seen, free, go):
+def test_until_executing_is_free_when_the_body_starts(tasks, start_worker, own_queue, seen, free, go):
     """A queued call makes others duplicates. When its body starts, the next may be sent, and may overlap."""
-    queue, call = f"q-{seen.name}", (seen.name, tasks.UNTIL_GO)
-    queued = tasks.executing.apply_async(call, queue=queue)
-    assert tasks.executing.apply_async(call, queue=queue).id == queued.id
-    with start_worker("prefork", queue):
+    call = (seen.name, tasks.UNTIL_GO)
+    queued = tasks.executing.apply_async(call, queue=own_queue)
+    assert tasks.executing.apply_async(call, queue=own_queue).id == queued.id
+    with start_worker("prefork", own_queue):
         seen.wait("start")
-        again = tasks.executing.apply_async(call, queue=queue)
+        again = tasks.executing.apply_async(call, queue=own_queue)
         assert not again.duplicate
         go()
         finish([queued, again])
@@ -83,9 +82,8 @@ def test_until_executing_is_free_when_the_body_starts(tasks, start_worker, seen,
         free(f"executing:{seen.name}")
 
 
-def test_until_expired_runs_once_a_period(tasks, workers, seen, free):
+def test_until_expired_runs_once_a_period(tasks, queue, seen, free):
     """until_expired: after the run the lock stays until the end of the period."""
-    queue = workers("prefork")
     begun = time.monotonic()
     finish([tasks.expired.apply_async((seen.name,), queue=queue)])
     second = tasks.expired.apply_async((seen.name,), queue=queue)
@@ -95,11 +93,11 @@ def test_until_expired_runs_once_a_period(tasks, workers, seen, free):
     assert seen.count("start") == 2 + (not second.duplicate)
 
 
-def test_limit_lets_so_many_run(tasks, workers, seen, records, go):
+def test_limit_lets_so_many_run(tasks, queue, seen, records, go):
     """limit=3 lets three bodies run at once and never four."""
     from tests.support.overlap import overlaps, read
 
-    results = burst(tasks.three, workers("prefork"), seen.name, 12, tasks.UNTIL_GO)
+    results = burst(tasks.three, queue, seen.name, 12, tasks.UNTIL_GO)
     poll(lambda: sum(result.ready() for result in results) == 9, timeout=60, what="nine duplicates")
     assert len(seen.wait("start", 3)) == 3
     go()
@@ -109,8 +107,7 @@ def test_limit_lets_so_many_run(tasks, workers, seen, records, go):
     assert overlaps(beliefs, 2)
 
 
-def test_body_longer_than_the_lease_is_renewed(tasks, workers, seen, go):
-    queue = workers("prefork")
+def test_body_longer_than_the_lease_is_renewed(tasks, queue, seen, go):
     first = tasks.renewed.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     seen.wait("start")
     begun = time.monotonic()
@@ -123,25 +120,23 @@ def test_body_longer_than_the_lease_is_renewed(tasks, workers, seen, go):
     assert seen.count("start") == 1
 
 
-def test_gevent(tasks, start_worker, seen, free, records, go):
+def test_gevent(tasks, start_worker, own_queue, seen, free, records, go):
     """On gevent one of many calls runs, and a body that yields is renewed."""
     pytest.importorskip("gevent")
-    queue = f"q-{seen.name}"
-    with start_worker("gevent", queue):
-        results = burst(tasks.executed, queue, seen.name, 20, tasks.UNTIL_GO)
+    with start_worker("gevent", own_queue):
+        results = burst(tasks.executed, own_queue, seen.name, 20, tasks.UNTIL_GO)
         go()
         assert finish(results) == [seen.name] * 20
         (records / f"{seen.name}.go").unlink()
-        first = tasks.renewed.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+        first = tasks.renewed.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue)
         seen.wait("start", 2)
-        assert is_duplicate(tasks.renewed.apply_async((seen.name, 0), queue=queue, countdown=5.3).get(timeout=60))
+        assert is_duplicate(tasks.renewed.apply_async((seen.name, 0), queue=own_queue, countdown=5.3).get(timeout=60))
         go()
         assert finish([first]) == [seen.name]
         free(f"renewed:{seen.name}")
 
 
-def test_the_record_shows_task_state_and_process(tasks, workers, seen, held, go):
-    queue = workers("prefork")
+def test_the_record_shows_task_state_and_process(tasks, queue, seen, held, go):
     waiting = tasks.executed.apply_async((f"{seen.name}-queued",), queue="nobody")
     queued = held(f"executed:{seen.name}-queued")
     assert (queued.kind, queued.owner.label) == ("task", tasks.executed.name)

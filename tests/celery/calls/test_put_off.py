@@ -12,6 +12,7 @@ import redis
 from django_redlock.celery import is_duplicate
 from django_redlock.celery.messages import Message, send
 from django_redlock.errors import LockNotAcquired
+from tests.celery.conftest import logged
 from tests.support.locks import redis_entry
 from tests.support.service import poll
 
@@ -75,9 +76,9 @@ def test_a_postponed_call_starts_when_the_body_ends(tasks, workers, seen, kept, 
     assert 0 < start["at"] - end["at"] < SOON
 
 
-def test_each_end_sends_one(tasks, workers, seen, kept, go, long_eta):
+def test_each_end_sends_one(tasks, queue, seen, kept, go, long_eta):
     """Several postponed calls run one after another, each at the end of the previous one."""
-    queue, name = workers("prefork"), f"next_retry:{seen.name}"
+    name = f"next_retry:{seen.name}"
     results = [tasks.next_retry.apply_async((seen.name,), queue=queue)]
     seen.wait("start")
     results += [tasks.next_retry.apply_async((seen.name, 0.1), queue=queue) for _ in range(4)]
@@ -89,11 +90,12 @@ def test_each_end_sends_one(tasks, workers, seen, kept, go, long_eta):
 
 @pytest.mark.parametrize("seconds", [0, 1.5], ids=["ended", "running"])
 @pytest.mark.parametrize("kind", NEXT)
-def test_the_copy_with_the_eta_is_the_same_delivery(tasks, start_worker, seen, put_off, ignored, go, kind, seconds):
+def test_the_copy_with_the_eta_is_the_same_delivery(
+    tasks, start_worker, own_queue, seen, put_off, ignored, go, kind, seconds
+):
     """The copy with the ETA that arrives during or after the prompt copy is not run, and changes no state."""
-    queue = f"q-{seen.name}"
-    with start_worker("prefork", queue, CELERY_CONF='{"task_track_started": true}') as worker:
-        first, second = put_off(getattr(tasks, kind), queue, seconds)
+    with start_worker("prefork", own_queue, CELERY_CONF='{"task_track_started": true}') as worker:
+        first, second = put_off(getattr(tasks, kind), own_queue, seconds)
         assert (first.state, second.state) == ("STARTED", "PENDING")
         go()
         assert first.get(timeout=60) == second.get(timeout=60) == seen.name
@@ -103,12 +105,11 @@ def test_the_copy_with_the_eta_is_the_same_delivery(tasks, start_worker, seen, p
 
 
 def test_a_prompt_copy_that_is_killed_is_lost_as_any_message_that_was_acknowledged(
-    tasks, start_worker, seen, put_off, ignored, go
+    tasks, start_worker, own_queue, seen, put_off, ignored, go
 ):
     """The copy with the ETA does not run it again."""
-    queue = f"q-{seen.name}"
-    with start_worker("prefork", queue) as worker:
-        first, second = put_off(tasks.next_one, queue, 60)
+    with start_worker("prefork", own_queue) as worker:
+        first, second = put_off(tasks.next_one, own_queue, 60)
         go()
         first.get(timeout=60)
         start = seen.wait("start", 2)[1]
@@ -117,17 +118,16 @@ def test_a_prompt_copy_that_is_killed_is_lost_as_any_message_that_was_acknowledg
         ignored(worker)
 
 
-def test_the_prompt_copy_has_the_serializer_of_its_call(tasks, start_worker, seen, put_off, go):
-    queue, accept = f"q-{seen.name}", json.dumps({"accept_content": ["json", "pickle"]})
-    with start_worker("prefork", queue, CELERY_CONF=accept, C_FORCE_ROOT="1"):
-        first, second = put_off(tasks.next_one, queue, Fraction(1, 10), serializer="pickle")
+def test_the_prompt_copy_has_the_serializer_of_its_call(tasks, start_worker, own_queue, seen, put_off, go):
+    accept = json.dumps({"accept_content": ["json", "pickle"]})
+    with start_worker("prefork", own_queue, CELERY_CONF=accept, C_FORCE_ROOT="1"):
+        first, second = put_off(tasks.next_one, own_queue, Fraction(1, 10), serializer="pickle")
         go()
         assert first.get(timeout=60) == second.get(timeout=60) == seen.name
 
 
-def test_every_copy_carries_what_the_first_message_carried(tasks, workers, seen, kept, go):
+def test_every_copy_carries_what_the_first_message_carried(tasks, queue, seen, kept, go):
     """Headers beside a nested one, those of the base class and hidden arguments survive in the prompt copy."""
-    queue = workers("prefork")
     sent = {"queue": queue, "headers": {"colour": "red", "headers": {"trace": "t1"}}, "argsrepr": "('***',)"}
     results = [tasks.next_tenant.apply_async((seen.name,), **sent)]
     seen.wait("start")
@@ -141,11 +141,13 @@ def test_every_copy_carries_what_the_first_message_carried(tasks, workers, seen,
 
 
 @pytest.mark.parametrize(("kind", "error"), [("next_once", LockNotAcquired), ("next_moody", ValueError)])
-def test_a_call_that_has_failed_does_not_start(tasks, start_worker, records, seen, put_off, ignored, go, kind, error):
+def test_a_call_that_has_failed_does_not_start(
+    tasks, start_worker, own_queue, records, seen, put_off, ignored, go, kind, error
+):
     """A call that failed after its last try, or whose ``before_start`` failed, is not run by its prompt copy."""
-    queue, fail = f"q-{seen.name}", records / f"{seen.name}.fail"
-    with start_worker("prefork", queue) as worker:
-        first, second = put_off(getattr(tasks, kind), queue)
+    fail = records / f"{seen.name}.fail"
+    with start_worker("prefork", own_queue) as worker:
+        first, second = put_off(getattr(tasks, kind), own_queue)
         fail.touch()
         assert isinstance(second.get(timeout=60, propagate=False), error)
         fail.unlink()
@@ -156,15 +158,15 @@ def test_a_call_that_has_failed_does_not_start(tasks, start_worker, records, see
 
 
 def test_a_prompt_copy_waits_for_its_eta_while_the_store_is_down(
-    tasks, start_worker, own_redis, settings, seen, long_eta
+    tasks, start_worker, own_queue, own_redis, settings, seen, long_eta
 ):
     """It neither fails nor runs, because the copy with the ETA follows."""
-    store, queue = own_redis(), f"q-{seen.name}"
+    store = own_redis()
     settings.REDLOCK = {"default": redis_entry(store.url)}
-    with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url) as worker, store.client() as client:
-        tasks.next_open.apply_async((seen.name,), queue=queue)
+    with start_worker("prefork", own_queue, TESTPROJECT_REDIS=store.url) as worker, store.client() as client:
+        tasks.next_open.apply_async((seen.name,), queue=own_queue)
         seen.wait("start")
-        second = tasks.next_open.apply_async((seen.name,), queue=queue)
+        second = tasks.next_open.apply_async((seen.name,), queue=own_queue)
         messages = f"redlock:{{next_open:{seen.name}}}:put_off"
         poll(lambda: client.hlen(messages) == 1, timeout=20, what="a kept message")
         (copy,) = client.hvals(messages)
@@ -176,10 +178,7 @@ def test_a_prompt_copy_waits_for_its_eta_while_the_store_is_down(
 
 
 def test_a_call_on_another_broker_stays_there(tasks, start_worker, workers, seen, put_off, go):
-    """The end of a body doesn't send a postponed call of another broker to its own broker. The call starts at its ETA.
-
-    Both brokers have a queue with this name and a worker that knows the task.
-    """
+    """The end of a body doesn't send a call of another broker to its own, which has such a queue and worker, too."""
     queue, other = workers("solo"), os.environ["CELERY_BROKER"].replace("/0", "/3")
     with (
         start_worker("prefork", queue, CELERY_BROKER=other) as elsewhere,
@@ -194,43 +193,44 @@ def test_a_call_on_another_broker_stays_there(tasks, start_worker, workers, seen
     assert seen.count("start") == 2
 
 
-def test_workers_that_are_different_users_of_a_broker(tasks, start_worker, workers, seen, put_off, go, long_eta):
+def test_workers_that_are_different_users_of_a_broker(
+    tasks, start_worker, own_queue, queue, seen, put_off, go, long_eta
+):
     """The end of a body sends a call at once that a worker with another user of the same broker has put off."""
-    own, broker = f"q-{seen.name}", os.environ["CELERY_BROKER"]
+    broker = os.environ["CELERY_BROKER"]
     with redis.Redis.from_url(broker) as client:
-        client.execute_command("ACL", "SETUSER", own, "on", ">secret", "~*", "&*", "+@all")
-        with start_worker("prefork", own, CELERY_BROKER=broker.replace("//", f"//{own}:secret@")):
-            first, second = put_off(tasks.next_retry, own, queue=workers("prefork"))
+        client.execute_command("ACL", "SETUSER", own_queue, "on", ">secret", "~*", "&*", "+@all")
+        with start_worker("prefork", own_queue, CELERY_BROKER=broker.replace("//", f"//{own_queue}:secret@")):
+            first, second = put_off(tasks.next_retry, own_queue, queue=queue)
             go()
             assert second.get(timeout=SOON) == first.get(timeout=SOON) == seen.name
-        client.acl_deluser(own)
+        client.acl_deluser(own_queue)
 
 
-def test_the_worker_of_the_body_is_killed(tasks, start_worker, workers, seen, put_off, go, long_eta):
+def test_the_worker_of_the_body_is_killed(tasks, start_worker, own_queue, queue, seen, put_off, go, long_eta):
     """The postponed call starts when the lease has ended."""
-    own = f"q-{seen.name}"
-    with start_worker("prefork", own) as worker:
-        _, second = put_off(tasks.next_after, own, queue=workers("prefork"))
+    with start_worker("prefork", own_queue) as worker:
+        _, second = put_off(tasks.next_after, own_queue, queue=queue)
         worker.kill()
         go()
         assert second.get(timeout=SOON + 10) == seen.name
 
 
-def test_a_large_message_waits_for_its_eta(tasks, workers, seen, kept, go):
-    queue, name = workers("prefork"), f"next_one:{seen.name}"
+def test_a_large_message_waits_for_its_eta(tasks, workers, queue, seen, kept, go):
+    name = f"next_one:{seen.name}"
     tasks.next_one.apply_async((seen.name,), queue=queue)
     seen.wait("start")
     second = tasks.next_one.apply_async((seen.name,), queue=queue, headers={"large": "x" * 20_000})
     worker = workers.running["prefork"]
-    poll(lambda: f"[{second.id}] ignored" in worker.log(1_000_000), timeout=20, what="the refusal")
+    logged(worker, f"[{second.id}] ignored")
     assert kept(name) == 0
     go()
     assert second.get(timeout=60) == seen.name
 
 
-def test_a_replaced_call_is_not_sent_again(tasks, workers, seen, kept, go):
+def test_a_replaced_call_is_not_sent_again(tasks, workers, queue, seen, kept, go):
     """A call that is replaced after it was put off is sent no more, and the call that replaced it runs."""
-    task, queue, solo, name = tasks.next_replacing, workers("prefork"), workers("solo"), f"next_replacing:{seen.name}"
+    task, solo, name = tasks.next_replacing, workers("solo"), f"next_replacing:{seen.name}"
     messages = f"redlock:{{{name}}}:put_off"
 
     def deliveries():  # of the second call, when the worker has ended all that was in its queue

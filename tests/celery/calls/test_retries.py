@@ -10,9 +10,8 @@ from tests.support.service import poll
 
 
 @pytest.mark.parametrize("kind", ["retries", "autoretries"])
-def test_no_other_submit_is_granted_between_retries(tasks, workers, seen, free, held, kind):
+def test_no_other_submit_is_granted_between_retries(tasks, queue, seen, free, held, kind):
     """From submit to the end of the last retry every other submit is a duplicate."""
-    queue = workers("prefork")
     task = getattr(tasks, kind)
     call = {"name": seen.name, "seconds": 0.3}
     result = task.apply_async((), call, queue=queue)
@@ -30,9 +29,8 @@ def test_no_other_submit_is_granted_between_retries(tasks, workers, seen, free, 
     free(f"{kind}:{seen.name}")
 
 
-def test_record_lives_until_the_retry(tasks, workers, seen, held):
+def test_record_lives_until_the_retry(tasks, queue, seen, held):
     """Between two runs the record is queued and has the ttl of a queued one."""
-    queue = workers("prefork")
     result = tasks.retries.apply_async((seen.name,), {"countdown": 300, "failures": 1}, queue=queue)
     seen.wait("end")
     name = f"retries:{seen.name}"
@@ -41,9 +39,8 @@ def test_record_lives_until_the_retry(tasks, workers, seen, held):
     result.revoke()
 
 
-def test_retry_at_once(tasks, workers, seen, free):
+def test_retry_at_once(tasks, queue, seen, free):
     """A retry with countdown=0, which may arrive before its first run has ended, runs."""
-    queue = workers("prefork")
     result = tasks.retries.apply_async((seen.name,), {"countdown": 0, "failures": 5}, queue=queue)
     assert result.get(timeout=60) == seen.name
     assert seen.count("start") == 6
@@ -51,17 +48,17 @@ def test_retry_at_once(tasks, workers, seen, free):
     free(f"retries:{seen.name}")
 
 
-def test_retry_while_executing(tasks, workers, seen, free):
+def test_retry_while_executing(tasks, queue, seen, free):
     """while_executing: the lock is free between the runs, and each run acquires it."""
-    result = tasks.retries_running.apply_async((seen.name,), queue=workers("prefork"))
+    result = tasks.retries_running.apply_async((seen.name,), queue=queue)
     assert result.get(timeout=60) == seen.name
     assert seen.count("start") == 3
     free(f"retries_running:{seen.name}")
 
 
-def test_retry_with_other_arguments(tasks, workers, records, seen, free, held):
+def test_retry_with_other_arguments(tasks, queue, records, seen, free, held):
     """A retry with other arguments is another call: its lock is acquired, and the first one is free."""
-    queue, other = workers("prefork"), f"{seen.name}-other"
+    other = f"{seen.name}-other"
     result = tasks.wanders.apply_async((seen.name, other), queue=queue)
     seen.wait("start")
     free(f"wanders:{seen.name}")
@@ -72,17 +69,16 @@ def test_retry_with_other_arguments(tasks, workers, records, seen, free, held):
     free(f"wanders:{other}")
 
 
-def test_free_after_the_last_retry(tasks, workers, seen, free):
-    result = tasks.gives_up.apply_async((seen.name,), queue=workers("prefork"))
+def test_free_after_the_last_retry(tasks, queue, seen, free):
+    result = tasks.gives_up.apply_async((seen.name,), queue=queue)
     with pytest.raises(ValueError, match=seen.name):
         result.get(timeout=60)
     free(f"gives_up:{seen.name}")
     assert seen.count("start") == 2
 
 
-def test_autoretry_for_lock_not_acquired(tasks, workers, seen, free, go):
+def test_autoretry_for_lock_not_acquired(tasks, queue, seen, free, go):
     """autoretry_for LockNotAcquired retries a duplicate until the lock is free."""
-    queue = workers("prefork")
     first = tasks.patient_running.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     seen.wait("start")
     second = tasks.patient_running.apply_async((seen.name,), queue=queue)
@@ -95,9 +91,8 @@ def test_autoretry_for_lock_not_acquired(tasks, workers, seen, free, go):
     free(f"patient_running:{seen.name}")
 
 
-def test_autoretry_for_lock_not_acquired_ends(tasks, workers, seen, go):
+def test_autoretry_for_lock_not_acquired_ends(tasks, queue, seen, go):
     """autoretry_for LockNotAcquired fails with that error after the last retry."""
-    queue = workers("prefork")
     tasks.impatient.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     seen.wait("start")
     with pytest.raises(LockNotAcquired):
@@ -105,38 +100,28 @@ def test_autoretry_for_lock_not_acquired_ends(tasks, workers, seen, go):
     assert seen.count("start") == 1
 
 
-def test_retry_outlives_the_worker_that_sent_it(tasks, start_worker, seen, held, free, broker):
+def test_retry_outlives_the_worker_that_sent_it(tasks, start_worker, own_queue, seen, held, free, broker):
     """A retry runs even if its worker dies between retry() and the end of the body."""
-    queue, name = f"q-{seen.name}", f"retries_on:{seen.name}"
-    with start_worker("prefork", queue, CELERY_VISIBILITY="1") as first, broker.client() as client:
+    name = f"retries_on:{seen.name}"
+    with start_worker("prefork", own_queue, CELERY_VISIBILITY="1") as first, broker.client() as client:
 
         def is_received():
             return any(
                 seen.name in message and '"retries": 1' in message for message in map(str, client.hvals("unacked"))
             )
 
-        tasks.retries_on.apply_async((seen.name,), {"countdown": 5}, queue=queue)
+        tasks.retries_on.apply_async((seen.name,), {"countdown": 5}, queue=own_queue)
         seen.wait("retried")
         # kombu loses a message if the receiver dies between BRPOP and the entry in this hash.
         poll(is_received, timeout=20, what="the retry in the first worker")
         first.kill()
     deliver_again(tasks.app)
     poll(lambda: held(name).owner.extra["state"] == "queued", timeout=20, what="the end of its lease")
-    assert tasks.retries_on.apply_async((seen.name,), queue=queue).duplicate
-    with start_worker("prefork", queue, CELERY_VISIBILITY="1"):
+    assert tasks.retries_on.apply_async((seen.name,), queue=own_queue).duplicate
+    with start_worker("prefork", own_queue, CELERY_VISIBILITY="1"):
         seen.wait("end")
         free(name)
     assert len({event["id"] for event in seen.events("start")}) == 1
-
-
-def test_control_between_two_runs_a_plain_task_is_sent_again(tasks, workers, seen):
-    queue = workers("prefork")
-    first = tasks.retries_plain.apply_async((seen.name,), {"failures": 1, "countdown": 300}, queue=queue)
-    seen.wait("end")
-    second = tasks.retries_plain.apply_async((seen.name,), {"failures": 0}, queue=queue)
-    second.get(timeout=60)
-    assert [event["id"] for event in seen.events("start")] == [first.id, second.id]
-    first.revoke()
 
 
 def test_retry_that_an_earlier_version_has_sent(tasks, seen):

@@ -68,16 +68,16 @@ def test_one_shared_task_in_two_apps(tasks, seen):
     assert there.apply_async(queue="nobody").duplicate
 
 
-def test_hooks_and_call_of_a_base_are_called(tasks, workers, seen):
-    tasks.hooked.apply_async((seen.name,), queue=workers("prefork")).get(timeout=60)
+def test_hooks_and_call_of_a_base_are_called(tasks, queue, seen):
+    tasks.hooked.apply_async((seen.name,), queue=queue).get(timeout=60)
     seen.wait("after_return")
     order = [event["event"] for event in seen.events()]
     assert order == ["before_start", "call", "start", "end", "on_success", "after_return"]
 
 
 @pytest.mark.parametrize("kind", ["by_class", "by_heir"])
-def test_a_class_with_a_call_of_its_own(tasks, workers, seen, held, free, go, kind):
-    queue, name = workers("prefork"), f"by_class:{seen.name}"
+def test_a_class_with_a_call_of_its_own(tasks, queue, seen, held, free, go, kind):
+    name = f"by_class:{seen.name}"
     result = getattr(tasks, kind).apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     seen.wait("start")
     assert held(name).owner.extra["state"] == "running"
@@ -113,9 +113,9 @@ def test_classes_that_inherit_from_each_other(tasks, seen, held):
 
 
 @pytest.mark.parametrize("kind", ["undecorated", "undecorated_heir"])
-def test_the_lock_of_a_class_is_not_inherited_by_another_body(tasks, workers, seen, held, go, kind):
+def test_the_lock_of_a_class_is_not_inherited_by_another_body(tasks, queue, seen, held, go, kind):
     """A task with a protected base and a body that is not decorated is a task without a lock."""
-    task, queue = getattr(tasks, kind), workers("prefork")
+    task = getattr(tasks, kind)
     calls = [(seen.name, tasks.UNTIL_GO), (seen.name, tasks.UNTIL_GO), (seen.name, tasks.UNTIL_GO, "more")]
     results = [task.apply_async(call, queue=queue) for call in calls]
     seen.wait("start", 3)
@@ -161,9 +161,8 @@ def test_arguments_that_a_base_class_adds(tasks, seen, held, base):
     assert not task.apply_async((1,), queue="nobody").duplicate
 
 
-def test_sent_by_name(tasks, workers, seen, free):
+def test_sent_by_name(tasks, queue, seen, free):
     """A task that is sent by send_task() is protected in the worker, with the same key."""
-    queue = workers("prefork")
     sent = [tasks.app.send_task(tasks.executed.name, (seen.name, 0.5), queue=queue) for _ in range(3)]
     results = [result.get(timeout=60) for result in sent]
     assert seen.overlap() == []
@@ -171,9 +170,9 @@ def test_sent_by_name(tasks, workers, seen, free):
     free(f"executed:{seen.name}")
 
 
-def test_an_id_of_ones_own(tasks, workers, seen, free, go):
+def test_an_id_of_ones_own(tasks, queue, seen, free, go):
     """A second submit with the same custom id is a duplicate until the first has ended."""
-    queue, call = workers("prefork"), {"task_id": f"id-{seen.name}"}
+    call = {"task_id": f"id-{seen.name}"}
     first, second = (tasks.long.apply_async((seen.name, tasks.UNTIL_GO), queue=queue, **call) for _ in range(2))
     assert [first.duplicate, second.duplicate] == [False, True]
     go()
@@ -184,9 +183,9 @@ def test_an_id_of_ones_own(tasks, workers, seen, free, go):
     free(f"long:{seen.name}")
 
 
-def test_an_id_of_ones_own_while_its_body_runs(tasks, workers, seen, free):
+def test_an_id_of_ones_own_while_its_body_runs(tasks, queue, seen, free):
     """A call with the custom id of a running body runs after the body, not beside it."""
-    queue, call = workers("prefork"), {"task_id": f"id-{seen.name}"}
+    call = {"task_id": f"id-{seen.name}"}
     tasks.and_while.apply_async((seen.name, 3), queue=queue, **call)
     seen.wait("start")
     assert not tasks.and_while.apply_async((seen.name,), queue=queue, **call).duplicate
@@ -233,9 +232,9 @@ def test_celerys_worker_for_tests(tasks, seen, settings, nothing_left):
         poll(lambda: runs == [1, 1], timeout=60, what="the second run")
 
 
-def test_message_protocol_1(tasks, workers, seen, free, go):
+def test_message_protocol_1(tasks, queue, seen, free, go):
     """With message protocol 1 duplicates, retries and revoked tasks are handled as usual."""
-    queue, amqp = workers("prefork"), tasks.app.amqp
+    amqp = tasks.app.amqp
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(amqp, "create_task_message", amqp.as_task_v1)
         first = tasks.retries.apply_async((seen.name,), {"seconds": tasks.UNTIL_GO}, queue=queue)
@@ -249,11 +248,10 @@ def test_message_protocol_1(tasks, workers, seen, free, go):
         free(f"{name}:{seen.name}")
 
 
-def test_worker_with_prefetched_backlog(tasks, workers, seen, free):
+def test_worker_with_prefetched_backlog(tasks, queue, seen, free):
     """A message whose record was released by force runs, and the lock is free afterwards."""
     from django_redlock import locks
 
-    queue = workers("prefork")
     result = tasks.executed.apply_async((seen.name,), queue=queue, countdown=3)
     assert locks["default"].force_release(f"executed:{seen.name}")
     assert result.get(timeout=60) == seen.name
@@ -276,9 +274,8 @@ def test_delay_on_commit(tasks, seen, held):
 
 
 @pytest.mark.parametrize("to", ["executed", "running", "expired", "and_while"])
-def test_copied_headers(tasks, workers, seen, free, to):
+def test_copied_headers(tasks, queue, seen, free, to):
     """A task that is sent with another task's headers is not a duplicate of it."""
-    queue = workers("prefork")
     sent = tasks.forwards.apply_async((seen.name, to), queue=queue).get(timeout=60)
     [start] = seen.wait("start")
     assert start["id"] == sent
@@ -288,7 +285,7 @@ def test_copied_headers(tasks, workers, seen, free, to):
 
 
 @pytest.mark.parametrize("header", [5, "abc", [], ["a"], {"a": 1}, ["a", "b", "c", "d"], [None, None, None, None]])
-def test_a_foreign_header_with_our_name(tasks, workers, seen, header):
+def test_a_foreign_header_with_our_name(tasks, queue, seen, header):
     name = tasks.executed.name
-    result = tasks.app.send_task(name, (seen.name,), headers={"redlock": header}, queue=workers("prefork"))
+    result = tasks.app.send_task(name, (seen.name,), headers={"redlock": header}, queue=queue)
     assert result.get(timeout=60) == seen.name

@@ -33,22 +33,22 @@ def sent(tasks, queue):
     return [json.loads(body)["headers"]["argsrepr"].strip("()',") for body in bodies]
 
 
-def test_a_lost_reply(tasks, seen, proxied):
+def test_a_lost_reply(tasks, own_queue, seen, proxied):
     """delay() has raised and sent nothing, so the next call is no duplicate, also while the record still exists."""
-    tasks.executed.apply_async((f"{seen.name}:first",), queue=f"q-{seen.name}")  # the server knows the script now
+    tasks.executed.apply_async((f"{seen.name}:first",), queue=own_queue)  # the server knows the script now
     lost = proxied.lose_next_reply(script("task_submit").sha)
     proxied.refuse()
     with pytest.raises(LockUnavailable):
-        tasks.executed.apply_async((seen.name,), queue=f"q-{seen.name}")
+        tasks.executed.apply_async((seen.name,), queue=own_queue)
     assert lost.is_set()
     assert locks["near"].describe(f"executed:{seen.name}")
     proxied.restore()
-    assert not tasks.executed.apply_async((seen.name,), queue=f"q-{seen.name}").duplicate
+    assert not tasks.executed.apply_async((seen.name,), queue=own_queue).duplicate
 
 
-def test_many_senders(tasks, seen, proxied):
+def test_many_senders(tasks, own_queue, seen, proxied):
     """Each order whose delay() succeeds has one message. No record is left of an order whose delay() failed."""
-    queue, over, numbers = f"q-{seen.name}", threading.Event(), itertools.count()
+    over, numbers = threading.Event(), itertools.count()
     accepted, failed = set(), set()
 
     def send():
@@ -56,7 +56,7 @@ def test_many_senders(tasks, seen, proxied):
             name = f"{seen.name}:{next(numbers)}"
             for last in (False, True):  # a failed call is repeated once, and then given up
                 try:
-                    tasks.executed.apply_async((name,), queue=queue)
+                    tasks.executed.apply_async((name,), queue=own_queue)
                 except LockUnavailable:
                     if last:
                         failed.add(name)
@@ -80,7 +80,7 @@ def test_many_senders(tasks, seen, proxied):
         over.set()
         for sender in senders:
             sender.join(60)
-    messages = sent(tasks, queue)
+    messages = sent(tasks, own_queue)
     assert failed
     assert sorted(messages) == sorted(accepted)
     poll(

@@ -12,6 +12,7 @@ from django_redlock.errors import LockUnavailable
 from django_redlock.single_instance.call import new_delivery_id
 from django_redlock.single_instance.records import BODY, cancel, submit
 from testproject.redis_server import RedisServer
+from tests.celery.conftest import logged
 from tests.support.locks import redis_entry
 from tests.support.service import poll
 
@@ -29,31 +30,30 @@ def use(settings, server, node_timeout):
 
 
 @pytest.fixture
-def worker(start_worker, store, seen):
+def worker(start_worker, own_queue, store, seen):
     """A worker with that store, given as the name of its queue."""
-    queue = f"q-{seen.name}"
-    with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url):
-        yield queue
+    with start_worker("prefork", own_queue, TESTPROJECT_REDIS=store.url):
+        yield own_queue
 
 
 @pytest.mark.parametrize("how", ["kill", "pause"])
-def test_submit_fails_closed(tasks, seen, store, settings, how):
+def test_submit_fails_closed(tasks, own_queue, seen, store, settings, how):
     """If the store is down or hangs, apply_async() raises LockUnavailable and sends nothing."""
     use(settings, store, 1)
     getattr(store, how)()
     with pytest.raises(LockUnavailable, match=f"executed:{seen.name}"):
-        tasks.executed.apply_async((seen.name,), queue=f"q-{seen.name}")
+        tasks.executed.apply_async((seen.name,), queue=own_queue)
     with tasks.app.connection_for_read() as connection:
-        assert connection.default_channel.client.llen(f"q-{seen.name}") == 0
+        assert connection.default_channel.client.llen(own_queue) == 0
 
 
-def test_submit_runs_unprotected_on_request(tasks, seen, store):
+def test_submit_runs_unprotected_on_request(tasks, own_queue, seen, store):
     """With on_store_error="run" the call is sent while the store is down."""
     store.kill()
-    result = tasks.open.apply_async((seen.name,), queue=f"q-{seen.name}")
+    result = tasks.open.apply_async((seen.name,), queue=own_queue)
     assert not result.duplicate
     with tasks.app.connection_for_read() as connection:
-        assert connection.default_channel.client.llen(f"q-{seen.name}") == 1
+        assert connection.default_channel.client.llen(own_queue) == 1
 
 
 def test_start_fails_closed(tasks, seen, store, worker):
@@ -65,11 +65,10 @@ def test_start_fails_closed(tasks, seen, store, worker):
 
 
 @pytest.mark.parametrize("kind", ["patient", "patient_running"])
-def test_autoretry_until_the_store_is_back(tasks, start_worker, seen, store, free, kind):
-    queue = f"q-{seen.name}"
-    result = getattr(tasks, kind).apply_async((seen.name,), queue=queue)
+def test_autoretry_until_the_store_is_back(tasks, start_worker, own_queue, seen, store, free, kind):
+    result = getattr(tasks, kind).apply_async((seen.name,), queue=own_queue)
     store.kill()
-    with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url):
+    with start_worker("prefork", own_queue, TESTPROJECT_REDIS=store.url):
         poll(lambda: result.state == "RETRY", timeout=30, what="a retry")
         assert seen.count("start") == 0
         store.start()
@@ -104,12 +103,11 @@ def test_next_step_of_a_chain_while_the_store_is_down(tasks, seen, store, worker
     assert result.parent.get(timeout=60) == seen.name
 
 
-def test_a_failed_start_frees_the_record_when_the_store_is_back(tasks, start_worker, seen, store, free):
+def test_a_failed_start_frees_the_record_when_the_store_is_back(tasks, start_worker, own_queue, seen, store, free):
     """The queued record of a task that could not start is removed when the store is back."""
-    queue = f"q-{seen.name}"
-    result = tasks.executed.apply_async((seen.name,), queue=queue)
+    result = tasks.executed.apply_async((seen.name,), queue=own_queue)
     store.pause()
-    with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url, TESTPROJECT_NODE_TIMEOUT="1"):
+    with start_worker("prefork", own_queue, TESTPROJECT_REDIS=store.url, TESTPROJECT_NODE_TIMEOUT="1"):
         with pytest.raises(LockUnavailable):
             result.get(timeout=60)
         store.resume()
@@ -170,21 +168,15 @@ def test_a_release_that_fails_changes_no_outcome(tasks, seen, store, worker, go)
     assert result.get(timeout=60) == seen.name
 
 
-def test_control_a_plain_task_needs_no_store(tasks, seen, store, worker):
-    store.kill()
-    assert tasks.running_plain.apply_async((seen.name,), queue=worker).get(timeout=60) == seen.name
-
-
-def test_force_release_of_a_running_task_is_logged(tasks, start_worker, seen, store, go):
+def test_force_release_of_a_running_task_is_logged(tasks, start_worker, own_queue, seen, store, go):
     """After a forced release the running body goes on, a warning is logged, and the lock of the next call stays."""
-    queue = f"q-{seen.name}"
-    with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url) as worker:
-        first = tasks.executed.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+    with start_worker("prefork", own_queue, TESTPROJECT_REDIS=store.url) as worker:
+        first = tasks.executed.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue)
         seen.wait("start")
         assert locks["default"].force_release(f"executed:{seen.name}")
         second = tasks.executed.apply_async((seen.name,), queue="nobody")
         assert not second.duplicate
-        poll(lambda: "was lost" in worker.log(100_000), timeout=30, what="the warning")
+        logged(worker, "was lost")
         go()
         assert first.get(timeout=60) == seen.name
     assert locks["default"].describe(f"executed:{seen.name}").owner.extra["task_id"] == second.id

@@ -16,6 +16,7 @@ from django_redlock.single_instance.lifecycle import end_flow
 from testproject.redis_server import RedisServer
 from tests.celery.workers.test_killed_processes import deliver_again
 from tests.support.group import Group
+from tests.support.locks import entry_of
 from tests.support.replicas import Replicated
 from tests.support.service import poll
 
@@ -23,9 +24,7 @@ NOWHERE = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
 
 
 def use(settings, kind, location, **options):
-    settings.REDLOCK = {
-        "default": {"BACKEND": f"django_redlock.backends.{kind}", "LOCATION": location, "OPTIONS": options}
-    }
+    settings.REDLOCK = {"default": entry_of(kind, location, **options)}
 
 
 @pytest.fixture
@@ -92,17 +91,16 @@ def test_a_submit_that_no_replica_has_is_taken_back(tasks, primary, seen, held):
     assert not tasks.unhurried.apply_async((seen.name,), queue="nobody").duplicate
 
 
-def test_a_worker_with_a_primary_and_replicas(tasks, primary, start_worker, seen, settings, go):
+def test_a_worker_with_a_primary_and_replicas(tasks, primary, start_worker, own_queue, seen, settings, go):
     """On a primary with replicas a real worker handles submit, duplicate, body and postponed call."""
     url = primary.primary.url
     use(settings, "replica.ReplicaBackend", url, node_timeout=5)
     arm_anew(primary.primary)
     environment = {"TESTPROJECT_PRIMARY": url, "DJANGO_SETTINGS_MODULE": "tests.celery.replica_settings"}
-    queue = f"q-{seen.name}"
-    with start_worker("prefork", queue, **environment):
-        first = tasks.next_one.apply_async((seen.name,), queue=queue)
+    with start_worker("prefork", own_queue, **environment):
+        first = tasks.next_one.apply_async((seen.name,), queue=own_queue)
         seen.wait("start")
-        second, third = (tasks.next_one.apply_async((seen.name,), queue=queue) for _ in range(2))
+        second, third = (tasks.next_one.apply_async((seen.name,), queue=own_queue) for _ in range(2))
         go()
         assert first.get(timeout=60) == second.get(timeout=60) == seen.name
     assert (is_duplicate(second), is_duplicate(third), seen.count("start")) == (False, True, 2)
@@ -123,12 +121,11 @@ def test_while_executing_with_a_limit_where_nodes_vote(tasks, start, seen, setti
         drive(end_flow(lock, "ended"), lock.store.perform)
 
 
-def test_redelivered_while_it_runs_where_nodes_vote(tasks, start, start_worker, seen, go):
+def test_redelivered_while_it_runs_where_nodes_vote(tasks, start, start_worker, own_queue, seen, go):
     """A message that is redelivered while its body runs is postponed, so the result is that of the body."""
-    group, queue = start(Group(RedisServer() for _ in range(3))), f"q-{seen.name}"
-    nodes = " ".join(server.url for server in group.servers)
-    with start_worker("prefork", queue, app="tests.celery.quorum_app", CELERY_NODES=nodes) as worker:
-        result = tasks.app.send_task("tests.celery.quorum_app.late", (seen.name,), queue=queue)
+    nodes = " ".join(server.url for server in start(Group(RedisServer() for _ in range(3))).servers)
+    with start_worker("prefork", own_queue, app="tests.celery.quorum_app", CELERY_NODES=nodes) as worker:
+        result = tasks.app.send_task("tests.celery.quorum_app.late", (seen.name,), queue=own_queue)
         seen.wait("start")
         deliver_again(tasks.app)
         poll(lambda: " ignored" in worker.log(100_000) or result.ready(), timeout=60, what="a redelivery")

@@ -10,66 +10,63 @@ import pytest
 from billiard.exceptions import WorkerLostError
 
 from testproject.redis_server import RedisServer
+from tests.celery.conftest import logged
 from tests.support.service import poll
 
 
-def test_killed_child_frees_its_lock(tasks, workers, seen, free):
+def test_killed_child_frees_its_lock(tasks, queue, seen, free):
     """The main process releases the lock of a killed child at once, long before the lease ends."""
-    tasks.long.apply_async((seen.name, 30), queue=workers("prefork"))
+    tasks.long.apply_async((seen.name, 30), queue=queue)
     os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
     free(f"long:{seen.name}")
 
 
-def test_redelivered_message_of_a_killed_child_runs(tasks, workers, seen, free, go):
+def duplicates_until(ready, submit):
+    """Submit a call again and again until `ready()`. All of these calls must be duplicates."""
+    results = []
+    poll(lambda: results.append(submit()) or ready(), timeout=30, what="a run of the first call")
+    assert all(result.duplicate for result in results)
+
+
+def test_redelivered_message_of_a_killed_child_runs(tasks, queue, seen, free, go):
     """With acks_late and reject_on_worker_lost it runs again, and no other call gets in between."""
-    queue = workers("prefork")
     call = (seen.name, tasks.UNTIL_GO)
     result = tasks.long_late.apply_async(call, queue=queue)
     os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
-    others = []
-    poll(
-        lambda: others.append(tasks.long_late.apply_async(call, queue=queue)) or seen.count("start") == 2,
-        timeout=20,
-        what="a second run",
-    )
+    duplicates_until(lambda: seen.count("start") == 2, lambda: tasks.long_late.apply_async(call, queue=queue))
     go()
     assert result.get(timeout=60) == seen.name
-    assert all(other.duplicate for other in others)
     assert {event["id"] for event in seen.events("start")} == {result.id}
     assert seen.count("end") == 1
     free(f"long_late:{seen.name}")
 
 
 @pytest.mark.parametrize("kind", ["brief_late", "brief_late_running"])
-def test_killed_worker(tasks, start_worker, seen, free, go, kind):
+def test_killed_worker(tasks, start_worker, own_queue, seen, free, go, kind):
     """When a whole worker is killed, its lock is free after the lease, and the redelivered message runs."""
-    queue, task = f"q-{seen.name}", getattr(tasks, kind)
-    with start_worker("prefork", queue, CELERY_VISIBILITY="1") as first:
-        result = task.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+    task = getattr(tasks, kind)
+    with start_worker("prefork", own_queue, CELERY_VISIBILITY="1") as first:
+        result = task.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue)
         seen.wait("start")
         first.kill()
     deliver_again(tasks.app)
     go()
     free(f"{kind}:{seen.name}")
-    with start_worker("prefork", queue, CELERY_VISIBILITY="1"):
+    with start_worker("prefork", own_queue, CELERY_VISIBILITY="1"):
         assert result.get(timeout=60) == seen.name
     assert seen.count("end") == 1
     assert seen.overlap() == []
 
 
-def test_killed_before_the_next_step_of_a_chain_was_sent(tasks, start_worker, seen):
-    """With acks_late, a worker that is killed after a body and before the chain's next step loses no part of the chain.
-
-    The redelivered message runs again, as that of a plain task does.
-    """
-    queue = f"q-{seen.name}"
-    chain = tasks.brief_late.si(seen.name).set(queue=queue) | tasks.collect.s().set(queue=queue)
-    with start_worker("prefork", queue, CELERY_VISIBILITY="1", CELERY_HOLD="1") as worker:
+def test_killed_before_the_next_step_of_a_chain_was_sent(tasks, start_worker, own_queue, seen):
+    """Killed between a body and the chain's next step: with acks_late the body runs again, and the chain goes on."""
+    chain = tasks.brief_late.si(seen.name).set(queue=own_queue) | tasks.collect.s().set(queue=own_queue)
+    with start_worker("prefork", own_queue, CELERY_VISIBILITY="1", CELERY_HOLD="1") as worker:
         result = chain.apply_async()
         seen.wait("sending")
         worker.kill()
     deliver_again(tasks.app)
-    with start_worker("prefork", queue, CELERY_VISIBILITY="1"):
+    with start_worker("prefork", own_queue, CELERY_VISIBILITY="1"):
         assert result.get(timeout=60) == seen.name
     assert seen.count("end") == 2
 
@@ -84,53 +81,40 @@ def deliver_again(app):
 
 
 @pytest.mark.parametrize("kind", ["late", "late_running", "late_executing", "late_expired"])
-def test_redelivered_while_it_runs(tasks, start_worker, seen, go, kind):
+def test_redelivered_while_it_runs(tasks, start_worker, own_queue, seen, go, kind):
     """A message that is redelivered while its body runs is postponed, and not run again."""
-    queue, task = f"q-{seen.name}", getattr(tasks, kind)
-    with start_worker("prefork", queue) as worker:
-        result = task.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+    task = getattr(tasks, kind)
+    with start_worker("prefork", own_queue) as worker:
+        result = task.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue)
         seen.wait("start")
         deliver_again(tasks.app)
-        poll(lambda: "still runs" in worker.log(100_000), timeout=20, what="a redelivery")
+        logged(worker, "still runs")
         go()
         assert result.get(timeout=60) == seen.name
-        poll(
-            lambda: "was delivered again after it had ended" in worker.log(100_000),
-            timeout=90,  # a lease lasts up to 30 s
-            what="a log line",
-        )
+        logged(worker, "was delivered again after it had ended")
     assert seen.count("start") == 1
 
 
-def test_redelivered_while_it_runs_for_long(tasks, start_worker, seen, go):
+def test_redelivered_while_it_runs_for_long(tasks, start_worker, own_queue, seen, go):
     """A message that is redelivered while its body runs is tried again when the lease would end, not each second."""
-    queue = f"q-{seen.name}"
-    with start_worker("prefork", queue) as worker:
-        tasks.less_late.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+    with start_worker("prefork", own_queue) as worker:
+        tasks.less_late.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue)
         seen.wait("start")
         deliver_again(tasks.app)
-
-        def pauses():
-            return re.findall(r"still runs: tried again in (\d+) s", worker.log(100_000))
-
-        poll(lambda: len(pauses()) > 1, timeout=30, what="two pauses")
-    assert int(pauses()[0]) == 1
-    assert int(pauses()[1]) > 10
+        logged(worker, "still runs: tried again in", 2)
+    first, second, *_ = re.findall(r"still runs: tried again in (\d+) s", worker.log(100_000))
+    assert (first, int(second) > 10) == ("1", True)
 
 
-def test_a_redelivered_copy_of_a_killed_body_runs_once(tasks, start_worker, seen, free, go):
-    """A message that was redelivered while it ran, and whose body is then killed, runs once more.
-
-    By then the broker has one message, the copy that was postponed for a second.
-    """
-    queue = f"q-{seen.name}"
-    with start_worker("prefork", queue) as worker:
-        result = tasks.less_late.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+def test_a_redelivered_copy_of_a_killed_body_runs_once(tasks, start_worker, own_queue, seen, free, go):
+    """A message that was redelivered while it ran, and whose body is then killed, runs once more, by the copy."""
+    with start_worker("prefork", own_queue) as worker:
+        result = tasks.less_late.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue)
         process = seen.wait("start")[0]["pid"]
         os.kill(process, signal.SIGSTOP)
         go()
         deliver_again(tasks.app)
-        poll(lambda: "still runs" in worker.log(100_000), timeout=20, what="a redelivery")
+        logged(worker, "still runs")
         os.kill(process, signal.SIGKILL)
         assert result.get(timeout=60) == seen.name
         free(f"less_late:{seen.name}")
@@ -139,15 +123,15 @@ def test_a_redelivered_copy_of_a_killed_body_runs_once(tasks, start_worker, seen
 
 @pytest.mark.skipif(celery.VERSION < (5, 5), reason="Celery 5.4 does not deliver such a message again")
 @pytest.mark.parametrize("cancel", [True, False])
-def test_connections_to_the_broker_are_lost(tasks, start_worker, seen, free, go, cancel):
+def test_connections_to_the_broker_are_lost(tasks, start_worker, own_queue, seen, free, go, cancel):
     """When the broker connection is lost, one run of the task completes and no runs overlap."""
-    queue, conf = f"q-{seen.name}", json.dumps({"worker_cancel_long_running_tasks_on_connection_loss": cancel})
+    conf = json.dumps({"worker_cancel_long_running_tasks_on_connection_loss": cancel})
     with (
         RedisServer() as broker,
         tasks.app.connection_for_write(broker.url) as connection,
-        start_worker("prefork", queue, CELERY_BROKER=broker.url, CELERY_CONF=conf) as worker,
+        start_worker("prefork", own_queue, CELERY_BROKER=broker.url, CELERY_CONF=conf) as worker,
     ):
-        result = tasks.less_late.apply_async((seen.name, tasks.UNTIL_GO), queue=queue, connection=connection)
+        result = tasks.less_late.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue, connection=connection)
         seen.wait("start")
         with broker.client() as client:
             for kind in ("normal", "pubsub"):
@@ -155,7 +139,7 @@ def test_connections_to_the_broker_are_lost(tasks, start_worker, seen, free, go,
         if cancel:
             seen.wait("start", 2, timeout=120)  # when the lease has ended
         else:
-            poll(lambda: "still runs" in worker.log(100_000), timeout=30, what="a redelivery")
+            logged(worker, "still runs")
         go()
         assert result.get(timeout=60) == seen.name
         free(f"less_late:{seen.name}")
@@ -164,11 +148,10 @@ def test_connections_to_the_broker_are_lost(tasks, start_worker, seen, free, go,
     assert seen.overlap() == []
 
 
-def test_control_a_plain_task_runs_twice_at_once(tasks, start_worker, seen, go):
+def test_control_a_plain_task_runs_twice_at_once(tasks, start_worker, own_queue, seen, go):
     """Control: without the decorator the redelivered message runs beside the first."""
-    queue = f"q-{seen.name}"
-    with start_worker("prefork", queue):
-        tasks.late_plain.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+    with start_worker("prefork", own_queue):
+        tasks.late_plain.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue)
         seen.wait("start")
         deliver_again(tasks.app)
         seen.wait("start", 2)
@@ -177,89 +160,63 @@ def test_control_a_plain_task_runs_twice_at_once(tasks, start_worker, seen, go):
     assert seen.overlap()
 
 
-def test_reject_with_requeue_keeps_the_lock_for_the_owner(tasks, workers, seen, free):
+def test_reject_with_requeue_keeps_the_lock_for_the_owner(tasks, queue, seen, free):
     """After Reject with requeue the lock is kept for the message that comes back."""
-    result = tasks.requeues.apply_async((seen.name,), queue=workers("prefork"))
+    result = tasks.requeues.apply_async((seen.name,), queue=queue)
     assert result.get(timeout=60) == seen.name
     assert seen.count("start") == 2
     free(f"requeues:{seen.name}")
 
 
 @pytest.mark.skipif(celery.VERSION < (5, 7), reason="older Celery does not deliver such a message again")
-def test_redelivered_message_of_a_body_that_exits(tasks, workers, seen, free, go):
+def test_redelivered_message_of_a_body_that_exits(tasks, queue, seen, free, go):
     """After SystemExit with reject_on_worker_lost, the lock is kept for the message that comes back."""
-    queue = workers("prefork")
     result = tasks.exits.apply_async((seen.name,), queue=queue)
-    others = []
-    poll(
-        lambda: others.append(tasks.exits.apply_async((seen.name,), queue=queue)) or seen.count("start") == 2,
-        timeout=20,
-        what="a second run",
-    )
+    duplicates_until(lambda: seen.count("start") == 2, lambda: tasks.exits.apply_async((seen.name,), queue=queue))
     go()
     assert result.get(timeout=60) == seen.name
-    assert all(other.duplicate for other in others)
     free(f"exits:{seen.name}")
 
 
-def test_eta_longer_than_the_ttl(tasks, workers, seen, free, go):
+def test_eta_longer_than_the_ttl(tasks, queue, seen, free, go):
     """The record of a call with an ETA lasts beyond the ETA, so that later submits are duplicates."""
-    queue = workers("prefork")
     first = tasks.brief.apply_async((seen.name, tasks.UNTIL_GO), queue=queue, countdown=5)
-    others = []
-    poll(
-        lambda: others.append(tasks.brief.apply_async((seen.name,), queue=queue)) or seen.count("start"),
-        timeout=30,
-        what="the first run",
-    )
+    duplicates_until(lambda: seen.count("start"), lambda: tasks.brief.apply_async((seen.name,), queue=queue))
     go()
     assert first.get(timeout=60) == seen.name
-    assert all(other.duplicate for other in others)
     assert seen.count("start") == 1
     free(f"brief:{seen.name}")
 
 
-def test_copies_of_a_message_that_waits_for_its_eta(tasks, start_worker, seen, go):
+def test_copies_of_a_message_that_waits_for_its_eta(tasks, start_worker, own_queue, seen, go):
     """Of the copies that a Redis broker delivers until the ETA one runs, and the others are postponed and discarded."""
-    queue = f"q-{seen.name}"
-    with start_worker("prefork", queue) as worker:
-        result = tasks.late.apply_async((seen.name, tasks.UNTIL_GO), queue=queue, countdown=5)
-        poll(lambda: worker.log(100_000).count(f"{result.id}] received") >= 1, timeout=30, what="the message")
-        for copies in (2, 3):
+    with start_worker("prefork", own_queue) as worker:
+        result = tasks.late.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue, countdown=5)
+        for copies in (1, 2, 3):
+            logged(worker, f"{result.id}] received", copies)
             deliver_again(tasks.app)
-            poll(
-                lambda copies=copies: worker.log(100_000).count(f"{result.id}] received") >= copies,
-                timeout=30,
-                what=f"{copies} copies",
-            )
         go()  # not before: on a busy machine the ETA may have passed
         assert result.get(timeout=60) == seen.name
-        poll(
-            lambda: worker.log(100_000).count("was delivered again after it had ended") >= 2,
-            timeout=60,
-            what="two lines",
-        )
+        logged(worker, "was delivered again after it had ended", 2)
     assert seen.count("start") == 1
 
 
-def test_backlog(tasks, start_worker, seen, held):
+def test_backlog(tasks, start_worker, own_queue, seen, held):
     """Of 500 submits without a worker one is sent, and its record does not expire."""
-    queue = f"q-{seen.name}"
-    results = [tasks.executed.apply_async((seen.name,), queue=queue) for _ in range(500)]
+    results = [tasks.executed.apply_async((seen.name,), queue=own_queue) for _ in range(500)]
     assert [result.duplicate for result in results].count(False) == 1
-    with start_worker("solo", queue):
+    with start_worker("solo", own_queue):
         assert results[-1].get(timeout=60) == seen.name
     assert seen.count("start") == 1
 
 
-def test_a_redelivered_copy_of_a_failed_body_does_not_run(tasks, start_worker, seen, free):
+def test_a_redelivered_copy_of_a_failed_body_does_not_run(tasks, start_worker, own_queue, seen, free):
     """A message that was redelivered while it ran, and whose body is killed and failed, does not run again."""
-    queue = f"q-{seen.name}"
-    with start_worker("prefork", queue) as worker:
-        result = tasks.late_once.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+    with start_worker("prefork", own_queue) as worker:
+        result = tasks.late_once.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue)
         process = seen.wait("start")[0]["pid"]
         deliver_again(tasks.app)
-        poll(lambda: "still runs" in worker.log(100_000), timeout=60, what="a redelivery")
+        logged(worker, "still runs")
         os.kill(process, signal.SIGKILL)
         assert isinstance(result.get(timeout=60, propagate=False), WorkerLostError)
         free(f"late_once:{seen.name}")

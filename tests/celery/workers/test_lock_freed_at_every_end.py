@@ -2,6 +2,7 @@
 
 import json
 from datetime import datetime, timedelta
+from itertools import product
 
 import pytest
 from celery.app.trace import build_tracer
@@ -14,18 +15,23 @@ from django_redlock.celery import single_instance_task
 from django_redlock.celery.messages import HEADER, Message
 from django_redlock.core.flow.requests import EvalScript
 from django_redlock.single_instance.call import new_delivery_id
+from tests.celery.conftest import logged
 from tests.support.service import poll
 
 NOWHERE = "redis://127.0.0.1:1/0"
-HOWS = ["return", "exception", "ignore", "reject", "exit"]
+SURVIVED = ["return", "exception", "ignore"]  # by a worker without child processes
 
 
-@pytest.mark.parametrize("kind", ["ends", "ends_late", "ends_running"])
-@pytest.mark.parametrize("how", HOWS)
-def test_end_of_the_body(tasks, workers, seen, free, kind, how):
+@pytest.mark.parametrize(
+    ("pool", "kind", "how"),
+    [
+        *product(["prefork"], ["ends", "ends_late", "ends_running"], [*SURVIVED, "reject", "exit"]),
+        *product(["threads", "solo"], ["ends"], SURVIVED),
+    ],
+)
+def test_end_of_the_body(tasks, workers, seen, free, pool, kind, how):
     """After return, exception, Ignore, Reject and SystemExit the lock is free, and the next call is sent and runs."""
-    queue = workers("prefork")
-    task = getattr(tasks, kind)
+    task, queue = getattr(tasks, kind), workers(pool)
     task.apply_async((seen.name, how), queue=queue)
     seen.wait("start")
     free(f"{kind}:{seen.name}")
@@ -35,31 +41,22 @@ def test_end_of_the_body(tasks, workers, seen, free, kind, how):
     assert seen.count("start") == 2
 
 
-@pytest.mark.parametrize("how", ["return", "exception", "ignore"])
-@pytest.mark.parametrize("pool", ["threads", "solo"])
-def test_end_of_the_body_in_other_pools(tasks, workers, seen, free, pool, how):
-    """In pools without child processes the end of the body frees the lock, too."""
-    tasks.ends.apply_async((seen.name, how), queue=workers(pool))
-    seen.wait("start")
-    free(f"ends:{seen.name}")
-
-
-def test_end_before_the_body(tasks, workers, seen, free):
+def test_end_before_the_body(tasks, queue, seen, free):
     """A before_start that raises fails the task and removes its queued record."""
-    tasks.unready.apply_async((seen.name,), queue=workers("prefork"))
+    tasks.unready.apply_async((seen.name,), queue=queue)
     seen.wait("before_start")
     free(f"unready:{seen.name}")
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
-def test_result_store_down_at_start(tasks, start_worker, own_redis, seen, free, pool):
+def test_result_store_down_at_start(tasks, start_worker, own_queue, own_redis, seen, free, pool):
     """A task that Celery fails before its body, because the result store is down, releases its lock."""
-    queue, results = f"q-{seen.name}", own_redis()
+    results = own_redis()
     options = {"retry_policy": {"max_retries": 0}}
     conf = json.dumps({"task_track_started": True, "result_backend_transport_options": options})
-    with start_worker(pool, queue, CELERY_RESULTS=results.url, CELERY_CONF=conf):
+    with start_worker(pool, own_queue, CELERY_RESULTS=results.url, CELERY_CONF=conf):
         results.kill()
-        tasks.long.apply_async((seen.name,), queue=queue)
+        tasks.long.apply_async((seen.name,), queue=own_queue)
         free(f"long:{seen.name}")
     assert seen.count("start") == 0
 
@@ -70,9 +67,9 @@ def test_ttl_above_max_ttl_is_refused_at_submit(tasks, seen, held):
     assert held(f"too_long:{seen.name}") is None
 
 
-def test_soft_time_limit(tasks, workers, seen, free):
+def test_soft_time_limit(tasks, queue, seen, free):
     """A body that is ended by the soft time limit releases its lock."""
-    tasks.softly.apply_async((seen.name,), queue=workers("prefork"))
+    tasks.softly.apply_async((seen.name,), queue=queue)
     seen.wait("soft")
     free(f"softly:{seen.name}")
 
@@ -97,9 +94,9 @@ def test_soft_time_limit_before_the_body_of_a_call_that_was_put_off(tasks, seen,
     assert (store.held(message.name), seen.count("start")) == ([], 0)
 
 
-def test_hard_time_limit(tasks, workers, seen, free, held):
+def test_hard_time_limit(tasks, queue, seen, free, held):
     """When the hard time limit kills a child, the main process releases its lock."""
-    tasks.limited.apply_async((seen.name, "return", 30), queue=workers("prefork"))
+    tasks.limited.apply_async((seen.name, "return", 30), queue=queue)
     seen.wait("start")
     running = held(f"limited:{seen.name}")
     assert running is None or running.owner.extra["state"] == "running"  # the limit may have passed on a busy machine
@@ -107,39 +104,37 @@ def test_hard_time_limit(tasks, workers, seen, free, held):
 
 
 @pytest.mark.parametrize("pool", ["prefork", "solo", "threads"])
-def test_revoked_before_its_eta(tasks, start_worker, seen, free, pool):
+def test_revoked_before_its_eta(tasks, start_worker, own_queue, seen, free, pool):
     """A task or retry with an ETA that is revoked in a worker is free at once, not at the ETA."""
-    queue = f"q-{seen.name}"
-    with start_worker(pool, queue) as worker:
-        later = tasks.long.apply_async((seen.name,), queue=queue, countdown=300)
-        retry = tasks.retries.apply_async((seen.name,), {"countdown": 300}, queue=queue)
-        poll(lambda: worker.log(100_000).count("] received") == 3, timeout=30, what="both, and the retry")
+    with start_worker(pool, own_queue) as worker:
+        later = tasks.long.apply_async((seen.name,), queue=own_queue, countdown=300)
+        retry = tasks.retries.apply_async((seen.name,), {"countdown": 300}, queue=own_queue)
+        logged(worker, "] received", 3)  # both, and the retry
         later.revoke()
         retry.revoke()
         free(f"long:{seen.name}")
         free(f"retries:{seen.name}")
-        assert tasks.long.apply_async((seen.name,), queue=queue).get(timeout=60) == seen.name
+        assert tasks.long.apply_async((seen.name,), queue=own_queue).get(timeout=60) == seen.name
     assert seen.count("start") == 2
 
 
-def test_revoked_before_the_eta_of_a_retry_that_came_early(tasks, start_worker, seen, free, go):
+def test_revoked_before_the_eta_of_a_retry_that_came_early(tasks, start_worker, own_queue, seen, free, go):
     """Revoking a retry that the worker received before the first run ended frees its lock."""
-    queue = f"q-{seen.name}"
-    with start_worker("prefork", queue) as worker:
-        result = tasks.retries_on.apply_async((seen.name, tasks.UNTIL_GO), {"countdown": 300}, queue=queue)
-        poll(lambda: worker.log(100_000).count("] received") == 2, timeout=30, what="the retry")
+    with start_worker("prefork", own_queue) as worker:
+        result = tasks.retries_on.apply_async((seen.name, tasks.UNTIL_GO), {"countdown": 300}, queue=own_queue)
+        logged(worker, "] received", 2)  # the retry, too
         go()
-        poll(lambda: f"{result.id}] succeeded" in worker.log(100_000), timeout=30, what="the end of the first run")
+        logged(worker, f"{result.id}] succeeded")
         result.revoke()
         free(f"retries_on:{seen.name}")
 
 
-def test_revoked_while_its_rate_limit_holds_it_back(tasks, start_worker, seen, free, held):
-    queue, other = f"q-{seen.name}", f"{seen.name}-other"
-    with start_worker("prefork", queue) as worker:
-        assert tasks.rated.apply_async((other,), queue=queue).get(timeout=60) == other
-        result, last = (tasks.rated.apply_async((name,), queue=queue) for name in (seen.name, other))
-        poll(lambda: f"{last.id}] received" in worker.log(100_000), timeout=30, what="both")
+def test_revoked_while_its_rate_limit_holds_it_back(tasks, start_worker, own_queue, seen, free, held):
+    other = f"{seen.name}-other"
+    with start_worker("prefork", own_queue) as worker:
+        assert tasks.rated.apply_async((other,), queue=own_queue).get(timeout=60) == other
+        result, last = (tasks.rated.apply_async((name,), queue=own_queue) for name in (seen.name, other))
+        logged(worker, f"{last.id}] received")
         result.revoke()
         free(f"rated:{seen.name}")
         assert held(f"rated:{other}")
@@ -164,51 +159,50 @@ def test_revoking_a_running_call_ends_no_period(tasks, workers, seen, go, pool):
     assert seen.count("start") == 1
 
 
-def test_terminated_while_it_runs(tasks, workers, seen, free):
+def test_terminated_while_it_runs(tasks, queue, seen, free):
     """revoke(terminate=True) frees the lock when the child is dead."""
-    result = tasks.long.apply_async((seen.name, 30), queue=workers("prefork"))
+    result = tasks.long.apply_async((seen.name, 30), queue=queue)
     seen.wait("start")
     result.revoke(terminate=True, signal="SIGKILL")
     free(f"long:{seen.name}")
 
 
-def test_terminated_while_it_waits_for_its_lock(tasks, start_worker, seen, free, held, go):
+def test_terminated_while_it_waits_for_its_lock(tasks, start_worker, own_queue, seen, free, held, go):
     """Killing a process that waits for its task's lock leaves no waiter, and the holder keeps its lock."""
-    queue, name = f"q-{seen.name}", f"waiting:{seen.name}"
-    with start_worker("prefork", queue):
-        first = tasks.waiting.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+    name = f"waiting:{seen.name}"
+    with start_worker("prefork", own_queue):
+        first = tasks.waiting.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue)
         seen.wait("start")
-        second = tasks.waiting.apply_async((seen.name,), queue=queue)
+        second = tasks.waiting.apply_async((seen.name,), queue=own_queue)
         poll(lambda: held(name).waiters == 1, timeout=30, what="one who waits")
         second.revoke(terminate=True, signal="SIGKILL")
         poll(lambda: second.state == "REVOKED", timeout=30, what="the signal")
         go()
         assert first.get(timeout=60) == seen.name
-        assert tasks.waiting.apply_async((seen.name,), queue=queue).get(timeout=60) == seen.name
+        assert tasks.waiting.apply_async((seen.name,), queue=own_queue).get(timeout=60) == seen.name
         free(name)
     assert seen.count("start") == 2
 
 
-def test_revoking_a_call_that_does_not_fit_the_task(tasks, start_worker, seen):
+def test_revoking_a_call_that_does_not_fit_the_task(tasks, start_worker, own_queue, seen):
     """A revoked message whose arguments don't fit the task is discarded, and the worker goes on."""
-    queue = f"q-{seen.name}"
-    with start_worker("prefork", queue) as worker:
-        tasks.app.send_task(tasks.long.name, (1, 2, 3, 4), queue=queue, countdown=30).revoke()
-        poll(lambda: "its lock is not released" in worker.log(100_000), timeout=20, what="the discarded message")
-        assert tasks.long.apply_async((seen.name,), queue=queue).get(timeout=60) == seen.name
+    with start_worker("prefork", own_queue) as worker:
+        tasks.app.send_task(tasks.long.name, (1, 2, 3, 4), queue=own_queue, countdown=30).revoke()
+        logged(worker, "its lock is not released")
+        assert tasks.long.apply_async((seen.name,), queue=own_queue).get(timeout=60) == seen.name
         assert "Error in timer" not in worker.log(100_000)
 
 
 @pytest.mark.parametrize("kind", ["long", "limited"])
-def test_killed_greenlet(tasks, start_worker, seen, free, kind):
+def test_killed_greenlet(tasks, start_worker, own_queue, seen, free, kind):
     """A greenlet that is terminated or out of time releases its lock, and the worker goes on."""
     pytest.importorskip("gevent")
     pool = pytest.importorskip("celery.concurrency.gevent", exc_type=ImportError)
     if kind == "long" and pool.TaskPool.terminate_job is BasePool.terminate_job:
         pytest.skip("this Celery can't terminate greenlets")
-    queue, task = f"q-{seen.name}", getattr(tasks, kind)
-    with start_worker("gevent", queue) as worker:
-        result = task.apply_async((seen.name, *((30,) if kind == "long" else ("return", 30))), queue=queue)
+    task = getattr(tasks, kind)
+    with start_worker("gevent", own_queue) as worker:
+        result = task.apply_async((seen.name, *((30,) if kind == "long" else ("return", 30))), queue=own_queue)
         seen.wait("start")
         if kind == "long":
             result.revoke(terminate=True)
@@ -216,11 +210,10 @@ def test_killed_greenlet(tasks, start_worker, seen, free, kind):
         assert "Traceback" not in worker.log(100_000)
 
 
-def test_revoking_a_duplicate_frees_nothing(tasks, workers, seen, held, go):
+def test_revoking_a_duplicate_frees_nothing(tasks, queue, seen, held, go):
     """Revoking a duplicate does not release the holder's lock."""
     from celery import group
 
-    queue = workers("prefork")
     first = tasks.long.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     seen.wait("start")
     members = group(tasks.long.s(seen.name).set(queue=queue, countdown=0.5) for _ in range(2)).apply_async()
@@ -233,9 +226,9 @@ def test_revoking_a_duplicate_frees_nothing(tasks, workers, seen, held, go):
     assert seen.count("start") == 1
 
 
-def test_expired(tasks, workers, seen, free):
+def test_expired(tasks, queue, seen, free):
     """A task that expires in the queue is discarded, and its lock is free."""
-    tasks.long.apply_async((seen.name,), queue=workers("prefork"), countdown=1, expires=0.5)
+    tasks.long.apply_async((seen.name,), queue=queue, countdown=1, expires=0.5)
     free(f"long:{seen.name}")
     assert seen.count("start") == 0
 
@@ -289,19 +282,11 @@ def test_broker_down_at_publish_keeps_what_another_call_took(tasks, seen, held, 
     assert held(f"long:{seen.name}").owner.extra["task_id"] == first.id
 
 
-def test_control_a_plain_task_is_sent_again_while_it_runs(tasks, workers, seen):
-    queue = workers("prefork")
-    results = [tasks.ends_plain.apply_async((seen.name, "return"), queue=queue) for _ in range(2)]
-    assert [result.get(timeout=60) for result in results] == [seen.name] * 2
-    assert seen.count("start") == 2
-
-
-def test_a_signal_that_does_not_kill_frees_nothing(tasks, start_worker, seen, free, held):
+def test_a_signal_that_does_not_kill_frees_nothing(tasks, start_worker, own_queue, seen, free, held):
     """A body that survives the signal of revoke(terminate=True) keeps its lock."""
-    queue = f"q-{seen.name}"
     # A worker of its own: the pool takes such a child for terminated from then on, whatever it dies of.
-    with start_worker("prefork", queue):
-        result = tasks.stubborn.apply_async((seen.name, 12), queue=queue)
+    with start_worker("prefork", own_queue):
+        result = tasks.stubborn.apply_async((seen.name, 12), queue=own_queue)
         seen.wait("start")
         result.revoke(terminate=True, signal="SIGUSR1")
         seen.wait("soft")

@@ -2,19 +2,16 @@
 
 import pytest
 
-from tests.support.service import poll
-
 
 @pytest.fixture
-def rabbit(tasks, rabbitmq, start_worker, seen):
+def rabbit(tasks, rabbitmq, start_worker, own_queue, seen):
     """`rabbit(task, *args)` sends via RabbitMQ; `rabbit.worker()` is a worker on it."""
-    queue = f"q-{seen.name}"
     with tasks.app.connection_for_write(rabbitmq.url) as connection:
 
         def send(task, *args, **options):
-            return task.apply_async(args, queue=queue, connection=connection, **options)
+            return task.apply_async(args, queue=own_queue, connection=connection, **options)
 
-        send.worker = lambda: start_worker("prefork", queue, CELERY_BROKER=rabbitmq.url)
+        send.worker = lambda: start_worker("prefork", own_queue, CELERY_BROKER=rabbitmq.url)
         yield send
 
 
@@ -39,9 +36,7 @@ def test_reject_with_requeue(tasks, rabbit, seen, free):
 
 @pytest.mark.parametrize("kind", ["brief_late", "brief_late_running"])
 def test_killed_worker(tasks, rabbit, seen, go, kind):
-    """The message of a killed worker is delivered to another worker, which waits for the end of the dead
-    one's lease.
-    """
+    """The message of a killed worker is delivered to another, which waits for the end of the dead one's lease."""
     with rabbit.worker() as first, rabbit.worker():
         result = rabbit(getattr(tasks, kind), seen.name, tasks.UNTIL_GO)
         seen.wait("start")
@@ -50,15 +45,3 @@ def test_killed_worker(tasks, rabbit, seen, go, kind):
         assert result.get(timeout=60) == seen.name
     assert seen.count("end") == 1
     assert seen.overlap() == []
-
-
-def test_put_off_while_the_lease_of_the_dead_lasts(tasks, rabbit, seen, go):
-    """A redelivery within the lease of the killed worker is postponed, and runs once."""
-    with rabbit.worker() as first:
-        result = rabbit(tasks.brief_late, seen.name, tasks.UNTIL_GO)
-        seen.wait("start")
-        first.kill()
-    go()
-    with rabbit.worker() as second:
-        assert result.get(timeout=60) == seen.name
-        poll(lambda: seen.count("end") == 1, timeout=20, what=second.log())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.service import poll
+from tests.celery.conftest import logged
 
 pytest.importorskip("sentry_sdk")
 pytest.importorskip("opentelemetry.instrumentation.celery")
@@ -10,19 +10,17 @@ pytest.importorskip("opentelemetry.instrumentation.celery")
 TRACES = ["1" * 32, "2" * 32]
 
 
-def test_traces_of_a_call_that_was_put_off_and_retried(tasks, start_worker, seen, go):
+def test_traces_of_a_call_that_was_put_off_and_retried(tasks, start_worker, own_queue, seen, go):
     """Each run of a call has the trace ids and the headers that its first message carried."""
-    queue, results = f"q-{seen.name}", []
-    with start_worker("threads", queue, app="tests.celery.traced_app") as worker:
+    results = []
+    with start_worker("threads", own_queue, app="tests.celery.traced_app") as worker:
         for number, trace in enumerate(TRACES):
             sentry = {"sentry-trace": f"{trace}-{'3' * 16}-1"}  # Sentry's integration nests its headers
             headers = {"traceparent": f"00-{trace}-{'3' * 16}-01", "colour": trace[0], "headers": sentry}
-            options = {"headers": headers, "queue": queue, "task_id": f"{trace[0]}-{seen.name}"}
+            options = {"headers": headers, "queue": own_queue, "task_id": f"{trace[0]}-{seen.name}"}
             results.append(tasks.app.send_task("tests.celery.traced_app.traced", (seen.name, number), **options))
             seen.wait("start", 1)
-        ignored = f"[{results[1].id}] ignored"
-
-        poll(lambda: ignored in worker.log(1_000_000), timeout=30, what="the call that is put off")
+        logged(worker, f"[{results[1].id}] ignored")  # it is put off
         go()
         assert [result.get(timeout=60) for result in results] == [seen.name] * 2
     runs = [
