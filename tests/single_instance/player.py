@@ -55,6 +55,15 @@ class Player:
             return drive(cancel(call if sending != "any" else call._replace(delivery_id="")), store.perform)
         return drive(end_dead(call, 0 if again else os.getpid(), redelivered=move == "redeliver"), store.perform)
 
+    def tell(self, story):
+        """Make the moves of a text such as ``submit a1: granted, submit b1 replace: queued``, and check the replies."""
+        for step in story.split(", "):
+            move, reply = step.split(": ")
+            kind, call, *options = move.split()
+            options = {name: int(number or 1) for name, _, number in (each.partition("=") for each in options)}
+            answer = self.play(kind, call[0], call[1:], **options)
+            assert str(answer if isinstance(answer, str) else int(answer)) == reply, step
+
     @staticmethod
     def outcome(outcome):
         return json.loads(outcome.holder)["state"] if isinstance(outcome, Refusal) else "granted"

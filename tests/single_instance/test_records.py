@@ -108,32 +108,50 @@ def test_a_body_that_waits_is_listed_once(redis_store, redis_server):
         assert client.zcard(player.keys.waiters) == 0
 
 
-@pytest.mark.parametrize("move", ["submit", "start", "extend", "end"])
-def test_scripts_are_idempotent(redis_store, move):
-    """A script that is sent twice gives the same reply and leaves the same record."""
-    player = Player(redis_store, "until_executed", 1)
-    for before in {"submit": [], "start": ["submit"]}.get(move, ["submit", "start"]):
-        player.play(before, "a", "1")
-    first = player.play(move, "a", "1")
-    again = player.play(move, "a", "1")
-    assert again == (first if move != "end" else 0)
+# A body begins; its message is "a1", and "a2" is its retry.
+BEGUN = "submit a1: granted, start a1: granted"
+RETRIED = f"{BEGUN}, submit a2 own: granted"
+SAME_ID = f"{BEGUN}, submit a2: granted, extend a1: 1, start a2 run=1: running, end a1: 1, start a2 run=1: granted"
+LATE_SUBMIT = "start a1: granted, submit a1: granted, cancel a1: 0, end a1: 1"
+STORIES = [
+    # A request that is sent twice gets the same reply; what has ended is no longer there.
+    ("until_executed", 1, "submit a1: granted, submit a1: granted, start a1: granted, start a1: granted"),
+    ("until_executed", 1, f"{BEGUN}, extend a1: 1, extend a1: 1, end a1: 1, end a1: 0"),
+    # From submit to end another task is refused, and the owner's message and retry are granted.
+    ("until_executed", 1, "submit a1: granted, submit b1: queued, start b1: queued, start a1: granted"),
+    ("until_executed", 1, f"{BEGUN}, start a1 run=1: running, submit a2 own: granted, end a1: 1, submit b1: queued"),
+    ("until_executed", 1, f"{RETRIED}, end a1: 1, start a1 run=2: ended, start a2 run=3: granted"),
+    ("until_executed", 1, f"{RETRIED}, end a1: 1, start a2 run=3: granted, end a2 run=3: 1"),
+    ("until_executed", 1, f"{BEGUN}, end a1: 1, submit b1: granted"),
+    # A running task that has sent a retry counts as queued and as running.
+    ("until_and_while_executing", 1, f"{RETRIED}, submit b1: running, end a1: 1, submit b1: queued"),
+    # A submit with the id of a body that runs leaves it its lease.
+    ("until_and_while_executing", 1, SAME_ID),
+    ("until_executing", 1, SAME_ID),
+    ("until_executed", 2, SAME_ID),
+    # A dead process leaves a queued record only where tasks are queued: elsewhere nothing would remove it.
+    ("while_executing", 1, "start a1: granted, redeliver a1: 1, cancel a1: 0"),
+    ("until_executed", 1, "start a1: granted, redeliver a1: 1, cancel a1: 1"),
+    # A call whose sending failed gives way to the call that it has replaced, also if its submit was repeated.
+    *(
+        ("until_executed", 1, f"submit a1: granted, {submits}, start a1: replaced, cancel b1: 1, start a1: granted")
+        for submits in ("submit b1 replace: granted", "submit b1 replace: granted, submit b1 replace: granted")
+    ),
+    # A queued call that is cancelled gives up its period; one that runs or has run keeps it.
+    ("until_expired", 1, "submit a1: granted, cancel a1: 1, cancel aany: 0, submit b1 replace: granted"),
+    ("until_expired", 1, f"{BEGUN}, cancel a1: 0, cancel aany: 0, submit b1 replace: running, submit b1: running"),
+    ("until_expired", 1, f"{BEGUN}, end a1: 1, cancel a1: 0, cancel aany: 0, submit b1 replace: queued"),
+    # Cancelling the retry of a running body removes the retry only, and the lock is free after the body.
+    ("until_expired", 1, f"{RETRIED}, cancel a2: 1, extend a1: 1, end a1: 1, submit b1: granted"),
+    # A submit that reaches the store after the start of its own delivery queues nothing after the body.
+    ("until_executed", 1, f"{LATE_SUBMIT}, submit b1: granted"),
+    ("until_expired", 1, f"{LATE_SUBMIT}, submit b1: queued"),
+]
 
 
-def test_rivals_are_refused_and_the_owner_passes(redis_store):
-    """From submit to end another task is refused, and the owner's message and retry are granted."""
-    player = Player(redis_store, "until_executed", 1)
-    assert player.play("submit", "a", "1") == "granted"
-    assert player.play("submit", "b", "1") == "queued"
-    assert player.play("start", "b", "1") == "queued"
-    assert player.play("start", "a", "1") == "granted"
-    assert player.play("start", "a", "1", run=1) == "running"
-    assert player.play("submit", "a", "2", own=True) == "granted"
-    assert player.play("end", "a", "1") == 1
-    assert player.play("submit", "b", "1") == "queued"
-    assert player.play("start", "a", "1", run=2) == "ended"
-    assert player.play("start", "a", "2", run=3) == "granted"
-    assert player.play("end", "a", "2", run=3) == 1
-    assert player.play("submit", "b", "1") == "granted"
+@pytest.mark.parametrize(("mode", "limit", "story"), STORIES)
+def test_stories(store, mode, limit, story):
+    Player(store, mode, limit).tell(story)
 
 
 def test_a_retry_is_not_lost_with_the_lease_of_the_run_that_sent_it(store):
@@ -151,40 +169,6 @@ def test_a_retry_is_not_lost_with_the_lease_of_the_run_that_sent_it(store):
     assert player.play("end", "a", "1") == 0
 
 
-def test_what_runs_and_has_a_next_sending_counts_as_queued(store):
-    """A running task that has sent a retry counts as queued and as running."""
-    player = Player(store, "until_and_while_executing")
-    player.play("submit", "a", "1")
-    player.play("start", "a", "1")
-    player.play("submit", "a", "2", own=True)
-    assert player.play("submit", "b", "1") == "running"
-    player.play("end", "a", "1")
-    assert player.play("submit", "b", "1") == "queued"
-
-
-@pytest.mark.parametrize(
-    ("mode", "limit"), [("until_and_while_executing", 1), ("until_executing", 1), ("until_executed", 2)]
-)
-def test_a_submit_with_the_id_of_a_body_that_runs_leaves_it_its_lease(store, mode, limit):
-    player = Player(store, mode, limit)
-    player.play("submit", "a", "1")
-    player.play("start", "a", "1")
-    assert player.play("submit", "a", "2") == "granted"
-    assert player.play("extend", "a", "1") == 1
-    assert player.play("start", "a", "2", run=1) == "running"
-    assert player.play("end", "a", "1") == 1
-    assert player.play("start", "a", "2", run=1) == "granted"
-
-
-@pytest.mark.parametrize(("mode", "left"), [("while_executing", 0), ("until_executed", 1)])
-def test_a_dead_process_leaves_a_queued_record_only_where_tasks_are_queued(store, mode, left):
-    """Elsewhere nothing would remove it."""
-    player = Player(store, mode)
-    player.play("start", "a", "1")
-    assert player.play("redeliver", "a", "1") == 1
-    assert player.play("cancel", "a", "1") == left
-
-
 def test_a_replaced_task_is_known_as_replaced_when_it_comes(store):
     """A message of a replaced task is recognised for as long as its record would have lasted."""
     player = Player(store, "until_executed", remember=0.05)
@@ -195,18 +179,6 @@ def test_a_replaced_task_is_known_as_replaced_when_it_comes(store):
     poll(lambda: player.play("start", "b", "1", run=1) == "granted", timeout=20, what="b to be forgotten")
     player.play("end", "b", "1", run=1)
     assert player.play("start", "a", "1") == "replaced"
-
-
-@pytest.mark.parametrize("submits", [1, 2])
-def test_a_replaced_task_runs_if_the_other_is_not_sent(store, submits):
-    """A call whose sending failed gives way to the call that it has replaced, also if its submit was repeated."""
-    player = Player(store, "until_executed")
-    player.play("submit", "a", "1")
-    for _ in range(submits):
-        assert player.play("submit", "b", "1", replace=True) == "granted"
-    assert player.play("start", "a", "1") == "replaced"
-    assert player.play("cancel", "b", "1") == 1
-    assert player.play("start", "a", "1") == "granted"
 
 
 @pytest.mark.parametrize("submitted", [True, False])
@@ -222,44 +194,6 @@ def test_a_period_outlives_lease_and_end(store, submitted):
     assert player.play("start", "a", "1", run=1) == "granted"
     assert player.play("end", "a", "1", run=1) == 1
     assert player.play("submit", "b", "1") == "queued"
-
-
-@pytest.mark.parametrize("end", ["queued", "running", "ended"])
-def test_only_a_call_that_has_not_started_gives_up_its_period(store, end):
-    """until_expired: a queued call that is cancelled gives up its period; a call that runs or has run keeps it."""
-    player = Player(store, "until_expired")
-    player.play("submit", "a", "1")
-    if end != "queued":
-        player.play("start", "a", "1")
-    if end == "ended":
-        player.play("end", "a", "1")
-    removed = 1 if end == "queued" else 0
-    assert [player.play("cancel", "a", sending) for sending in ("1", "any")] == [removed, 0]
-    answer = {"queued": "granted", "running": "running", "ended": "queued"}[end]  # for a callable that says "replace"
-    assert [player.play("submit", "b", "1", replace=each) for each in (True, False)] == [answer] * 2
-
-
-def test_a_retry_that_is_cancelled_leaves_the_body_that_sent_it(store):
-    """until_expired: cancelling the retry of a running body removes the retry only, and the lock is free after it."""
-    player = Player(store, "until_expired")
-    player.play("submit", "a", "1")
-    player.play("start", "a", "1")
-    player.play("submit", "a", "2", own=True)
-    assert player.play("cancel", "a", "2") == 1
-    assert player.play("extend", "a", "1") == 1
-    assert player.play("end", "a", "1") == 1
-    assert player.play("submit", "b", "1") == "granted"
-
-
-@pytest.mark.parametrize("mode", ["until_executed", "until_expired"])
-def test_a_submit_that_comes_after_the_start_changes_nothing(store, mode):
-    """A submit that reaches the store after the start of its own delivery queues nothing after the body."""
-    player = Player(store, mode)
-    player.play("start", "a", "1")
-    assert player.play("submit", "a", "1") == "granted"
-    assert player.play("cancel", "a", "1") == 0
-    assert player.play("end", "a", "1") == 1
-    assert player.play("submit", "b", "1") == ("granted" if mode == "until_executed" else "queued")
 
 
 @pytest.fixture
