@@ -187,6 +187,18 @@ def seen(records, unique):
 
 
 @pytest.fixture
+def started(tasks, seen):
+    """`started(task, queue)`: submit a call whose body lasts until `go()`, and wait until it runs."""
+
+    def start(task, queue, **options):
+        result = task.apply_async((seen.name, tasks.UNTIL_GO), queue=queue, **options)
+        seen.wait("start")
+        return result
+
+    return start
+
+
+@pytest.fixture
 def held(broker):
     """`held(name)`: the lock of that name, or `None`."""
     from django_redlock import locks

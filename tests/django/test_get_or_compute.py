@@ -66,12 +66,6 @@ def computing(cache, **options):
         assert future.result(60) == "new"
 
 
-def test_computed_none_is_cached(cache):
-    compute = Compute(None)
-    assert [get_or_compute(cache, "key", compute, 60) for _ in range(2)] == [None, None]
-    assert compute.calls == 1
-
-
 def test_a_crowd_computes_once(cache):
     """Two hundred callers without a value get the one that is computed."""
     compute, waits = Compute(), 200
@@ -294,10 +288,13 @@ def test_long_keys(cache):
         assert get_or_compute(cache, key, Compute(key[-1]), 60) == key[-1]
 
 
-@pytest.mark.parametrize("timeout", [timedelta(seconds=30), 30.5, None])
-def test_timeouts(cache, timeout):
-    compute = Compute()
-    assert [get_or_compute(cache, "key", compute, timeout) for _ in range(2)] == ["value"] * 2
+@pytest.mark.parametrize(
+    ("value", "timeout"), [(None, 60), *[("value", timeout) for timeout in (timedelta(seconds=30), 30.5, None)]]
+)
+def test_computed_once(cache, value, timeout):
+    """Within the timeout a value is in the cache, also if it is None."""
+    compute = Compute(value)
+    assert [get_or_compute(cache, "key", compute, timeout) for _ in range(2)] == [value] * 2
     assert compute.calls == 1
 
 

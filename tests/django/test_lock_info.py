@@ -29,15 +29,3 @@ def test_records_of_tasks(stores, redis_server):
     ]
     assert held.owner == held.holders[0]
     assert held.owner.extra["task_id"] == "c0ffee"
-
-
-def test_limit_reached_in_the_last_step_is_not_complete(stores):
-    """A listing that leaves something out is marked as incomplete, even if the last SCAN step reached the limit."""
-    backend = stores["default"]
-    held = [backend.lock(f"lock:{number}") for number in range(5)]
-    assert all(lock.acquire() for lock in held)
-    assert not backend.listing(limit=4).complete
-    assert len(backend.listing(limit=4).locks) == 4
-    assert backend.listing(limit=5).complete
-    for lock in held:
-        lock.release()

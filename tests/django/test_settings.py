@@ -8,7 +8,6 @@ from django.test import override_settings
 
 from django_redlock import lock, locks
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.testing.conformance.harness.fixtures import in_child
 from tests.support.proxy import Proxy
 from tests.support.service import poll
 
@@ -169,18 +168,3 @@ def test_a_cache_on_redis_is_the_default(settings, redis_url, backend, monkeypat
         assert [each.name for each in RedisBackend(redis_url, node_timeout=5).held()] == ["x"]
     assert list(locks) == ["default"]
     assert locks["default"].location == "cache:default"
-
-
-def test_after_fork(redlock, redis_url):
-    """A forked child has the settings and backends of its parent, and none of its locks and connections."""
-    redlock({"BACKEND": REDIS, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 10}})
-    held = lock("parent")
-    held.acquire()
-
-    def look():
-        with lock("child"):
-            return held.remaining, lock("parent").locked(), lock("child").locked()
-
-    assert in_child(look) == (0.0, True, True)
-    assert held.owned()
-    held.release()

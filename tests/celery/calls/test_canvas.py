@@ -7,11 +7,9 @@ from django_redlock.celery import is_duplicate
 
 
 @pytest.fixture
-def holder(tasks, queue, seen, go):
+def holder(tasks, queue, started, go):
     """The call that all members below are duplicates of, for the time of the test."""
-    result = tasks.executed.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
-    seen.wait("start")
-    return result
+    return started(tasks.executed, queue)
 
 
 def test_chain(tasks, queue, seen, holder):

@@ -23,11 +23,10 @@ def told():
     task_duplicate.disconnect(hear)
 
 
-def test_a_callable_that_raises_in_the_worker(tasks, queue, seen, free, go):
+def test_a_callable_that_raises_in_the_worker(tasks, queue, seen, started, free, go):
     """The task fails with the error of its on_conflict callable, and its queued record is removed."""
     name = f"undecided:{seen.name}"
-    first = tasks.undecided.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
-    seen.wait("start")
+    first = started(tasks.undecided, queue)
     with pytest.raises(ArithmeticError, match=name):
         tasks.undecided.apply_async((seen.name,), queue=queue).get(timeout=60)
     go()
@@ -80,10 +79,9 @@ def test_raise_at_submit(tasks, seen):
     assert caught.value.holder == first.id
 
 
-def test_raise_at_start(tasks, queue, seen, go):
+def test_raise_at_start(tasks, queue, seen, started, go):
     """on_conflict="raise" in the worker fails the duplicate with LockNotAcquired, and the worker goes on."""
-    first = tasks.starting_raises.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
-    seen.wait("start")
+    first = started(tasks.starting_raises, queue)
     with pytest.raises(LockNotAcquired):
         tasks.starting_raises.apply_async((seen.name,), queue=queue).get(timeout=60)
     go()
@@ -137,10 +135,9 @@ def test_replace_runs_the_last_queued_call(tasks, start_worker, own_queue, seen,
         free(f"replacing:{seen.name}")
 
 
-def test_replace_never_touches_a_running_one(tasks, queue, seen, go):
+def test_replace_never_touches_a_running_one(tasks, queue, seen, started, go):
     """on_conflict="replace" does not replace a running call; the new call is a duplicate."""
-    first = tasks.replacing.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
-    seen.wait("start")
+    first = started(tasks.replacing, queue)
     second = tasks.replacing.apply_async((seen.name,), queue=queue)
     assert (second.duplicate, second.id) == (True, first.id)
     go()

@@ -54,10 +54,9 @@ def test_control_without_the_decorator_they_overlap(tasks, workers, seen, go, po
     assert seen.overlap()
 
 
-def test_until_and_while_executing_runs_one_more(tasks, queue, seen, free, go):
+def test_until_and_while_executing_runs_one_more(tasks, queue, seen, started, free, go):
     """until_and_while_executing: submits during the body lead to exactly one more run, after it."""
-    first = tasks.and_while.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
-    seen.wait("start")
+    first = started(tasks.and_while, queue)
     results = burst(tasks.and_while, queue, seen.name, 20)
     go()
     assert [result.duplicate for result in results].count(False) == 1
@@ -107,9 +106,8 @@ def test_limit_lets_so_many_run(tasks, queue, seen, records, go):
     assert overlaps(beliefs, 2)
 
 
-def test_body_longer_than_the_lease_is_renewed(tasks, queue, seen, go):
-    first = tasks.renewed.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
-    seen.wait("start")
+def test_body_longer_than_the_lease_is_renewed(tasks, queue, seen, started, go):
+    first = started(tasks.renewed, queue)
     begun = time.monotonic()
     poll(lambda: time.monotonic() > begun + 5.2, timeout=20, what="more than its ttl")
     others = [tasks.renewed.apply_async((seen.name, 0), queue=queue) for _ in range(3)]

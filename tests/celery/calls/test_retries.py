@@ -77,10 +77,9 @@ def test_free_after_the_last_retry(tasks, queue, seen, free):
     assert seen.count("start") == 2
 
 
-def test_autoretry_for_lock_not_acquired(tasks, queue, seen, free, go):
+def test_autoretry_for_lock_not_acquired(tasks, queue, seen, started, free, go):
     """autoretry_for LockNotAcquired retries a duplicate until the lock is free."""
-    first = tasks.patient_running.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
-    seen.wait("start")
+    first = started(tasks.patient_running, queue)
     second = tasks.patient_running.apply_async((seen.name,), queue=queue)
     poll(lambda: second.state == "RETRY", timeout=60, what="a retry")
     go()
@@ -91,10 +90,9 @@ def test_autoretry_for_lock_not_acquired(tasks, queue, seen, free, go):
     free(f"patient_running:{seen.name}")
 
 
-def test_autoretry_for_lock_not_acquired_ends(tasks, queue, seen, go):
+def test_autoretry_for_lock_not_acquired_ends(tasks, queue, seen, started, go):
     """autoretry_for LockNotAcquired fails with that error after the last retry."""
-    tasks.impatient.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
-    seen.wait("start")
+    started(tasks.impatient, queue)
     with pytest.raises(LockNotAcquired):
         tasks.impatient.apply_async((seen.name,), queue=queue).get(timeout=60)
     assert seen.count("start") == 1

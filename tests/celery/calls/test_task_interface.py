@@ -76,10 +76,9 @@ def test_hooks_and_call_of_a_base_are_called(tasks, queue, seen):
 
 
 @pytest.mark.parametrize("kind", ["by_class", "by_heir"])
-def test_a_class_with_a_call_of_its_own(tasks, queue, seen, held, free, go, kind):
+def test_a_class_with_a_call_of_its_own(tasks, queue, seen, started, held, free, go, kind):
     name = f"by_class:{seen.name}"
-    result = getattr(tasks, kind).apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
-    seen.wait("start")
+    result = started(getattr(tasks, kind), queue)
     assert held(name).owner.extra["state"] == "running"
     assert tasks.by_class.apply_async((seen.name,), queue=queue).duplicate
     go()

@@ -159,20 +159,18 @@ def test_start_runs_unprotected_on_request(tasks, seen, store, worker):
     assert tasks.open_running.apply_async((seen.name,), queue=worker).get(timeout=60) == seen.name
 
 
-def test_a_release_that_fails_changes_no_outcome(tasks, seen, store, worker, go):
+def test_a_release_that_fails_changes_no_outcome(tasks, seen, started, store, worker, go):
     """A release that fails does not change the task's result."""
-    result = tasks.running.apply_async((seen.name, tasks.UNTIL_GO), queue=worker)
-    seen.wait("start")
+    result = started(tasks.running, worker)
     store.kill()
     go()
     assert result.get(timeout=60) == seen.name
 
 
-def test_force_release_of_a_running_task_is_logged(tasks, start_worker, own_queue, seen, store, go):
+def test_force_release_of_a_running_task_is_logged(tasks, start_worker, own_queue, seen, started, store, go):
     """After a forced release the running body goes on, a warning is logged, and the lock of the next call stays."""
     with start_worker("prefork", own_queue, TESTPROJECT_REDIS=store.url) as worker:
-        first = tasks.executed.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue)
-        seen.wait("start")
+        first = started(tasks.executed, own_queue)
         assert locks["default"].force_release(f"executed:{seen.name}")
         second = tasks.executed.apply_async((seen.name,), queue="nobody")
         assert not second.duplicate

@@ -42,12 +42,11 @@ def test_redelivered_message_of_a_killed_child_runs(tasks, queue, seen, free, go
 
 
 @pytest.mark.parametrize("kind", ["brief_late", "brief_late_running"])
-def test_killed_worker(tasks, start_worker, own_queue, seen, free, go, kind):
+def test_killed_worker(tasks, start_worker, own_queue, seen, started, free, go, kind):
     """When a whole worker is killed, its lock is free after the lease, and the redelivered message runs."""
     task = getattr(tasks, kind)
     with start_worker("prefork", own_queue, CELERY_VISIBILITY="1") as first:
-        result = task.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue)
-        seen.wait("start")
+        result = started(task, own_queue)
         first.kill()
     deliver_again(tasks.app)
     go()
@@ -81,12 +80,11 @@ def deliver_again(app):
 
 
 @pytest.mark.parametrize("kind", ["late", "late_running", "late_executing", "late_expired"])
-def test_redelivered_while_it_runs(tasks, start_worker, own_queue, seen, go, kind):
+def test_redelivered_while_it_runs(tasks, start_worker, own_queue, seen, started, go, kind):
     """A message that is redelivered while its body runs is postponed, and not run again."""
     task = getattr(tasks, kind)
     with start_worker("prefork", own_queue) as worker:
-        result = task.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue)
-        seen.wait("start")
+        result = started(task, own_queue)
         deliver_again(tasks.app)
         logged(worker, "still runs")
         go()
@@ -95,11 +93,10 @@ def test_redelivered_while_it_runs(tasks, start_worker, own_queue, seen, go, kin
     assert seen.count("start") == 1
 
 
-def test_redelivered_while_it_runs_for_long(tasks, start_worker, own_queue, seen, go):
+def test_redelivered_while_it_runs_for_long(tasks, start_worker, own_queue, started, go):
     """A message that is redelivered while its body runs is tried again when the lease would end, not each second."""
     with start_worker("prefork", own_queue) as worker:
-        tasks.less_late.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue)
-        seen.wait("start")
+        started(tasks.less_late, own_queue)
         deliver_again(tasks.app)
         logged(worker, "still runs: tried again in", 2)
     first, second, *_ = re.findall(r"still runs: tried again in (\d+) s", worker.log(100_000))
@@ -123,7 +120,7 @@ def test_a_redelivered_copy_of_a_killed_body_runs_once(tasks, start_worker, own_
 
 @pytest.mark.skipif(celery.VERSION < (5, 5), reason="Celery 5.4 does not deliver such a message again")
 @pytest.mark.parametrize("cancel", [True, False])
-def test_connections_to_the_broker_are_lost(tasks, start_worker, own_queue, seen, free, go, cancel):
+def test_connections_to_the_broker_are_lost(tasks, start_worker, own_queue, seen, started, free, go, cancel):
     """When the broker connection is lost, one run of the task completes and no runs overlap."""
     conf = json.dumps({"worker_cancel_long_running_tasks_on_connection_loss": cancel})
     with (
@@ -131,8 +128,7 @@ def test_connections_to_the_broker_are_lost(tasks, start_worker, own_queue, seen
         tasks.app.connection_for_write(broker.url) as connection,
         start_worker("prefork", own_queue, CELERY_BROKER=broker.url, CELERY_CONF=conf) as worker,
     ):
-        result = tasks.less_late.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue, connection=connection)
-        seen.wait("start")
+        result = started(tasks.less_late, own_queue, connection=connection)
         with broker.client() as client:
             for kind in ("normal", "pubsub"):
                 client.client_kill_filter(_type=kind, skipme=True)
@@ -148,11 +144,10 @@ def test_connections_to_the_broker_are_lost(tasks, start_worker, own_queue, seen
     assert seen.overlap() == []
 
 
-def test_control_a_plain_task_runs_twice_at_once(tasks, start_worker, own_queue, seen, go):
+def test_control_a_plain_task_runs_twice_at_once(tasks, start_worker, own_queue, seen, started, go):
     """Control: without the decorator the redelivered message runs beside the first."""
     with start_worker("prefork", own_queue):
-        tasks.late_plain.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue)
-        seen.wait("start")
+        started(tasks.late_plain, own_queue)
         deliver_again(tasks.app)
         seen.wait("start", 2)
         go()

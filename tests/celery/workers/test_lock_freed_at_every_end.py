@@ -167,12 +167,11 @@ def test_terminated_while_it_runs(tasks, queue, seen, free):
     free(f"long:{seen.name}")
 
 
-def test_terminated_while_it_waits_for_its_lock(tasks, start_worker, own_queue, seen, free, held, go):
+def test_terminated_while_it_waits_for_its_lock(tasks, start_worker, own_queue, seen, started, free, held, go):
     """Killing a process that waits for its task's lock leaves no waiter, and the holder keeps its lock."""
     name = f"waiting:{seen.name}"
     with start_worker("prefork", own_queue):
-        first = tasks.waiting.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue)
-        seen.wait("start")
+        first = started(tasks.waiting, own_queue)
         second = tasks.waiting.apply_async((seen.name,), queue=own_queue)
         poll(lambda: held(name).waiters == 1, timeout=30, what="one who waits")
         second.revoke(terminate=True, signal="SIGKILL")
@@ -210,12 +209,11 @@ def test_killed_greenlet(tasks, start_worker, own_queue, seen, free, kind):
         assert "Traceback" not in worker.log(100_000)
 
 
-def test_revoking_a_duplicate_frees_nothing(tasks, queue, seen, held, go):
+def test_revoking_a_duplicate_frees_nothing(tasks, queue, seen, started, held, go):
     """Revoking a duplicate does not release the holder's lock."""
     from celery import group
 
-    first = tasks.long.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
-    seen.wait("start")
+    first = started(tasks.long, queue)
     members = group(tasks.long.s(seen.name).set(queue=queue, countdown=0.5) for _ in range(2)).apply_async()
     for member in members.results:
         member.revoke()

@@ -50,12 +50,11 @@ def test_cold_shutdown(tasks, start_worker, own_queue, seen, free, grace):
 
 
 @pytest.mark.parametrize("grace", [0, 1])
-def test_cold_shutdown_with_redelivery(tasks, start_worker, own_queue, seen, free, go, grace):
+def test_cold_shutdown_with_redelivery(tasks, start_worker, own_queue, seen, started, free, go, grace):
     """On SIGQUIT with acks_late the message comes back to its owner and runs in the next worker."""
     conf = json.dumps({"worker_soft_shutdown_timeout": grace})
     with start_worker("prefork", own_queue, CELERY_CONF=conf, CELERY_VISIBILITY="1") as worker:
-        result = tasks.less_late.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue)
-        seen.wait("start")
+        result = started(tasks.less_late, own_queue)
         known_as_active(tasks.app, result)
         worker.signal(signal.SIGQUIT)
         worker.process.wait(60)

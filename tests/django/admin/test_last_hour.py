@@ -131,19 +131,6 @@ def test_a_rare_event_is_seen():
     assert float(lost.get("height")) == pytest.approx(10**7)
 
 
-def test_events_are_few(detail, operator, stores, monkeypatch):
-    """Only the last events are shown, the latest first."""
-    from django.contrib import admin
-
-    from django_redlock.models import HeldLock
-
-    monkeypatch.setattr(admin.site.get_model_admin(HeldLock), "max_events", 3)
-    for _ in range(4):
-        with stores["default"].lock("stock"):
-            pass
-    assert re.findall(r'<b class="redlock-(\w+)">', detail("stock")) == ["released", "acquired", "released"]
-
-
 def test_store_down(client, one_down, operator):
     """A store that is not reachable has no chart, and the other stores have one."""
     with one_down["default"].lock("a"):

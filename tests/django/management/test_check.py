@@ -36,20 +36,6 @@ def test_check_of_clocks(stores, monkeypatch, asked, answered, code):
     assert (done.code, "its clock is" in done.out) == (code, bool(code))
 
 
-def test_check_finds_eviction(stores, redis_server):
-    """A server that may evict locks is a problem."""
-    with redis_server.client() as redis:
-        redis.config_set("maxmemory", "100mb")
-        redis.config_set("maxmemory-policy", "allkeys-lru")
-        try:
-            done = Done("redlock_check", "--using", "default")
-        finally:
-            redis.config_set("maxmemory-policy", "noeviction")
-            redis.config_set("maxmemory", "0")
-    assert done.code == 2
-    assert "maxmemory-policy is allkeys-lru" in done.out
-
-
 def test_check_finds_a_replica(stores, redis_server, own_redis, settings):
     replica = own_redis("--replicaof", "127.0.0.1", str(redis_server.port))
     settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "LOCATION": replica.url}}

@@ -39,14 +39,6 @@ class TestRealTransactions:
             assert not is_locked()
         assert wrapped_methods() == []
 
-    def test_set_rollback(self, kept, is_locked):
-        """A kept lock is free after set_rollback(True)."""
-        with transaction.atomic():
-            with kept():
-                transaction.set_rollback(True)
-            assert is_locked()
-        assert not is_locked()
-
     def test_outermost(self, kept, is_locked):
         """A kept lock is released at the end of the outermost block, not of an inner one."""
         with transaction.atomic():
