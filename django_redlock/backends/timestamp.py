@@ -17,7 +17,7 @@ from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script
 from ..core.keys import Keys, check_name, glob_escape, keys_for
 from ..core.lock_info import Listing, LockInfo, by_trouble, read_lock_info
-from ..core.primitives.base import Primitive, script_family, sized_request
+from ..core.primitives.base import Primitive, script_family
 from ..core.values import PRECISION, Claim, Refusal, Seconds, Wait, millis, seconds
 from .inspection import describe_all, find_keys
 from .redis import RedisBackend
@@ -40,7 +40,7 @@ class TimestampPrimitive(Primitive):
         keys = claim.keys.lock, claim.keys.waiters, claim.keys.fence
         args: tuple[bytes, ...] = claim.token, claim.owner, millis(claim.ttl), self.wait_arg(wait), *self.form
         undo = partial(self.release_request, claim, node=node)
-        return sized_request(self.acquire_script, keys, (*args, claim.payload) if claim.payload else args, node, undo)
+        return EvalScript(self.acquire_script, keys, (*args, claim.payload) if claim.payload else args, node, undo)
 
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
         args = claim.token, millis(ttl), *self.form
@@ -49,10 +49,10 @@ class TimestampPrimitive(Primitive):
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         if keep > 0:
             return self.extend_request(claim, keep + PRECISION, node)
-        return sized_request(self.release_script, (*claim.keys.of_mutex, claim.keys.fence), (claim.token,), node)
+        return EvalScript(self.release_script, (*claim.keys.of_mutex, claim.keys.fence), (claim.token,), node)
 
     def force_release_request(self, keys: Keys, digest: str) -> EvalScript:
-        return sized_request(self.release_script, (*keys.of_mutex, keys.fence), (b"", digest.encode()))
+        return EvalScript(self.release_script, (*keys.of_mutex, keys.fence), (b"", digest.encode()))
 
     def describe(self, keys: Keys, queue: bool = False) -> EvalScript:
         return EvalScript(

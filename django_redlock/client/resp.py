@@ -11,7 +11,6 @@ from redis.connection import DefaultParser
 from redis.exceptions import InvalidResponse, RedisError, ResponseError
 
 from ..core.flow.requests import EvalScript
-from ..core.flow.scripts import Script
 
 # The table saves 1.3 µs of 4.3 µs for each request, because `%` is slow for bytes.
 _LONG = 1024
@@ -25,7 +24,8 @@ def encode_command(*parts: bytes) -> bytes:
 
 def encode_evalsha(call: EvalScript) -> bytes:
     """Return the command EVALSHA for ``call`` in RESP. It names the script by its SHA-1."""
-    return _encode(_evalsha(call.script), (*call.keys, *call.args))
+    keys, args = call.keys, call.args
+    return _encode(_evalsha(call.script.sha, len(keys), len(args)), (*keys, *args))
 
 
 def encode_eval(call: EvalScript) -> bytes:
@@ -39,10 +39,10 @@ def encode_set_if_absent(key: bytes, value: bytes, ttl_ms: bytes) -> bytes:
 
 
 @cache
-def _evalsha(script: Script) -> bytes:
-    """Return the first part of an EVALSHA command for ``script`` in RESP. It ends with the number of keys."""
-    head = b"*%d\r\n" % (3 + script.keys + script.args)
-    return head + b"$7\r\nEVALSHA\r\n$40\r\n%b\r\n$%d\r\n%d" % (script.sha, len(str(script.keys)), script.keys)
+def _evalsha(sha: bytes, keys: int, args: int) -> bytes:
+    """Return the first part of an EVALSHA command in RESP. It ends with the number of keys."""
+    head = b"*%d\r\n" % (3 + keys + args)
+    return head + b"$7\r\nEVALSHA\r\n$40\r\n%b\r\n$%d\r\n%d" % (sha, len(str(keys)), keys)
 
 
 def _encode(head: bytes, parts: Iterable[bytes]) -> bytes:

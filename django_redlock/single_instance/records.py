@@ -21,7 +21,7 @@ from ..core.keys import Keys
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.owner import Owner, describe_owner
-from ..core.primitives.base import RESTORED, Primitive, sized_request
+from ..core.primitives.base import RESTORED, Primitive
 from ..core.renewal.registry import renewal
 from ..core.values import Claim, Refusal, Wait, millis, new_token
 from .call import Ending, TaskCall
@@ -162,7 +162,7 @@ def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> F
     )
     undo = partial(cancel_request, call)
     keys = task_keys(call.keys) if replace else (call.keys.lock,)
-    request = sized_request(_SUBMIT, keys, args)._replace(compensation=undo)
+    request = EvalScript(_SUBMIT, keys, args)._replace(compensation=undo)
     claim = Claim(call.name, (call.keys,), b"", b"", call.queued_ttl)
     while True:
         start = algorithm.clock()

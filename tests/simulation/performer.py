@@ -129,7 +129,7 @@ class Performer:
     def _set(self, request: SetIfAbsent, then: Then) -> None:
         """Run SET NX, as the client does. It is not repeated: the flow sends a script."""
         node = self._place(request.key, request.node)
-        script, args = Script.made("set", self.set_script, 1, 2), (request.value, request.ttl_ms)
+        script, args = Script.made("set", self.set_script), (request.value, request.ttl_ms)
         run = EvalScript(script, (request.key,), args, node, request.compensation)
 
         def done(reply: Any) -> None:

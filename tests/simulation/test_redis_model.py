@@ -76,7 +76,7 @@ def runs(chance: random.Random) -> EvalScript:
 def lasting(run: EvalScript) -> EvalScript:
     """Returns the request with a longer reservation, which does not end between the clock's reading and the script."""
     source = run.script.source.replace(b"'reserved', 'PX', 100", b"'reserved', 'PX', 60000")
-    return run._replace(script=Script.made(run.script.name, source, run.script.keys, run.script.args))
+    return run._replace(script=Script.made(run.script.name, source))
 
 
 def timed(client: redis.Redis, *command: Any) -> tuple[int, Any]:

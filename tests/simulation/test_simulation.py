@@ -76,7 +76,7 @@ def rewritten(name: str, line: str, wrong: str) -> Script:
     """Returns a script with a deliberate mistake."""
     right = script(name)
     assert line.encode() in right.source
-    return Script.made(name, right.source.replace(line.encode(), wrong.encode()), right.keys, right.args)
+    return Script.made(name, right.source.replace(line.encode(), wrong.encode()))
 
 
 @pytest.mark.parametrize("algorithm", ["quorum", "single", "replicas"])

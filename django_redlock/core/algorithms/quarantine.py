@@ -31,7 +31,7 @@ class Quarantine(NamedTuple):
     def wrap(self, run: EvalScript, prefix: str = "") -> EvalScript:
         """Return ``run`` with the quarantine script before it, or with the script ``prefix`` before it."""
         args = self.args[:1] if prefix else self.args
-        combined = _combined(prefix or self.prefix, run.script, len(args))
+        combined = _combined(prefix or self.prefix, run.script)
         return EvalScript(combined, (*run.keys, self.marker), (*run.args, *args), run.node, run.compensation)
 
     def restore_request(self, primitive: Primitive, claim: Claim, ttl: float) -> EvalScript:
@@ -46,19 +46,19 @@ class Quarantine(NamedTuple):
     def scripts(self) -> list[Script]:
         """Return every acquire script with the quarantine script before it."""
         bodies = [each for each in all_scripts() if each.name.endswith("_acquire")]
-        return [_combined(self.prefix, body, len(self.args)) for body in bodies]
+        return [_combined(self.prefix, body) for body in bodies]
 
     def noop_request(self, node: int = 0) -> EvalScript:
         """Return a request that acquires nothing, but starts the server's quarantine if one is due."""
         return self.wrap(EvalScript(_NOOP, (), (), node))
 
 
-_NOOP = Script.made("noop", b"return {1, 0, 0}\n", 0, 0)  # in service
+_NOOP = Script.made("noop", b"return {1, 0, 0}\n")  # in service
 
 
 @cache
-def _combined(prefix: str, body: Script, extra: int) -> Script:
-    return Script.made(f"{prefix}+{body.name}", script(prefix).source + body.source, body.keys + 1, body.args + extra)
+def _combined(prefix: str, body: Script) -> Script:
+    return Script.made(f"{prefix}+{body.name}", script(prefix).source + body.source)
 
 
 def standalone_quarantine(key_prefix: str, max_ttl: float) -> Quarantine:

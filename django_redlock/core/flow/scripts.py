@@ -8,28 +8,20 @@ from hashlib import sha1
 from importlib import resources
 from typing import NamedTuple
 
-_NUMBERED = re.compile(r"(?<!\S)(\d+) ")
 _USES = re.compile(r"^ *-- USES (\w+)$", re.MULTILINE)
 
 
 class Script(NamedTuple):
-    """A Lua script. ``keys`` and ``args``: how many KEYS and ARGV it gets. ``sha``: SHA-1 of its source in hex."""
+    """A Lua script. ``sha``: SHA-1 of its source in hex, by which EVALSHA finds a script on a server."""
 
     name: str
     source: bytes
     sha: bytes
-    keys: int
-    args: int
 
     @classmethod
-    def made(cls, name: str, source: bytes, keys: int, args: int) -> Script:
-        """Return the script with the SHA-1 of ``source``, by which EVALSHA finds a script on a server."""
-        return cls(name, source, sha1(source, usedforsecurity=False).hexdigest().encode(), keys, args)
-
-
-def _count(source: str, word: str) -> int:
-    line = next((line for line in source.splitlines() if line.startswith(f"-- {word} ")), "")
-    return max(map(int, _NUMBERED.findall(line)), default=0)
+    def made(cls, name: str, source: bytes) -> Script:
+        """Return the script with the SHA-1 of ``source``."""
+        return cls(name, source, sha1(source, usedforsecurity=False).hexdigest().encode())
 
 
 @cache
@@ -40,7 +32,7 @@ def script(name: str) -> Script:
     """
     text = resources.files("django_redlock.core").joinpath("lua", f"{name}.lua").read_text("utf-8")
     source = _USES.sub(lambda line: script(line[1]).source.decode().rstrip(), text)
-    return Script.made(name, source.encode(), _count(text, "KEYS"), _count(text, "ARGV"))
+    return Script.made(name, source.encode())
 
 
 def all_scripts() -> list[Script]:

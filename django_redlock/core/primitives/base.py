@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from functools import cache, partial
+from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from ..flow.requests import EvalScript, SetIfAbsent
@@ -21,22 +21,6 @@ _YES_NO = (b"0", b"1")
 _FENCE, _HAND_OVER, _WAITER_REMOVE = script("fence_set"), script("mutex_hand_over"), script("waiter_remove")
 _WAKE, _DESCRIBE = script("wake"), script("describe")
 RESTORED = 0  # the value of "order" in the scripts of a fair queue, for a holder that restores its lock
-
-
-@cache
-def _sized(script: Script, keys: int, args: int) -> Script:
-    return script._replace(keys=keys, args=args)
-
-
-def sized_request(
-    script: Script,
-    keys: Sequence[bytes],
-    args: Sequence[bytes],
-    node: int = 0,
-    compensation: Callable[[], EvalScript] | None = None,
-) -> EvalScript:
-    """Return a request for a script that takes optional keys or arguments, or those of several locks."""
-    return EvalScript(_sized(script, len(keys), len(args)), keys, args, node, compensation)
 
 
 class Primitive(NamedTuple):
@@ -79,7 +63,7 @@ class Primitive(NamedTuple):
         terms = claim.token, claim.owner, millis(claim.ttl), _YES_NO[fencing], self.wait_arg(wait)
         args = (*terms, *self.more_args(claim))
         undo = partial(self.release_request, claim, node=node)
-        return sized_request(self.acquire_script, self.script_keys(claim, fencing), args, node, undo)
+        return EvalScript(self.acquire_script, self.script_keys(claim, fencing), args, node, undo)
 
     def restore_request(self, claim: Claim, ttl: float) -> EvalScript:
         """Return the request by which a holder acquires its lock on a node that does not have it.
@@ -112,28 +96,28 @@ class Primitive(NamedTuple):
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
         """Return the request that replaces the rest of the lease by ``ttl`` seconds."""
         keys = (claim.keys.lock, claim.keys.fence) if claim.fencing else (claim.keys.lock,)
-        return sized_request(self.extend_script, keys, (claim.token, millis(ttl)), node)
+        return EvalScript(self.extend_script, keys, (claim.token, millis(ttl)), node)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         """Return the request that releases the lock. ``keep``: seconds for which the lock stays taken afterwards."""
         args = (claim.token, millis(keep + PRECISION)) if keep > 0 else (claim.token,)
-        return sized_request(self.release_script, self.script_keys(claim), args, node)
+        return EvalScript(self.release_script, self.script_keys(claim), args, node)
 
     def hand_over_request(self, claim: Claim, following: Claim) -> EvalScript:
         """Return the request that releases the lock of ``claim`` and acquires it for ``following``."""
         keys = (claim.keys.lock, claim.keys.fence) if following.fencing else (claim.keys.lock,)
         terms = following.token, following.owner, millis(following.ttl), _YES_NO[following.fencing]
-        return sized_request(_HAND_OVER, keys, (*terms, claim.token, b"1"))
+        return EvalScript(_HAND_OVER, keys, (*terms, claim.token, b"1"))
 
     def dequeue_request(self, claim: Claim, node: int = 0) -> EvalScript:
         """Return the request that removes ``claim`` from the waiters."""
         args = claim.acquisition_id + b" " + claim.owner, self.access.encode()
-        return sized_request(_WAITER_REMOVE, self.script_keys(claim), args, node)
+        return EvalScript(_WAITER_REMOVE, self.script_keys(claim), args, node)
 
     def fencing_request(self, claim: Claim, token: int, node: int = 0) -> EvalScript:
         """Return the request that stores the fencing token ``token``, unless the store has a larger one."""
         keys = tuple(each.fence for each in (claim.all_keys if claim.require_all else claim.all_keys[:1]))
-        return sized_request(_FENCE, keys, (b"%d" % token,), node)
+        return EvalScript(_FENCE, keys, (b"%d" % token,), node)
 
     def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
         """Return the keys of the lists on which the client blocks after ``refusal``, until a release wakes it."""
@@ -154,7 +138,7 @@ def describe_request(keys: Keys, with_waiters: bool, node: int = 0) -> EvalScrip
 
 def wake_request(keys: Keys, reply: Sequence[bytes], node: int = 0) -> EvalScript:
     """Return the request that wakes the waiters of a fair queue that a release script names in its ``reply``."""
-    return sized_request(_WAKE, tuple(keys.wake_key_of(each) for each in reply[1:]), (), node)
+    return EvalScript(_WAKE, tuple(keys.wake_key_of(each) for each in reply[1:]), (), node)
 
 
 def names_waiters(reply: Any) -> bool:

@@ -13,7 +13,7 @@ from ..flow.requests import EvalScript
 from ..flow.scripts import script
 from ..keys import Keys
 from ..values import Claim, Refusal, Wait, millis
-from .base import MUTEX, Primitive, sized_request
+from .base import MUTEX, Primitive
 
 MAX_LOCKS = 256  # names in one request
 
@@ -38,7 +38,7 @@ class SeveralMutexes(Primitive):
         run = super().release_request(claim, keep, node)
         token, kept = (*run.args, b"0")[:2]
         need = len(claim.all_keys) if claim.require_all else 1
-        return sized_request(self.release_script, run.keys, (token, kept, b"%d" % need), node)
+        return EvalScript(self.release_script, run.keys, (token, kept, b"%d" % need), node)
 
 
 class StripedPrimitive(SeveralMutexes):
@@ -53,7 +53,7 @@ class MultiPrimitive(SeveralMutexes):
 
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
         args = claim.token, millis(ttl), b"%d" % len(claim.all_keys)
-        return sized_request(self.extend_script, _locks(claim.all_keys, claim.fencing), args, node)
+        return EvalScript(self.extend_script, _locks(claim.all_keys, claim.fencing), args, node)
 
     def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
         return (claim.all_keys[max(0, refusal.blocking_index - 1)].wake,)
@@ -68,7 +68,7 @@ class AdoptPrimitive(MultiPrimitive):
     def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
         run = super().acquire_request(claim, Wait.NO, node)
         args = *run.args[:4], claim.payload, b"%d" % len(claim.all_keys)
-        return sized_request(self.acquire_script, _locks(claim.all_keys, claim.fencing), args, node, run.compensation)
+        return EvalScript(self.acquire_script, _locks(claim.all_keys, claim.fencing), args, node, run.compensation)
 
 
 _EXTEND_AND_RELEASE = MUTEX.extend_script, MUTEX.release_script

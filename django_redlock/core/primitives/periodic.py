@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..flow.requests import EvalScript
 from ..values import Claim, Wait, millis
-from .base import Primitive, script_family, sized_request
+from .base import Primitive, script_family
 
 
 class Period(NamedTuple):
@@ -30,7 +30,7 @@ class PeriodicPrimitive(Primitive):
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
         """Return the request that extends the lease, and never shortens the time for which the key stays."""
         run = super().extend_request(claim, ttl, node)
-        return sized_request(run.script, run.keys, (*run.args, b"1", b"1"), node)
+        return EvalScript(run.script, run.keys, (*run.args, b"1", b"1"), node)
 
 
 PERIODIC = PeriodicPrimitive("mutex", *script_family("mutex"), one_holder=True)
