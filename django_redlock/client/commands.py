@@ -17,7 +17,7 @@ from typing import Any
 
 from redis.exceptions import AskError, MovedError, NoScriptError, ReadOnlyError, RedisError
 
-from ..core.flow.replies import UnreadableReply, server_time, waited
+from ..core.flow.replies import UnreadableReply
 from ..core.flow.requests import (
     AfterWait,
     Batch,
@@ -127,8 +127,11 @@ def _block_then_eval(nodes: Nodes, block: BlockThenEval) -> Flow[Any]:
             reply = yield from read_reply(nodes, call, replies)
             if reply is replies[-1]:  # otherwise it was repeated now, perhaps on another server
                 elapsed = _seconds_between(replies[0], reply)
+            refused = type(reply) is list and reply[:1] == [0]
+            if refused and type(block_reply) is Fault and block_reply.refused and not must_poll:
+                reply = block_reply  # the flow would repeat both without a pause
             # The script has run, perhaps as the last try, after which no waiter is listed: the flow decides anew.
-            return AfterWait(reply if must_poll else waited(block_reply, reply), elapsed)
+            return AfterWait(reply, elapsed)
         if not must_poll:
             return replies
     yield from _poll(node, keys, seconds)
@@ -145,7 +148,8 @@ def _seconds_between(clock: Any, reply: Any) -> float:
     Returns 0 if the server has refused TIME.
     """
     try:
-        return max(0.0, server_time(reply) / 1e6 - int(clock[0]) - int(clock[1]) / 1e6)
+        micros: int = reply[2] if type(reply) is list else reply
+        return max(0.0, micros / 1e6 - int(clock[0]) - int(clock[1]) / 1e6)
     except (TypeError, ValueError, LookupError):
         return 0.0
 

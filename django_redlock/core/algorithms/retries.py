@@ -1,18 +1,15 @@
-"""Requests that are repeated: after a pooled connection was closed, while no server serves, and after a refusal."""
+"""Requests that are repeated: after a pooled connection was closed, while a Cluster moves keys, and after a refusal."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
-from ..flow.replies import fault_error
-from ..flow.requests import Batch, Block, EvalAndWait, EvalScript, Fault, Flow, Sleep
+from ..flow.requests import Batch, EvalAndWait, EvalScript, Fault, Flow, Sleep
 from ..primitives.base import Primitive
 from ..values import Claim, Wait
 
-FAILOVER_SECONDS = 30.0  # how long a waiter retries a store that does not reply, since it may fail over
-RETRY_SECONDS = 0.05, 0.2  # pause between two such tries, drawn at random
+RETRY_SECONDS = 0.05, 0.2  # pause between two tries while a store does not serve, drawn at random
 MOVING_TRIES = 8  # tries of a request for keys that a Cluster is moving
 MIN_WAIT_SECONDS = 0.05  # with less time left, a refused client does not queue again
 
@@ -45,37 +42,6 @@ def run_while_moving(run: EvalScript) -> Flow[Any]:
             break
         yield Sleep(random.uniform(*RETRY_SECONDS))
     return reply
-
-
-def retry_until_served(
-    clock: Callable[[], float], deadline: float, reply: Any, again: Callable[[], Flow[Any]]
-) -> Flow[Any]:
-    """Repeat a request while its reply is a transient `Fault` (failover, quarantine), and return the last reply.
-
-    Stops at ``deadline`` (monotonic seconds), or after `FAILOVER_SECONDS` if that is earlier. Waits longer for the end
-    of a quarantine, but stops at once if the quarantine ends after ``deadline``.
-    """
-    until = clock() + FAILOVER_SECONDS
-    while isinstance(reply, Fault) and reply.transient:
-        until = max(until, clock() + reply.retry_after + RETRY_SECONDS[1]) if reply.retry_after else until
-        left = min(deadline, until) - clock()
-        if left <= reply.retry_after:
-            break
-        yield Sleep(min(left, max(reply.retry_after, random.uniform(*RETRY_SECONDS))))
-        reply = yield from again()
-    return reply
-
-
-def block(name: str, signal: Block, left: float) -> Flow[None]:
-    """Wait for a wake-up, or pause for 0.05 seconds, but at most ``left``, if the blocking request fails.
-
-    Raises ``LockError`` if the server refuses the blocking command: no permission, or a key of another type.
-    """
-    reply = yield signal
-    if isinstance(reply, Fault):
-        if reply.refused and not reply.transient:
-            raise fault_error(name, reply)
-        yield Sleep(min(left, RETRY_SECONDS[0]))
 
 
 def must_requeue(wait: Wait, left: float) -> bool:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
 
 from ..flow.replies import fault_error, is_confirmed, is_grant, parse_reply, read_outcome
-from ..flow.requests import AfterWait, Batch, Block, BlockThenEval, EvalScript, Fault, Flow
+from ..flow.requests import AfterWait, Batch, Block, BlockThenEval, EvalScript, Fault, Flow, Sleep
 from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
 from ..primitives.base import Primitive, describe_request, is_released, names_waiters, wake_request
 from ..values import DRIFT, Claim, Lease, OnRefusal, Refusal, Wait
 from .quarantine import Quarantine, unwrap_reply
-from .retries import (
-    block,
-    must_requeue,
-    release_lost,
-    retry_until_served,
-    run_idempotent,
-    run_while_moving,
-)
+from .retries import RETRY_SECONDS, must_requeue, release_lost, run_idempotent, run_while_moving
 
+FAILOVER_SECONDS = 30.0  # how long a waiter retries a store that does not reply, since it may fail over
 MOST_REFUSED = 10_000  # locks of which an algorithm remembers that they were refused
 
 
@@ -95,7 +90,11 @@ class SingleNode:
             asked = clock()
             signal, *more = primitive.wake_keys(claim, outcome)
             if self._waits_apart(primitive, claim):
-                yield from block(claim.name, Block(signal, pause, more_keys=more), left)
+                blocked = yield Block(signal, pause, more_keys=more)
+                if isinstance(blocked, Fault):
+                    if blocked.refused and not blocked.transient:  # no permission, or a key of another type
+                        raise fault_error(claim.name, blocked)
+                    yield Sleep(min(left, RETRY_SECONDS[0]))
                 claim, start, reply = yield from self._next_try(primitive, claim, wait)
                 continue
             claim = claim.next_attempt(asked)
@@ -165,23 +164,26 @@ class SingleNode:
     def _retry_until_served(
         self, primitive: Primitive, claim: Claim, fault: Fault, deadline: float, lost: list[Claim]
     ) -> Flow[tuple[Claim, float, Any]]:
-        """Retry an acquire that failed with ``fault``, and return the result of the last `_next_try`.
+        """Repeat an acquire while its reply is a transient `Fault` (failover, quarantine).
 
-        Each try has a new attempt number in its token, because a late release of an earlier try must not release a
-        later grant. Appends the attempts that may have been granted, although no reply has arrived, to ``lost``.
+        Stops at ``deadline`` (monotonic seconds), or after `FAILOVER_SECONDS` if that is earlier. Waits longer for the
+        end of a quarantine, but stops at once if the quarantine ends after ``deadline``. Each try has a new attempt
+        number in its token, because a late release of an earlier try must not release a later grant. Appends the
+        attempts that may have been granted, although no reply has arrived, to ``lost``. Returns the result of the last
+        `_next_try`.
         """
-        start = self.clock()
-        if fault.unconfirmed:
-            lost.extend(self._by_slot(claim))
-
-        def again() -> Flow[Any]:
-            nonlocal claim, start
-            claim, start, reply = yield from self._next_try(primitive, claim, Wait.REQUEUE)
-            if isinstance(reply, Fault) and reply.unconfirmed:
+        start, reply = self.clock(), fault
+        until = start + FAILOVER_SECONDS
+        while isinstance(reply, Fault):
+            if reply.unconfirmed:
                 lost.extend(self._by_slot(claim))
-            return reply
-
-        reply = yield from retry_until_served(self.clock, deadline, fault, again)
+            now, ends = self.clock(), reply.retry_after
+            until = max(until, now + ends + RETRY_SECONDS[1]) if ends else until
+            left = min(deadline, until) - now
+            if not reply.transient or left <= ends:
+                break
+            yield Sleep(min(left, max(ends, random.uniform(*RETRY_SECONDS))))
+            claim, start, reply = yield from self._next_try(primitive, claim, Wait.REQUEUE)
         return claim, start, reply
 
     def _max_block(self, primitive: Primitive, refusal: Refusal) -> float:

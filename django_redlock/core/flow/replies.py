@@ -63,12 +63,6 @@ def refusal_reason(error: LockError) -> str:
     return "quarantine" if any(isinstance(each, Quarantined) for each in error.errors.values()) else "unavailable"
 
 
-def server_time(reply: Any) -> int:
-    """Return the server's clock in µs from the reply to an acquire; 0 if the reply has no time."""
-    time = reply[2] if type(reply) is list and len(reply) > 2 else reply
-    return time if type(time) is int else 0
-
-
 def is_grant(reply: Any) -> bool:
     """Return whether a reply to an acquire is a grant."""
     return reply > 1 if type(reply) is int else reply is True or (type(reply) is list and reply[:1] == [1])
@@ -77,16 +71,6 @@ def is_grant(reply: Any) -> bool:
 def is_confirmed(reply: Any) -> bool:
     """Return whether ``reply`` confirms an extension, or grants the lock to a restore request or a hand-over."""
     return reply == 1 or (isinstance(reply, list) and reply[:1] == [1]) or (isinstance(reply, int) and reply > 1)
-
-
-def waited(block: Any, reply: Any) -> Any:
-    """Return the result of a blocking command and an acquire script that were sent together: the script's ``reply``.
-
-    If the server refused both the command and the lock, it is the `Fault` of the command, ``block``, because the client
-    would otherwise repeat both without a pause.
-    """
-    refused = type(reply) is list and reply[:1] == [0]
-    return block if refused and type(block) is Fault and block.refused else reply
 
 
 def read_outcome(claim: Claim, reply: Any, start: float) -> Lease | Refusal:

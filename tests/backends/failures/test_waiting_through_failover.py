@@ -11,7 +11,7 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
-from django_redlock.core.algorithms import retries
+from django_redlock.core.algorithms import single_node
 from django_redlock.core.keys import hash_tag
 from django_redlock.core.primitives import base
 from django_redlock.errors import LockError, LockUnavailable
@@ -50,7 +50,7 @@ class TestSentinel:
 
     @pytest.fixture
     def group(self, sentinel, monkeypatch):
-        monkeypatch.setattr(retries, "FAILOVER_SECONDS", FAILOVER)
+        monkeypatch.setattr(single_node, "FAILOVER_SECONDS", FAILOVER)
         yield sentinel
         sentinel.heal()
 

@@ -7,8 +7,8 @@ import pytest
 from django_redlock.core.algorithms.cluster import Cluster
 from django_redlock.core.algorithms.quarantine import standalone_quarantine
 from django_redlock.core.algorithms.replicated import Replicated
-from django_redlock.core.algorithms.retries import FAILOVER_SECONDS, RETRY_SECONDS
-from django_redlock.core.algorithms.single_node import SingleNode
+from django_redlock.core.algorithms.retries import RETRY_SECONDS
+from django_redlock.core.algorithms.single_node import FAILOVER_SECONDS, SingleNode
 from django_redlock.core.flow.requests import Batch, BlockThenEval, EvalAndWait, EvalScript, Fault, Sleep
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MAX_BLOCK, MUTEX
