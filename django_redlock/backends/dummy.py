@@ -11,9 +11,8 @@ from ..core.algorithms.single_node import SingleNode
 from ..core.contract import Store
 from ..core.flow.requests import EvalScript
 from ..core.lock_info import LockInfo
-from ..core.primitives.base import KINDS, MUTEX, Primitive
+from ..core.primitives.base import KINDS, MUTEX, PERIODIC, Primitive
 from ..core.primitives.multi import ADOPT
-from ..core.primitives.periodic import PERIODIC
 from ..core.values import Claim, Lease, Refusal
 from .storage import StorageBackend
 

@@ -19,9 +19,8 @@ from ..core.algorithms.single_node import SingleNode
 from ..core.flow.requests import Command, EvalScript, Fault, Flow, ListPools
 from ..core.flow.scripts import all_scripts, script
 from ..core.locks.local_queue import LocalQueue
-from ..core.primitives.base import KINDS, Primitive
+from ..core.primitives.base import KINDS, PERIODIC, Primitive
 from ..core.primitives.multi import ADOPT
-from ..core.primitives.periodic import PERIODIC
 from ..core.values import Seconds, millis, seconds
 from ..errors import LockUnavailable
 from .base import Backend

@@ -18,8 +18,7 @@ from django_redlock.core.locks.hand_off import HandedOff, adopt_flow, hand_off_f
 from django_redlock.core.locks.hold import Hold
 from django_redlock.core.locks.lock import Lock
 from django_redlock.core.options import LockOptions
-from django_redlock.core.primitives.base import MUTEX, Primitive
-from django_redlock.core.primitives.periodic import PERIODIC
+from django_redlock.core.primitives.base import MUTEX, PERIODIC, Primitive
 from django_redlock.core.values import DRIFT, PRECISION, Claim, Lease
 
 from .aftermath import MAX_TTL

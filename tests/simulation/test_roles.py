@@ -9,9 +9,8 @@ from django_redlock.core.election.leader import Leader
 from django_redlock.core.flow.requests import EvalScript
 from django_redlock.core.locks import hand_off
 from django_redlock.core.locks.hold import End, Hold
-from django_redlock.core.primitives.base import Primitive
+from django_redlock.core.primitives.base import PERIODIC, PeriodicPrimitive, Primitive
 from django_redlock.core.primitives.multi import ADOPT
-from django_redlock.core.primitives.periodic import PERIODIC, PeriodicPrimitive
 from django_redlock.core.values import Claim, Lease
 
 from .network import Then

@@ -14,10 +14,9 @@ from ...core.flow.requests import AwaitTurn, BlockThenEval, EvalScript, Flow, Fl
 from ...core.keys import lock_name_of
 from ...core.lock_info import LockInfo, mutex_kind, visible_token_prefix
 from ...core.owner import Owner
-from ...core.primitives.base import KINDS, MAX_BLOCK, Primitive
+from ...core.primitives.base import KINDS, MAX_BLOCK, PERIODIC, Period, Primitive
 from ...core.primitives.fair import FAIR
 from ...core.primitives.multi import ADOPT
-from ...core.primitives.periodic import PERIODIC, Period
 from ...core.process.caller import WakeEvent
 from ...core.process.fork import on_fork
 from ...core.values import Claim, Lease, Refusal

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 from ...core.flow.replies import upgrade_error
 from ...core.lock_info import claim_digest, owner_of, rwlock_owner
 from ...core.owner import Owner
-from ...core.primitives.base import MAX_BLOCK_IN_QUEUE, MUTEX, Primitive
+from ...core.primitives.base import MAX_BLOCK_IN_QUEUE, MUTEX, Period, Primitive
 from ...core.primitives.multi import ADOPT, SeveralMutexes
-from ...core.primitives.periodic import Period
 from ...core.process.mutex import new_mutex
 from ...core.values import Claim, Lease, Refusal
 from ...errors import LockError, LockUnavailable

@@ -14,8 +14,7 @@ from ..keys import Keys
 from ..lock_info import LockInfo
 from ..options import LockOptions
 from ..owner import Owner, describe_owner
-from ..primitives.base import Primitive
-from ..primitives.periodic import Period
+from ..primitives.base import Period, Primitive
 from ..process.caller import Caller, calling
 from ..process.mutex import state_mutex
 from ..renewal.registry import renewal

@@ -1,4 +1,4 @@
-"""The base of all kinds of locks (primitives), and three kinds: mutex, reentrant lock and semaphore."""
+"""The base of all kinds of locks (primitives), and four: mutex, mutex once in a period, reentrant lock, semaphore."""
 
 from __future__ import annotations
 
@@ -131,6 +131,30 @@ class SharedPrimitive(Primitive):
         return self.kind.encode(), b"%d" % self.limit, claim.payload
 
 
+class Period(NamedTuple):
+    """The ``payload`` of a claim for a periodic mutex: the lock's name, and the length of the period in seconds."""
+
+    name: str
+    seconds: float
+
+
+class PeriodicPrimitive(Primitive):
+    """A mutex whose key stays in the store for at least one period, so that there is no other grant in that time.
+
+    The holder's lease has the length of its ttl, and is renewed like any other.
+    """
+
+    def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
+        run = super().acquire_request(claim, wait, node)
+        token, owner, _, *more = run.args
+        return run._replace(args=(token, owner, millis(max(claim.ttl, claim.payload.seconds)), *more))
+
+    def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
+        """Return the request that extends the lease, and never shortens the time for which the key stays."""
+        run = super().extend_request(claim, ttl, node)
+        return EvalScript(run.script, run.keys, (*run.args, b"1", b"1"), node)
+
+
 def describe_request(keys: Keys, with_waiters: bool, node: int = 0) -> EvalScript:
     """Return the request that reads a lock, and with ``with_waiters`` also the entries of its waiters."""
     return EvalScript(_DESCRIBE, (keys.lock, keys.waiters), (b"1" if with_waiters else b"0",), node)
@@ -157,6 +181,7 @@ def script_family(family: str) -> tuple[Script, Script, Script]:
 
 
 MUTEX = Primitive("mutex", *script_family("mutex"), plain=True, one_holder=True, queued=True, hands_over=True)
+PERIODIC = PeriodicPrimitive("mutex", *script_family("mutex"), one_holder=True)
 RLOCK = SharedPrimitive("rlock", *script_family("shared"))
 SEMAPHORE = SharedPrimitive("semaphore", *script_family("shared"))
 KINDS: Collection[str] = ("mutex", "rlock", "semaphore", "rwlock", "striped", "multilock")
