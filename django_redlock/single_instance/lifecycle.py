@@ -48,6 +48,9 @@ async def submit_call(
 ) -> Any:
     """Write the record of the queued call, and send the call. Returns the result of ``send``, or a `Conflict`.
 
+    The record comes first: a call that is sent before may end before its record is written, and nothing would remove
+    the record.
+
     ``lock``: the `TaskLock`. ``own``: the call is a retry by the task that owns the record. ``must_send``: the call is
     sent even if it is refused, and a worker decides when it starts the body. ``must_survive``: it is sent even if the
     store is down.
