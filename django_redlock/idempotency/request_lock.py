@@ -18,7 +18,7 @@ from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import MUTEX, Primitive
-from ..core.values import Claim, Lease, Refusal, Seconds, Wait, millis
+from ..core.values import Claim, Seconds, Wait, millis
 from ..errors import LockNotSupported
 from .answers import RUNNING, Entry, Found, Known
 
@@ -100,12 +100,9 @@ class RequestLock(Lock):
         """
         outcome = yield from self.acquire_flow(0.0, self.new_claim()._replace(payload=self.running))
         if isinstance(outcome, Hold):
+            self.running.answer = None  # from now on, a release must not remove the record: the view may run
             return None
         return Known(cast("Found", outcome.holder), outcome.answer) if outcome.holder in _KNOWN else RUNNING
-
-    def on_granted(self, lease: Lease) -> Hold:
-        self.running.answer = None  # the release of a lost lease must not remove the record
-        return super().on_granted(lease)
 
     def _emit_refused(self, waited: float, reason: str, holder: str = "") -> None:
         if holder not in _KNOWN:  # a known request was not refused by another holder
@@ -131,16 +128,16 @@ class MemoryRequestLock(RequestLock):
         super().__init__(backend, entry, options)
         self._records = _records.setdefault(backend, {})
 
-    def _ask(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
-        outcome = self._known() or (yield from super()._ask(claim, wait, deadline))
-        if isinstance(outcome, Lease) and (known := self._known(held=True)):
-            yield from self.store.algorithm.release(self.primitive, outcome.claim)
+    def begin_flow(self) -> Flow[Known | None]:
+        known = self._known() or (yield from super().begin_flow())
+        if known:
             return known
-        return outcome
-
-    def on_granted(self, lease: Lease) -> Hold:
-        self._records[self.name] = MemoryRecord(self.running.entry.fingerprint, self._until(), lease.claim.token)
-        return super().on_granted(lease)
+        if known := self._known(held=True):
+            yield from super().release_flow()
+            return known
+        token = self.required_hold().lease.claim.token
+        self._records[self.name] = MemoryRecord(self.running.entry.fingerprint, self._until(), token)
+        return None
 
     def release_flow(self, hold: Hold | None = None) -> Flow[None]:
         hold, record = hold or self.required_hold(), self._records.get(self.name)
@@ -154,13 +151,13 @@ class MemoryRequestLock(RequestLock):
     def _until(self) -> float:
         return self.store.clock() + self.running.entry.keep
 
-    def _known(self, held: bool = False) -> Refusal | None:
-        """Return the refusal of `idempotent_begin.lua`. ``held``: this request has the lock, so no other one runs."""
+    def _known(self, held: bool = False) -> Known | None:
+        """Return what `idempotent_begin.lua` finds. ``held``: this request has the lock, so no other request runs."""
         record = self._records.get(self.name)
         if record is None or record.until <= self.store.clock():
             return None
         if record.fingerprint != self.running.entry.fingerprint:
-            return Refusal(0.0, "mismatch")
+            return Known("mismatch")
         if record.answer:
-            return Refusal(0.0, "answer", answer=record.answer)
-        return Refusal(0.0, "in_doubt") if held and self.running.entry.in_doubt == "refuse" else None
+            return Known("answer", record.answer)
+        return Known("in_doubt") if held and self.running.entry.in_doubt == "refuse" else None
