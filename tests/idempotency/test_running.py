@@ -14,6 +14,7 @@ from django_redlock.errors import LockNotSupported, LockUnavailable
 from django_redlock.history.event_queue import event_queue
 from django_redlock.idempotency.answers import AnswerNotStorable, Entry
 from django_redlock.idempotency.request_lock import request_lock
+from django_redlock.signals import lock_acquired
 from django_redlock.testing import override_locks
 from tests.idempotency.conftest import Paused, ask, code, replayed, send
 from tests.support.locks import redis_entry
@@ -160,6 +161,24 @@ def test_a_lost_lease_forgets_nothing(new_store):
     assert ask(decorated).content == b"done"
     assert replayed(ask(decorated))
     assert calls == [1]
+
+
+@pytest.mark.parametrize("kind", ["default", "memory"])
+def test_interrupted_before_the_view(new_store, kind):
+    """After an interrupt in a receiver of `lock_acquired`, a repeat runs the view, which has not run yet."""
+
+    def interrupt(**_):
+        raise KeyboardInterrupt
+
+    view = idempotent(**new_store(kind))(lambda _request: HttpResponse(b"done"))
+    lock_acquired.connect(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ask(view)
+    finally:
+        lock_acquired.disconnect(interrupt)
+    poll(lambda: code(ask(view)) != (409, "idempotency-key-in-use"), timeout=60, what="a release")
+    assert ask(view).content == b"done"
 
 
 def test_an_answer_is_kept_from_its_end_on(new_store, redis_server):
