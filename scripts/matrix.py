@@ -1,7 +1,7 @@
 """``make matrix``: the tests with the oldest and the newest of everything; writes docs/compatibility.
 
 Each row has a virtual environment in ``.matrix``. A row is not run where this machine lacks the Python, or neither the
-package index nor the system has the server: the terminal says so, the page leaves the row out.
+package index nor the system has the server: the terminal says so, and the page has its last result, if any.
 ``--rows oldest,newest`` runs a few rows, the others keep their last result. Each row runs ``--tier test``, or the
 arguments after ``--``, and then the tests of TLS, Sentinel, Cluster and so on, which fill the second table.
 """
@@ -76,19 +76,10 @@ ROWS = (
 class Result(NamedTuple):
     """The result of a row: versions, the number of tests, the names of failed tests, and how many passed by way."""
 
-    row: Row
-    versions: dict[str, str] = {}
-    tests: int = 0
-    failed: tuple[str, ...] = ()
-    ways: dict[str, str] = {}
-    missing: str = ""
-
-    @property
-    def outcome(self) -> str:
-        """The last cell of the table."""
-        if self.missing:
-            return f"not run: {self.missing}"
-        return f"{len(self.failed)} of {self.tests} failed" if self.failed else f"{self.tests} passed"
+    versions: dict[str, str]
+    tests: int
+    failed: list[str]
+    ways: dict[str, str]
 
 
 def find_python(version: str) -> str | None:
@@ -149,11 +140,11 @@ def environment(row: Row, python: str) -> Path:
 
 
 def run(row: Row, arguments: list[str]) -> Result:
-    """Run the tests of a row."""
+    """Run the tests of a row. Raises `LookupError` without its Python or its server."""
     if (python := find_python(row.python)) is None:
-        return Result(row, missing=f"no Python {row.python} here")
+        raise LookupError(f"no Python {row.python} here")
     if (server := find_server(row.server)) is None:
-        return Result(row, missing=f"no {row.server} here")
+        raise LookupError(f"no {row.server} here")
     inside = environment(row, python)
     program = "import json, sys, importlib.metadata as m; print(json.dumps([m.version(n) for n in sys.argv[1:]]))"
     answer = subprocess.run([inside, "-c", program, *LIBRARIES], capture_output=True, text=True, check=True).stdout
@@ -169,8 +160,8 @@ def run(row: Row, arguments: list[str]) -> Result:
     for way, part in WAYS.items():
         found = [passed for name, passed in by_way.items() if part in name]
         ways[way] = f"{sum(found)} of {len(found)} passed" if found else "not run"
-    failed = tuple(name for name, passed in (tests | by_way).items() if not passed)
-    return Result(row, versions, len(tests) + len(by_way), failed, ways)
+    failed = [name for name, passed in (tests | by_way).items() if not passed]
+    return Result(versions, len(tests) + len(by_way), failed, ways)
 
 
 def run_tests(command: list[str], env: dict[str, str]) -> dict[str, bool]:
@@ -190,20 +181,11 @@ def run_tests(command: list[str], env: dict[str, str]) -> dict[str, bool]:
 HEADINGS = ("", "Python", "Django", "Celery", "redis-py", "Server", "Tests")
 
 
-def last_result(row: Row) -> Result:
-    """The result of the last run of a row, on this machine."""
-    kept = PLACE / f"{row.name}.json"
-    return Result(row, *json.loads(kept.read_text())) if kept.exists() else Result(row, missing="no result here")
-
-
-def cells(result: Result) -> tuple[str, ...]:
-    """A line of the table. A row that was not run shows what it would have had."""
-    wished = {"Python": result.row.python, "server": result.row.server}
-    versions = result.versions or wished | {
-        library: result.row.libraries.get(library, "newest") for library in LIBRARIES
-    }
-    names = ("Python", *LIBRARIES, "server")
-    return (result.row.name, *(versions[name].removeprefix("==") for name in names), result.outcome)
+def cells(row: Row, result: Result) -> tuple[str, ...]:
+    """A line of the table."""
+    versions = (result.versions[name] for name in ("Python", *LIBRARIES, "server"))
+    outcome = f"{len(result.failed)} of {result.tests} failed" if result.failed else f"{result.tests} passed"
+    return (row.name, *versions, outcome)
 
 
 def rst_table(lines: Iterable[Sequence[str]]) -> str:
@@ -214,20 +196,19 @@ def rst_table(lines: Iterable[Sequence[str]]) -> str:
     return text
 
 
-def page(table: list[Result]) -> str:
+def page(table: list[tuple[Row, Result]]) -> str:
     """docs/compatibility.rst."""
-    lines = [cells(result) for result in table]
     text = ".. Written by make matrix.\n\nCompatibility\n=============\n\n"
     text += "The versions that the tests were last run with. Whatever lies between is expected to work.\n"
     text += "``make matrix`` runs the tests again and writes this page.\n\n"
-    text += rst_table([HEADINGS, *lines])
-    for result in table:
+    text += rst_table([HEADINGS, *(cells(row, result) for row, result in table)])
+    for row, result in table:
         if result.failed:
-            text += f"\nFailed in *{result.row.name}*:\n\n" + "".join(f"- ``{name}``\n" for name in result.failed)
+            text += f"\nFailed in *{row.name}*:\n\n" + "".join(f"- ``{name}``\n" for name in result.failed)
     text += "\nWays to reach a server\n----------------------\n\n"
     text += "Not run: the row's server was built without TLS, or its machine had no such proxy.\n\n"
-    lines = [(way, *(result.ways.get(way, "not run") for result in table)) for way in WAYS]
-    text += rst_table([("", *(result.row.name for result in table)), *lines])
+    lines = [(way, *(result.ways[way] for _, result in table)) for way in WAYS]
+    text += rst_table([("", *(row.name for row, _ in table)), *lines])
     return text
 
 
@@ -239,14 +220,19 @@ def main() -> int:
     options = parser.parse_args()
     PLACE.mkdir(exist_ok=True)
     wanted = options.rows.split(",") if options.rows else [row.name for row in ROWS]
+    table = []
     for row in ROWS:
+        kept = PLACE / f"{row.name}.json"
         if row.name in wanted:
-            (PLACE / f"{row.name}.json").write_text(json.dumps(run(row, options.pytest)[1:]))
-    table = [last_result(row) for row in ROWS]
-    print(*("  ".join(f"{cell:<14}" for cell in line) for line in [HEADINGS, *map(cells, table)]), sep="\n")
-    tested = [result for result in table if not result.missing]
-    PAGE.write_text(page(tested))
-    return any(result.failed for result in table)
+            try:
+                kept.write_text(json.dumps(run(row, options.pytest)))
+            except LookupError as missing:
+                print(f"{row.name}: not run, {missing}")
+        if kept.exists():
+            table.append((row, Result(*json.loads(kept.read_text()))))
+    print(*("  ".join(f"{cell:<14}" for cell in cells(*each)) for each in table), sep="\n")
+    PAGE.write_text(page(table))
+    return any(result.failed for _, result in table)
 
 
 if __name__ == "__main__":
