@@ -28,15 +28,6 @@ def queue(seen):
     return queue
 
 
-def test_events_arrive_in_order(queue, seen, monkeypatch):
-    """The background thread hands recorded events to the listener in order."""
-    monkeypatch.setattr(module, "INTERVAL", 0.01)
-    for name in "abc":
-        queue.record(event(name))
-    poll(lambda: len(seen) == 3, timeout=20, what="the thread")
-    assert seen == ["a", "b", "c"]
-
-
 def test_one_thread_for_all(queue, seen, monkeypatch):
     """Events of many threads start one thread, which ends when idle and starts again with the next event."""
     monkeypatch.setattr(module, "INTERVAL", 0.01)
@@ -112,14 +103,6 @@ def test_without_listeners():
     queue.record(event())
     assert not queue._queue
     assert queue._thread is None
-
-
-def test_unsubscribe(queue, seen):
-    queue.unsubscribe("test")
-    queue.subscribe("other", lambda _records: None)
-    queue.record(event())
-    queue.flush()
-    assert seen == []
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -107,14 +107,6 @@ def test_attributes_stay(stores):
     assert view.__name__ == "plain"
 
 
-@pytest.mark.parametrize("order", ["lock outside", "lock inside"])
-def test_with_a_lock(new_store, order):
-    """With Redis the decorator works inside and outside of locked_view."""
-    here, lock = idempotent(**new_store("default")), locked_view("stock")
-    view = here(lock(plain)) if order == "lock inside" else lock(here(plain))
-    assert [replayed(ask(view)) for _ in range(2)] == [False, True]
-
-
 @pytest.mark.parametrize("status", [409, 303, busy])
 def test_a_refused_lock_is_not_stored(new_store, status):
     """The response of ``on_conflict`` is not stored, with any status, because the view did not run."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.scripts.conftest import OTHER, OWNER, RESERVED, THEIRS, TOKEN, VALUE, WAITER, now
+from tests.scripts.conftest import OTHER, RESERVED, THEIRS, TOKEN, VALUE, WAITER, now
 
 DAY = 86_400_000
 AGAIN = TOKEN[:-1] + b"1"  # the token of the next attempt
@@ -146,10 +146,3 @@ def test_release_wakes_one(redis, release, keys):
         assert release("mutex") == 1
         assert redis.llen(keys.wake) == 1
         assert 0 < redis.pttl(keys.wake) <= 10_000
-
-
-def test_release_that_keeps(redis, release, keys):
-    """A release that keeps the key leaves the owner without the token."""
-    redis.set(keys.lock, VALUE, px=5_000)
-    assert release("mutex", keep=10_000) == 1
-    assert redis.get(keys.lock) == b"done " + OWNER

@@ -77,13 +77,6 @@ def test_nested_call_of_itself_is_a_duplicate(tasks, seen, store, kind):
     assert not is_duplicate(getattr(tasks, kind).apply((seen.name, 0)).get())
 
 
-def test_eager_delay(tasks, seen, store, eager):
-    """delay() in eager mode acquires the lock, runs and releases it."""
-    assert tasks.executed.delay(seen.name).get() == seen.name
-    assert tasks.executed.delay(seen.name).get() == seen.name
-    assert seen.count("start") == 2
-
-
 def test_eager_duplicate_of_a_queued_one(tasks, seen, monkeypatch):
     queued = tasks.executed.apply_async((seen.name,), queue="nobody")
     result = tasks.executed.apply((seen.name,))

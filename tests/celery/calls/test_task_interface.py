@@ -182,17 +182,6 @@ def test_an_id_of_ones_own(tasks, queue, seen, free, go):
     free(f"long:{seen.name}")
 
 
-def test_an_id_of_ones_own_while_its_body_runs(tasks, queue, seen, free):
-    """A call with the custom id of a running body runs after the body, not beside it."""
-    call = {"task_id": f"id-{seen.name}"}
-    tasks.and_while.apply_async((seen.name, 3), queue=queue, **call)
-    seen.wait("start")
-    assert not tasks.and_while.apply_async((seen.name,), queue=queue, **call).duplicate
-    seen.wait("end", 2)
-    free(f"and_while:{seen.name}")
-    assert seen.overlap() == []
-
-
 @pytest.fixture
 def nothing_left(monkeypatch):
     """Keep Celery's test worker from changing the logging and the current app of this process."""

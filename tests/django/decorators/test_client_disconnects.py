@@ -6,6 +6,7 @@ import socket
 import sys
 import threading
 import time
+from http.client import HTTPConnection
 
 import pytest
 from django.http import HttpResponse
@@ -23,19 +24,11 @@ from tests.support.service import poll
 PATIENCE = 60
 
 
-class Request:
-    """An HTTP request whose response may never be read."""
-
-    def __init__(self, port, path):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
-        self.socket.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
-
-    def status(self):
-        with self.socket, self.socket.makefile("rb") as answer:
-            return int(answer.readline().split()[1])
-
-    def disconnect(self):
-        self.socket.close()
+def asked(port, path):
+    """Send a request, whose response may never be read."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection.request("GET", path)
+    return connection
 
 
 def answers(port):
@@ -68,15 +61,16 @@ def test_next_request_enters_after_the_commit(port, redis_server):
             held = backend.describe("sale")
             return "entered 2" in events() or (held is not None and held.waiters == 1)
 
-        first = Request(port, "/buy/1/")
+        first = asked(port, "/buy/1/")
         poll(lambda: "entered 1" in events(), timeout=PATIENCE, what="the first request")
-        first.disconnect()
+        first.close()
         poll(lambda: "disconnected" in events(), timeout=PATIENCE, what="the disconnect")
-        second = Request(port, "/buy/2/")
+        second = asked(port, "/buy/2/")
         poll(second_is_there, timeout=PATIENCE, what="the second request")
         for number in (1, 2):
             redis.rpush(f"commit {number}", "")
-        assert second.status() == 201
+        assert second.getresponse().status == 201
+        second.close()
         assert events() == ["entered 1", "disconnected", "committed 1", "entered 2", "committed 2"]
 
 
