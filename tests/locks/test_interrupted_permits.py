@@ -2,14 +2,13 @@
 
 import asyncio
 import contextlib
-import itertools
 
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
-from tests.support.interrupts import interrupted
+from tests.support.interrupts import anywhere
 
 KINDS = {
     "semaphore": lambda backend, name: backend.semaphore(name, limit=3, ttl=60),
@@ -92,15 +91,12 @@ OPERATIONS = {"acquire": lambda handle: handle.acquire(), "release": lambda hand
 def test_interrupted_anywhere(unique, kind, operation):
     """After an interrupt anywhere, the handle lists the permits that it holds, and all others are free soon."""
     backend = LocMemBackend(unique)
-    for step in itertools.count():
-        handle = KINDS[kind](backend, f"{unique}:{step}")
+    for number, interrupt in enumerate(anywhere(least=20)):
+        handle, other = (KINDS[kind](backend, f"{unique}:{number}") for _ in range(2))
         if operation == "release":
             handle.acquire()
             handle.acquire()
-        if not interrupted(lambda: OPERATIONS.get(operation, enter_and_leave)(handle), step):  # noqa: B023
-            break
+        interrupt(lambda handle=handle: OPERATIONS.get(operation, enter_and_leave)(handle))
         if handle.holds:
             handle.release(len(handle.holds))
-        other = KINDS[kind](backend, f"{unique}:{step}")
-        assert all(other.acquire(timeout=TEST_TIMEOUT) for _ in range(3)), f"at step {step}"
-    assert step > 20
+        assert all(other.acquire(timeout=TEST_TIMEOUT) for _ in range(3)), f"at step {number}"

@@ -7,24 +7,28 @@ import re
 import sys
 
 
-def interrupted_by(trace, function):
-    before = sys.gettrace()
-    gc.disable()  # or it would strike in the `__del__` of what others have left
-    sys.settrace(trace)
-    try:
-        function()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-        gc.enable()
-    return False
+def anywhere(within="", least=5):
+    """Yield `interrupt` more than ``least`` times.
 
-
-def interrupted(function, step, within=""):
-    """Return whether ``function()`` was interrupted at the ``step``-th begin or end of a function within it. Only
-    functions count whose file and name match the pattern ``within``.
+    `interrupt(function)` calls the function, interrupts it one step later than before, and returns the number of the
+    step. A step is the begin or end of a function whose file and name match the pattern ``within``. The last call is
+    not interrupted.
     """
+    for step in itertools.count():
+        struck = []
+
+        def interrupt(function, step=step, struck=struck):
+            struck.append(_interrupted(function, step, within))
+            return step
+
+        yield interrupt
+        if not any(struck):
+            break
+    assert step > least
+
+
+def _interrupted(function, step, within):
+    """Return whether ``function()`` was interrupted at this step."""
     steps = itertools.count()
 
     def strike(frame, event, _):
@@ -39,4 +43,14 @@ def interrupted(function, step, within=""):
             raise KeyboardInterrupt
         return strike
 
-    return interrupted_by(strike, function)
+    before = sys.gettrace()
+    gc.disable()  # or it would strike in the `__del__` of what others have left
+    sys.settrace(strike)
+    try:
+        function()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+        gc.enable()
+    return False

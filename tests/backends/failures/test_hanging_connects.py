@@ -11,9 +11,7 @@ from django.core.cache import caches
 from django.test import override_settings
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.core.process.threads import Kind
 from django_redlock.errors import LockUnavailable
-from django_redlock.testing.conformance.leases import is_renewed
 from tests.support.locks import acquired
 from tests.support.service import poll
 
@@ -64,20 +62,6 @@ def test_a_stopped_server_behind_a_bounded_pool(bounded):
     lock.release()
 
 
-def test_a_stopped_server_costs_no_other_store_its_locks(bounded, redis_url, unique):
-    backend, server = bounded
-    with closing(RedisBackend(redis_url, node_timeout=5)) as other, other.lock(unique, ttl=6) as healthy:
-        stuck = backend.lock("stock", ttl=1.5)
-        poll(lambda: acquired(stuck), timeout=WAIT, what="a reply in time")
-        server.pause()
-        try:
-            poll(lambda: stuck.lost, timeout=WAIT, what="the end of the other's lease")
-            assert is_renewed(healthy)
-        finally:
-            server.resume()
-        healthy.check()
-
-
 @pytest.fixture
 def name_server(monkeypatch):
     """An event that ends the look-ups of `redis.example`, which then lead to this machine."""
@@ -105,20 +89,6 @@ def test_a_name_that_is_not_looked_up_in_time(name_server, own_redis):
         lock = backend.lock("stock")
         poll(lambda: acquired(lock), timeout=WAIT, what="a reply in time")
         lock.release()
-
-
-def test_names_that_are_never_looked_up_cost_few_threads(name_server, own_redis):
-    before = set(threading.enumerate())
-    with closing(RedisBackend(own_redis().url.replace("127.0.0.1", "redis.example"), node_timeout=0.01)) as backend:
-        under_way = backend.nodes[0].known_pool(None)._calls._limits
-
-        def connecting():
-            return sum(thread.name == Kind.CALL for thread in set(threading.enumerate()) - before)
-
-        for _ in range(20):
-            assert refused_after(backend) < WAIT / 4
-            poll(lambda: len(under_way) == connecting(), timeout=WAIT, what="threads that run")
-        assert 1 <= connecting() <= 8
 
 
 @pytest.fixture(params=[1, 2])

@@ -8,7 +8,9 @@ import pytest
 
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.errors import LockUnavailable
-from tests.support.locks import SHORT, held_on
+from testproject.redis_server import RedisServer
+from tests.support.group import Group
+from tests.support.locks import SHORT, held_on, scripts_run
 from tests.support.proxy import Proxy
 from tests.support.service import poll
 
@@ -59,32 +61,6 @@ def test_a_vote_that_came_late_is_kept(three, client_of):
     lock.release()
     proxies[0].restore()
     poll(lambda: not holding(), timeout=20, what="nodes on which nothing is left")
-
-
-def test_one_of_two_replies_is_late(three):
-    """A connection on which the reply to the acquire has arrived waits for the reply to the release."""
-    servers, proxies, holding = three
-    options = {"ttl": 30, "max_ttl": 30, "node_timeout": 60, "history": False}
-    with contextlib.closing(RedlockBackend([proxy.url for proxy in proxies], **options)) as backend:
-        assert all(row["ok"] for row in backend.health())  # and so connected
-        node, replied = backend._executor.fan_out.nodes[0], proxies[0].bytes["replies"]
-        proxies[0].hold("replies")
-        lock = backend.lock("stock", auto_renew=False)
-        assert lock.acquire()
-        poll(lambda: proxies[0].bytes["replies"] > replied, timeout=20, what="the reply to the acquire")
-        servers[0].pause()
-        lock.release()
-        ((_, owed),) = node._in_flight.items()
-        proxies[0].restore()
-        poll(owed.is_readable, timeout=20, what="the first reply")
-        node.begin_request(time.monotonic())
-        assert list(node._in_flight.values()) == [owed]
-        servers[0].resume()
-        poll(lambda: node.begin_request(time.monotonic()) or not node._in_flight, timeout=20, what="both")
-        idle = node.idle()
-        assert idle.connection is owed.connection
-        idle.checkin()
-        assert holding() == 0
 
 
 def test_one_lock_within_another(three):
@@ -172,3 +148,42 @@ def test_a_vote_that_comes_byte_by_byte(three, client_of, drips):
     else:
         with pytest.raises(LockUnavailable, match="no reply in time"):
             lock.acquire(False)
+
+
+@pytest.fixture
+def taken(servers):
+    """Three nodes, two of which have granted the lock to another holder."""
+    for server in servers[:2]:
+        with server.client() as client:
+            client.set("redlock:{stock}", "another", px=60_000)
+    return servers
+
+
+def test_a_late_vote_is_released_after_the_refusal(taken, start, client_of):
+    """A refusal by a majority is returned at once, and a late vote of the third node is released."""
+    proxy = start(Proxy(taken[2].url))
+    urls = [taken[0].url, taken[1].url, proxy.url]
+    client = client_of(RedlockBackend(urls, ttl=30, node_timeout=5, quarantine=False))
+    assert all(row["ok"] for row in client.backend.health())  # and so connected
+    before = scripts_run(taken[2])
+    proxy.hold("requests")
+    assert not client.lock("stock").acquire(blocking=False)
+    assert scripts_run(taken[2]) == before
+    proxy.restore()
+    poll(lambda: scripts_run(taken[2]) >= before + 2, timeout=20, what="the acquire and its undoing")
+    assert not held_on(taken[2:])
+
+
+def test_refused_before_all_nodes_are_connected(start, client_of):
+    """A semaphore that enough nodes report as full is refused, although slow nodes are not connected yet."""
+    servers = start(Group(RedisServer() for _ in range(5))).servers
+    slow = [start(Proxy(server.url)) for server in servers[:2]]
+    holder = client_of(RedlockBackend([server.url for server in servers], ttl=60, node_timeout=5, quarantine=False))
+    assert all(row["ok"] for row in holder.backend.health())
+    permits = [holder.semaphore("stock", limit=2) for _ in range(2)]
+    assert all(permit.acquire(blocking=False) for permit in permits)
+    for proxy in slow:
+        proxy.hold("requests")
+    urls = [each.url for each in (*slow, *servers[2:])]
+    client = client_of(RedlockBackend(urls, node_timeout=5, quarantine=False))
+    assert client.semaphore("stock", limit=2).acquire(blocking=False) is False

@@ -91,24 +91,6 @@ def test_chroot(zookeeper, connected, witness, unique):
         assert witness.get_children(f"/{unique}/deep/my%2Elocks") == ["x"]
 
 
-def test_a_request_that_begins_after_its_deadline(backend, other, unique, monkeypatch):
-    """The last try of a waiter is granted even if an earlier request was so late that its time was up."""
-    monkeypatch.setattr("django_redlock.backends.zookeeper.backend.FINAL_REQUEST_SECONDS", PATIENCE)
-    held, attempt = other.lock(unique), backend.attempt
-    assert held.acquire()
-
-    def late(primitive, claim, asked, deadline, wake):
-        if asked >= deadline:
-            return attempt(primitive, claim, asked, deadline, wake)
-        poll(lambda: backend.clock() >= deadline, timeout=PATIENCE, what="the deadline")
-        outcome = attempt(primitive, claim, asked, deadline, wake)
-        held.release()
-        return outcome
-
-    monkeypatch.setattr(backend, "attempt", late)
-    assert backend.lock(unique).acquire(timeout=4)
-
-
 def test_the_token_stays_secret(backend, witness, unique):
     """The token is in neither the name nor the data of the znode."""
     with backend.lock(unique, fencing=True) as lock:

@@ -1,8 +1,5 @@
 """The keeper of a node: connects in the background, and repeats releases for a limited time, in a limited number."""
 
-import itertools
-import threading
-
 import pytest
 
 from django_redlock.client.fanout import node_keeper
@@ -11,9 +8,7 @@ from django_redlock.client.urls import node_for
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MUTEX
 from django_redlock.core.values import Claim, new_token
-from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from testproject.redis_server import RedisServer
-from tests.support.interrupts import interrupted
 from tests.support.service import poll
 
 KEYS = keys_for(b"redlock", b"stock")
@@ -37,25 +32,6 @@ def claim():
 
 def kept(keeper):
     return [run for _, run in keeper._releases]
-
-
-def test_interrupted_anywhere(redis_server):
-    """After an interrupt anywhere in connect(), other threads can connect to the node."""
-    for step in itertools.count():
-        keeper = new_keeper(redis_server.url)
-        struck = interrupted(keeper.connect, step)
-        another = threading.Thread(target=keeper.connect, daemon=True)
-        another.start()
-        another.join(TEST_TIMEOUT)
-        assert not another.is_alive()
-        pool = keeper._node.known_pool(b"")
-        poll(lambda pool=pool: pool.idle_connections, timeout=TEST_TIMEOUT, what="a connection")
-        poll(lambda keeper=keeper: not keeper.is_connecting, timeout=TEST_TIMEOUT, what="the end of it")
-        assert keeper.failure(0.0) is None
-        pool.clear()
-        if not struck:
-            break
-    assert step > 3
 
 
 def test_kept_for_a_limited_time_and_number(hopeless):

@@ -1,5 +1,6 @@
 """The connections and the known address of a master that has failed."""
 
+import os
 from contextlib import closing, contextmanager
 
 import pytest
@@ -54,3 +55,20 @@ def test_a_former_master_without_replicas(sentinel, start, unique):
         assert backend.lock(f"{unique}:2").acquire(False)
         lock.extend()
     lock.release()
+
+
+def test_a_child_asks_the_sentinels_itself(sentinel, unique):
+    """The child of a fork asks the Sentinels for the master, because the parent's master may have died."""
+    backend = RedisBackend(sentinel.url, node_timeout=10)
+    with backend.lock(unique):
+        pass
+    former = sentinel.master
+    former.kill()
+    sentinel.wait_for_new_master(former)
+    if (child := os.fork()) == 0:  # pragma: no cover
+        try:
+            os._exit(not backend.lock(unique).acquire(blocking=False))
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    backend.close()

@@ -3,14 +3,12 @@
 import asyncio
 import contextlib
 import gc
-import threading
 import warnings
 
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.core.process.threads import Kind
 from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
@@ -83,23 +81,6 @@ def test_still_dialling(proxies, backend):
     assert backend.lock("stock", auto_renew=False).acquire()  # by the votes of the others
     poll(lambda: proxies[0].connections, timeout=20, what="somebody who dials")
     backend.close()
-    proxies[0].restore()
-    all_closed(proxies)
-
-
-def test_dialling_fails(proxies):
-    """After close(), a connection attempt that fails does not lead to probes, which would connect again."""
-
-    def dialling():
-        return {each for each in threading.enumerate() if each.name == Kind.NODE}
-
-    before = dialling()
-    backend = RedlockBackend([each.url for each in proxies], node_timeout=3, quarantine=False)
-    proxies[0].hold("replies")
-    assert backend.lock("stock", auto_renew=False).acquire()
-    poll(lambda: proxies[0].connections, timeout=20, what="somebody who dials")
-    backend.close()
-    poll(lambda: dialling() <= before, timeout=20, what="the end of the threads")
     proxies[0].restore()
     all_closed(proxies)
 

@@ -1,5 +1,6 @@
 """Renewals and extensions of one lease never run at the same time, and one without a reply may arrive later."""
 
+import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,6 +9,7 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.core.flow.requests import Batch, Fault, SendToAll
+from django_redlock.core.renewal.registry import BATCH, extend_all
 from django_redlock.errors import LockLost
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from tests.support.locks import renew_now
@@ -105,3 +107,22 @@ def test_extend_waits_no_longer_than_the_lease(backend, unique):
         with pytest.raises(LockLost):
             lock.extend(LONGER)
         send.set()
+
+
+def test_a_lock_that_the_server_refuses_to_extend(start, redis_url, redis_server, unique):
+    """An error reply about one lock, whose key has another type, does not stop the renewal of later batches."""
+    backend = start(contextlib.closing(RedisBackend(redis_url, ttl=200, node_timeout=20)))
+    refused, *others = [backend.lock(f"{unique}:{number}") for number in range(BATCH + 5)]
+    assert all(lock.acquire(False) for lock in (refused, *others))
+    with redis_server.client() as direct:
+        direct.delete(refused.keys.lock)
+        direct.hset(refused.keys.lock, "overwritten", "by another program")
+        for lock in others:
+            direct.pexpire(lock.keys.lock, 100_000)
+        extend_all([lock.hold for lock in (refused, *others)])
+        assert min(direct.pttl(lock.keys.lock) for lock in others) > 150_000
+        direct.delete(refused.keys.lock)
+    for lock in others:
+        lock.release()
+    with pytest.raises(LockLost):
+        refused.release()

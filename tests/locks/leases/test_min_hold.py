@@ -6,8 +6,6 @@ import time
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.core.process.mutex import state_mutex
-from django_redlock.core.renewal.registry import renewal
 from django_redlock.errors import LockUnavailable
 from tests.support.service import poll
 
@@ -26,20 +24,6 @@ def test_unanswered_release(proxy, redis_server, client_of, unique, option):
         proxy.restore()
         poll(lambda: direct.pttl(f"redlock:{{{unique}}}") not in range(20_001), timeout=60, what="a release")
         assert direct.pttl(f"redlock:{{{unique}}}") > 20_000
-
-
-@pytest.mark.parametrize("option", ["min_hold", "every"])
-def test_several_releases_in_the_background(redis_url, client_of, unique, option):
-    """Locks that are released in one pipeline in the background are kept, too."""
-    client = client_of(RedisBackend(redis_url, ttl=20, node_timeout=5))
-    held = [client.lock(f"{unique}{number}", **{option: 250}) for number in range(2)]
-    assert all(lock.acquire() for lock in held)
-    tokens = {lock.token.encode() for lock in held}
-    with state_mutex:  # so that the renewal finds both
-        for lock in held:
-            lock.hold.mark_lost("by the test")
-    poll(lambda: not tokens & set(renewal.orphans), timeout=60, what="the releases")
-    assert [lock.locked() for lock in held] == [True, True]
 
 
 def test_own_field_named_state(redis_url, client_of, unique):

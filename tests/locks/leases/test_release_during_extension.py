@@ -10,7 +10,6 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.core.flow.requests import Batch, SendToAll
-from django_redlock.core.renewal.registry import renewal
 from django_redlock.errors import LockLost
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from tests.support.locks import held_on
@@ -103,16 +102,3 @@ def test_a_lock_that_is_kept(servers, client_of):
         assert 0 < direct.pttl("redlock:{stock}") <= 3_000  # a late extension has no effect
         poll(lambda: not direct.exists("redlock:{stock}"), timeout=20, what="the end of the time that it is kept")
     assert time.monotonic() - began >= 3
-
-
-def test_planned_release_is_not_too_early(servers):
-    """A lock that is to be released in the background at a certain time is not released earlier with others."""
-    backend = RedisBackend(servers[0].url, **OPTIONS)
-    began = time.monotonic()
-    for name, after in (("a", 0.5), ("b", 0.53)):
-        lock = backend.lock(name, auto_renew=False)
-        assert lock.acquire()
-        renewal.release_later(backend, lock.primitive, lock.required_hold().lease.claim, after=after)
-    with servers[0].client() as direct:
-        poll(lambda: not direct.exists("redlock:{b}"), timeout=20, what="the end of the time that it is kept")
-    assert time.monotonic() - began >= 0.53

@@ -1,7 +1,6 @@
 """Waiters of a local queue that are cancelled or interrupted. Loops and threads have separate queues."""
 
 import asyncio
-import itertools
 import signal
 import threading
 
@@ -12,7 +11,7 @@ from django_redlock.core.locks import local_queue
 from django_redlock.testing.conformance.exclusion import Counter
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.harness.fixtures import eventually
-from tests.support.interrupts import interrupted
+from tests.support.interrupts import anywhere
 
 pytestmark = pytest.mark.usefixtures("woken_only")
 WAKE = TEST_TIMEOUT  # see `woken_only`
@@ -121,23 +120,20 @@ def test_interrupted_hand_over(redis_url, unique, monkeypatch):
         with lock:
             counter.visit()
 
-    for step in itertools.count():
-        counter, (holder, *waiting) = Counter(), [backend.lock(f"{unique}:{step}") for _ in range(3)]
-        holder.acquire()
+    for interrupt in anywhere("core/(waiting|locks|algorithms)|client", least=20):
+        counter, (holder, *waiting) = Counter(), [backend.lock(unique) for _ in range(3)]
+        assert holder.acquire(timeout=TEST_TIMEOUT)
         workers = [threading.Thread(target=work, args=(lock, counter), daemon=True) for lock in waiting]
         for number, worker in enumerate(workers, 1):
             worker.start()
             assert eventually(lambda: queue_length(backend) == number)  # noqa: B023
-        was_interrupted = interrupted(holder.release, step, "core/(waiting|locks|algorithms)|client")
+        step = interrupt(holder.release)
         if still_held := holder.token is not None:
             counter.visit()
             holder.release()
         for worker in workers:
             worker.join(TEST_TIMEOUT)
         assert (counter.visits, counter.most) == (2 + still_held, 1), f"at step {step}"
-        if not was_interrupted:
-            break
-    assert step > 20
     backend.close()
 
 
