@@ -101,7 +101,9 @@ class StorageAlgorithm:
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[Sequence[Lease | Fault | None]]:
-        return call_storage(self._backend.extend_many, leases)
+        if len(leases) == 1:  # also the request of a caller of `extend()`, for whom a store may wait for a connection
+            return [(yield CallFunction(self._backend.extend, leases[0]))]
+        return (yield from call_storage(self._backend.extend_many, leases))
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         return call_storage(self._backend.release, claim, keep)
