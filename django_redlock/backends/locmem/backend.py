@@ -12,8 +12,7 @@ from ...core.contract import Store
 from ...core.flow.replies import NEVER
 from ...core.flow.requests import AwaitTurn, BlockThenEval, EvalScript, Flow, FlowRequest
 from ...core.keys import lock_name_of
-from ...core.lock_info import LockInfo, mutex_kind, visible_token_prefix
-from ...core.owner import Owner
+from ...core.lock_info import LockInfo, claim_digest, read_lock_info
 from ...core.primitives.base import KINDS, MAX_BLOCK, PERIODIC, Period, Primitive
 from ...core.primitives.fair import FAIR
 from ...core.primitives.multi import ADOPT
@@ -21,7 +20,7 @@ from ...core.process.caller import WakeEvent
 from ...core.process.fork import on_fork
 from ...core.values import Claim, Lease, Refusal
 from ..storage import StorageBackend
-from .table import LockTable, digest_of
+from .table import LockTable, described, digest_of
 
 _tables: dict[str, LockTable] = {}
 on_fork(_tables.clear)
@@ -94,21 +93,10 @@ class LocMemBackend(StorageBackend):
         with table.mutex:
             if not (entries := table.live_holders(key, now)):
                 return table.tasks.describe(key, name, now)
-            queue = tuple(Owner.parse(each.claim.owner) for each in table.waiters.get(key, {}).values())
+            queue = [b" %b" % each.claim.owner for each in table.waiters.get(key, {}).values()]
         last = max(entry.expires for entry in entries)
-        holders = tuple(entry.owner for entry in entries)
-        return LockInfo(
-            name=name,
-            kind=mutex_kind(name, holders[0]) if (kind := entries[0].primitive.kind) == "mutex" else kind,
-            owner=holders[0],
-            remaining=None if last == math.inf else last - now,
-            waiters=len(queue),
-            digest=digest_of(entries),
-            queue=queue,
-            token_prefix=visible_token_prefix(entries[0].claim.token) if len(entries) == 1 else "",
-            holders=holders,
-            digests=tuple(entry.digest for entry in entries),
-        )
+        left = -1 if last == math.inf else round((last - now) * 1000)
+        return read_lock_info(name, [*described(entries), left, len(queue), digest_of(entries).encode(), queue])
 
     def names(self) -> Iterable[str]:
         table, prefix = self.table, self.encoded_prefix
@@ -121,7 +109,7 @@ class LocMemBackend(StorageBackend):
             if not (entries := table.live_holders(key, now)):
                 return table.tasks.force_release(key, now, digest)
             whole = digest in ("", digest_of(entries))
-            table.held[key] = [] if whole else [entry for entry in entries if entry.digest != digest]
+            table.held[key] = [] if whole else [entry for entry in entries if claim_digest(entry.claim) != digest]
             table.wake(key)
             return len(table.held[key]) < len(entries)
 

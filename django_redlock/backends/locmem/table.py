@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from hashlib import sha1
 from typing import Any, NamedTuple
 
 from ...core.flow.replies import upgrade_error
-from ...core.lock_info import claim_digest, owner_of, rwlock_owner
-from ...core.owner import Owner
 from ...core.primitives.base import MAX_BLOCK_IN_QUEUE, MUTEX, Period, Primitive
 from ...core.primitives.multi import ADOPT, SeveralMutexes
 from ...core.process.mutex import new_mutex
@@ -20,22 +18,11 @@ from .task_table import TaskTable
 
 
 class Holder(NamedTuple):
-    """A holder of a lock, with its claim. ``expires``: when the lease ends. ``since``: Unix time of the grant."""
+    """A holder of a lock, with its claim. ``expires``: when the lease ends."""
 
     claim: Claim
     expires: float
     primitive: Primitive
-    since: float = 0.0
-
-    @property
-    def digest(self) -> str:
-        return claim_digest(self.claim)
-
-    @property
-    def owner(self) -> Owner:
-        owner = owner_of(b"", self.claim.owner)
-        owner = replace(owner, since=self.since) if owner.since else owner
-        return rwlock_owner(owner, self.primitive.access) if self.primitive.kind == "rwlock" else owner
 
 
 class QueueEntry(NamedTuple):
@@ -114,7 +101,7 @@ class LockTable:
                     self.waiters.setdefault(key, {})[claim.token] = QueueEntry(claim, primitive, wake)
             return refused[0] if claim.require_all else min(refused)
         self.leave(claim)
-        granted = claim if claim.require_all else claim.narrowed_to(free[0])
+        granted = (claim if claim.require_all else claim.narrowed_to(free[0]))._replace(owner=claim.owner_since(now))
         for keys in granted.all_keys:
             self._hold(primitive, granted, keys.lock, now)
         self.fence = max(self.fence + 1, time.time_ns() // 1000)
@@ -156,7 +143,7 @@ class LockTable:
             before, claim = {claim.token, claim.payload}, claim._replace(payload=b"")
         kept = [entry for entry in self.live_holders(key, now) if entry.claim.token not in before]
         stays = max(claim.ttl, claim.payload.seconds) if isinstance(claim.payload, Period) else claim.ttl
-        self.held[key] = [*kept, Holder(claim, now + stays, _one(primitive), time.time())]
+        self.held[key] = [*kept, Holder(claim, now + stays, _one(primitive))]
 
     # ── waiters ──────────────────────────────────────────────────────────────────────────────
 
@@ -210,5 +197,18 @@ def blockers(entries: list[Holder], wanted: Primitive, claim: Claim) -> list[Hol
 
 
 def digest_of(entries: list[Holder]) -> str:
-    """Return one digest for all holders in ``entries``. Their order makes no difference."""
-    return " ".join(sorted(entry.digest for entry in entries))
+    """Return one digest for all holders in ``entries``, as ``describe.lua`` does."""
+    return sha1(b"\n".join(sorted(map(_value, entries))), usedforsecurity=False).hexdigest()
+
+
+def described(entries: list[Holder]) -> tuple[bytes, Any]:
+    """Return the type and the value that ``describe.lua`` returns for a lock with these holders."""
+    kind = entries[0].primitive.kind
+    if kind == "mutex":
+        return b"string", _value(entries[0])
+    records = [f"{kind}@0 {each.primitive.access}".rstrip().encode() + b" " for each in entries]
+    return b"hash", [part for pair in zip(map(_value, entries), records, strict=True) for part in pair]
+
+
+def _value(entry: Holder) -> bytes:
+    return entry.claim.token + b" " + entry.claim.owner
