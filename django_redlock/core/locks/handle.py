@@ -171,8 +171,9 @@ class Handle:
             with state_mutex:
                 self._holds = [*self.holds, hold]
         else:
-            for each in self._holds:  # another thread or task may have lost it, and perhaps not noticed
-                each.replace()
+            for each in self._holds:
+                if each.end_kind is None:  # another thread or task has lost it, and perhaps not noticed
+                    each.replace()
             self._holds = [hold]
         hold.schedule_renewal()
         return hold

@@ -10,7 +10,7 @@ from ..events import logger
 from ..flow.drivers import adrive, drive
 from ..options import ACQUIRE_OPTIONS, unknown_options, wait_seconds
 from ..owner import Owner
-from ..process.caller import check_may_block
+from ..process.caller import check_may_block, running_loop
 from ..values import Refusal, Seconds
 from .hand_off import hand_off_flow
 from .handle import FOREVER, Handle
@@ -195,7 +195,8 @@ class Lock(Handle):
             self._exit_block(failure, error)
 
     def _acquire(self, wait: float) -> Hold | Refusal:
-        check_may_block(f"lock {self.name!r}: acquire()", "`await lock.aacquire()` or `async with lock`")
+        if running_loop() is not None:
+            check_may_block(f"lock {self.name!r}: acquire()", "`await lock.aacquire()` or `async with lock`")
         return drive(self.acquire_flow(wait), self.store.perform)
 
     async def _aacquire(self, wait: float) -> Hold | Refusal:

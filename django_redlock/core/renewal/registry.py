@@ -112,7 +112,8 @@ class Renewal:
                 return
             thread = self._threads.get(place) or self._new_thread(place, self.entries, _extend_due)
             thread.add(claim.token, weakref.ref(hold), due)
-        thread.ensure_started()
+        if not thread.started:
+            thread.start()
 
     def schedule_release(self, token: bytes, orphan: Orphan, delay: float) -> None:
         """Schedule the release of ``orphan`` in ``delay`` seconds, instead of an earlier orphan with this ``token``."""
@@ -121,7 +122,8 @@ class Renewal:
         with state_mutex:
             thread = self._threads.get(place) or self._new_thread(place, self.orphans, _release_due)
             thread.add(token, orphan, due)
-        thread.ensure_started()
+        if not thread.started:
+            thread.start()
 
     def _new_thread(self, place: tuple[int, str, object], entries: dict[bytes, Entry], serve: Any) -> DueThread:
         thread = self._threads[place] = DueThread(entries, serve, partial(self._threads.pop, place, None))

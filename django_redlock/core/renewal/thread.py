@@ -11,10 +11,9 @@ from contextlib import suppress
 from typing import Any
 
 from ..events import logger
-from ..process import fork
+from ..process import fork, threads
 from ..process.clock import monotonic
 from ..process.mutex import state_mutex
-from ..process.threads import Kind, start
 
 Entry = tuple[float, Any]  # the due time in monotonic seconds, and the target
 
@@ -44,7 +43,7 @@ class DueThread:
         self._earlier = threading.Condition(state_mutex)  # notified when an entry is added that is due before:
         self._wakes_at = math.inf
         self._heap: list[tuple[float, bytes]] = []
-        self._started = False
+        self.started = False
 
     def add(self, token: bytes, target: Any, due: float) -> None:
         """Schedule ``target`` for the monotonic time ``due``. Called under the mutex."""
@@ -56,19 +55,17 @@ class DueThread:
         if due < self._wakes_at:
             self._earlier.notify()
 
-    def ensure_started(self) -> None:
-        """Start the thread unless it runs. If no thread can be started, the next call tries again.
+    def start(self) -> None:
+        """Start the thread. If that fails, `started` stays false, so that the next caller tries again.
 
         Not called under the mutex: the new thread may collect garbage, and so release a lock, before it has started.
         """
-        if self._started:
-            return
-        self._started, thread = True, None
+        self.started, thread = True, None
         try:
-            thread = start(Kind.RENEWAL, self._run, postpones_forks=False)
+            thread = threads.start(threads.Kind.RENEWAL, self._run, postpones_forks=False)
         finally:
             if thread is None:  # after an interrupt it may run nevertheless: a second thread does no harm
-                self._started = False
+                self.started = False
 
     def _run(self) -> None:
         while True:
