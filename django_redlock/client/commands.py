@@ -103,19 +103,19 @@ def _blpop(keys: Sequence[bytes], seconds: float) -> bytes:
 
 
 def _block(nodes: Nodes, block: Block) -> Flow[Any]:
-    node, keys = nodes[block.node], (block.key, *block.more_keys)
-    pool = node.known_pool(block.key)
+    node, keys = nodes[block.node], block.keys
+    pool = node.known_pool(keys[0])
     if pool is None or pool.can_block:
         payload, start = _blpop(keys, block.seconds), time.monotonic()
-        reply = _first(node, (yield Request(node, block.key, payload, blocks=block.seconds)))
+        reply = _first(node, (yield Request(node, keys[0], payload, blocks=block.seconds)))
         if not _must_poll(pool, reply, time.monotonic() - start):
             return reply
     return (yield from _poll(node, keys, block.seconds))
 
 
 def _block_then_eval(nodes: Nodes, block: BlockThenEval) -> Flow[Any]:
-    call, key, seconds, more_keys = block
-    node, keys = nodes[call.node], (key, *more_keys)
+    call, keys, seconds = block
+    node, key = nodes[call.node], keys[0]
     pool, start = node.known_pool(key), time.monotonic()
     if pool is None or pool.can_block:
         payload = _TIME + _blpop(keys, seconds) + encode_evalsha(call)

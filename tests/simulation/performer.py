@@ -162,16 +162,16 @@ class Performer:
             end()
 
     def _signal(self, request: Block, then: Then) -> None:
-        key, seconds, node, more = request
-        connection = self.connect(self._place(key, node))
+        keys, seconds, node = request
+        connection = self.connect(self._place(keys[0], node))
 
         def work(reply: Then) -> None:
-            connection.server.block((key, *more), seconds, self.there, reply)
+            connection.server.block(keys, seconds, self.there, reply)
 
         self.send(Request(self, connection, then, work, seconds))
 
     def _await(self, request: BlockThenEval, then: Then) -> None:
-        run, signal, seconds, more = request
+        run, keys, seconds = request
         connection = self.connect(self._place(run.keys[0], run.node))
         server, ended = connection.server, False
 
@@ -184,7 +184,7 @@ class Performer:
                     ended = True
                     reply(AfterWait(server.run(run), (server.clock.micros() - asked) / 1e6))
 
-            server.block((signal, *more), seconds, self.there, unblocked)
+            server.block(keys, seconds, self.there, unblocked)
 
         def forget(reply: Then) -> None:
             # A server forgets the pending commands of a blocked client that closes its connection.

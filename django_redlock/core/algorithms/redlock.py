@@ -151,8 +151,7 @@ class Redlock(NamedTuple):
         pause = min(left, refused.refusal.remaining + 0.001, primitive.max_block)
         if not refused.certain:
             pause = min(pause, backoff * 2 ** min(tries, 5))
-        signal, *more = primitive.wake_keys(claim, refused.refusal)
-        answer = yield Block(signal, pause, refused.wake_node, more)
+        answer = yield Block(primitive.wake_keys(claim, refused.refusal), pause, refused.wake_node)
         if isinstance(answer, Fault):
             yield Sleep(backoff)
         return Wait.LAST_TRY if pause == left else Wait.REQUEUE

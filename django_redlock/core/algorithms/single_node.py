@@ -88,9 +88,9 @@ class SingleNode:
             pause = min(left, outcome.remaining + 0.001, self._max_block(primitive, outcome))
             wait = Wait.LAST_TRY if pause == left else Wait.REQUEUE
             asked = clock()
-            signal, *more = primitive.wake_keys(claim, outcome)
+            wake_keys = primitive.wake_keys(claim, outcome)
             if self._waits_apart(primitive, claim):
-                blocked = yield Block(signal, pause, more_keys=more)
+                blocked = yield Block(wake_keys, pause)
                 if isinstance(blocked, Fault):
                     if blocked.refused and not blocked.transient:  # no permission, or a key of another type
                         raise fault_error(claim.name, blocked)
@@ -99,7 +99,7 @@ class SingleNode:
                 continue
             claim = claim.next_attempt(asked)
             again = self._acquire_request(primitive, claim, wait)
-            reply = yield BlockThenEval(again, signal, pause, more)
+            reply = yield BlockThenEval(again, wake_keys, pause)
             reply, waited = reply if isinstance(reply, AfterWait) else (reply, 0.0)
             start = clock()
             if isinstance(reply, Fault):

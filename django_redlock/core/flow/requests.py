@@ -51,16 +51,14 @@ class SetIfAbsent(NamedTuple):
 
 
 class BlockThenEval(NamedTuple):
-    """A request: block on the list ``wake_key`` for at most ``seconds``, then run ``script_call``, in one round trip.
+    """A request: block on the lists ``wake_keys`` for at most ``seconds``, then run ``script_call``, in one round trip.
 
-    ``more_keys``: further lists to block on. The reply is the script's reply, which may be in an `AfterWait`, or a
-    `Fault`.
+    The reply is the script's reply, which may be in an `AfterWait`, or a `Fault`.
     """
 
     script_call: EvalScript
-    wake_key: bytes
+    wake_keys: Sequence[bytes]
     seconds: float
-    more_keys: Sequence[bytes] = ()
 
 
 class AfterWait(NamedTuple):
@@ -75,16 +73,14 @@ class AfterWait(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A request: block on the list ``key`` until an element arrives, for at most ``seconds``.
+    """A request: block on the lists ``keys`` until an element arrives in one of them, for at most ``seconds``.
 
-    ``more_keys``: further lists to block on. The reply is a pair, the key of the list and the element; ``None`` if no
-    element arrived in time; or a `Fault`.
+    The reply is a pair, the key of the list and the element; ``None`` if no element arrived in time; or a `Fault`.
     """
 
-    key: bytes
+    keys: Sequence[bytes]
     seconds: float
     node: int = 0
-    more_keys: Sequence[bytes] = ()
 
 
 class EvalAndWait(NamedTuple):
