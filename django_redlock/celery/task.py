@@ -21,7 +21,7 @@ from . import eager
 from .calls import CeleryTaskLock
 from .main_process import request_of
 from .messages import ENTERED, HEADER, Message, enter, sent_headers
-from .worker_run import run_body
+from .worker_run import run_in_worker
 
 # Options of celery-once and celery-singleton, and what to use.
 OLD_OPTIONS = {
@@ -182,7 +182,7 @@ class SingleInstanceMixin(_Submitting):
         if not hasattr(self, "redlock") or request.is_eager:
             enter(request)
             return body(*args, **kwargs)
-        return run_body(self, request, body, args, kwargs)
+        return run_in_worker(self, request, body, args, kwargs)
 
     def apply(self, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
         """Acquire the lock, run the task in this process, and release the lock."""

@@ -27,7 +27,7 @@ from .messages import ENDS, ENTERED, MAX_RESEND_SECONDS, end_delivery, enter, pu
 RETRY_OVERLAP_SECONDS = 0.5  # longest wait of a retry or redelivery for the end of the previous run
 
 
-def run_body(task: Any, request: Any, body: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def run_in_worker(task: Any, request: Any, body: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Run ``body`` with the lock held and return its value. A refused call gets the action of ``on_conflict``.
 
     A duplicate that is skipped returns `duplicate_result`. Raises Celery's ``Ignore`` for a call that is sent again or
