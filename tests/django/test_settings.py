@@ -34,10 +34,7 @@ def redlock(settings):
         ({"BACKEND": REDIS}, "LOCATION must begin with one of redis://"),
         ({"BACKEND": REDIS, "LOCATION": "http://x"}, "LOCATION must begin with one of redis://.*not 'http://x'"),
         ({"BACKEND": REDIS, "LOCATION": [URL]}, "must be one URL, .*; for several nodes use RedlockBackend"),
-        (
-            {"BACKEND": REDIS, "LOCATION": "redis://a..b:6379/0"},
-            r"'redis://a..b:6379/0': 'a\.\.b' is not a host name",
-        ),
+        ({"BACKEND": REDIS, "LOCATION": "redis://a..b:6379/0"}, r"'redis://a..b:6379/0': 'a\.\.b' is not a host name"),
         (
             {"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"tll": 3}},
             r"RedisBackend\(\) has no option 'tll'; use ttl \(options: node_timeout, .*, ttl, ",

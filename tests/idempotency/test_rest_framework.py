@@ -165,8 +165,7 @@ def client(settings, stores, db):
 
 @pytest.mark.parametrize("csrf", [False, True])
 @pytest.mark.parametrize(
-    ("path", "secret", "auth"),
-    [("defaults", "Basic YWxpY2U6c2VjcmV0", "null"), ("token", "Token alice", '"alice"')],
+    ("path", "secret", "auth"), [("defaults", "Basic YWxpY2U6c2VjcmV0", "null"), ("token", "Token alice", '"alice"')]
 )
 def test_session_authentication_comes_first(client, path, secret, auth, csrf):
     """SessionAuthentication does not take the user of another authentication for the user of a session."""

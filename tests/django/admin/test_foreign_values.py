@@ -156,10 +156,7 @@ def test_timestamp(stores, settings, redis_url, redis_server, client, operator, 
 def test_own_owner(stores, using, client, operator):
     """An owner with a file name that is not UTF-8 is listed."""
     bad = os.fsdecode(b"caf\xe9.csv")
-    with (
-        stores[using].lock("text", owner=bad),
-        stores[using].lock("mapping", owner={bad: bad, "more": {bad: [bad]}}),
-    ):
+    with stores[using].lock("text", owner=bad), stores[using].lock("mapping", owner={bad: bad, "more": {bad: [bad]}}):
         assert set(names_in(client.get(LIST))) == {"text", "mapping"}
         assert stores[using].describe("text").owner.label == "caf\\udce9.csv"
         for name in ("text", "mapping"):

@@ -43,8 +43,7 @@ def test_lists_live_locks(client, stores, operator):
 
 
 @pytest.mark.parametrize(
-    ("search", "found"),
-    [("\\", r"a\b"), ("[b", "a[b]"), ("a[b]", "a[b]"), ("a?b", r"a\b"), ("*b]", "a[b]")],
+    ("search", "found"), [("\\", r"a\b"), ("[b", "a[b]"), ("a[b]", "a[b]"), ("a?b", r"a\b"), ("*b]", "a[b]")]
 )
 def test_search(client, stores, operator, search, found):
     """The search takes a part of the name or a glob, in which only * and ? are wildcards."""

@@ -9,11 +9,7 @@ import pytest
 
 from tests.django.management.conftest import MANAGE
 
-COMMANDS = [
-    ("redlock_list", "--watch", "0.1"),
-    ("redlock_list", "--format", "json"),
-    ("redlock_check",),
-]
+COMMANDS = [("redlock_list", "--watch", "0.1"), ("redlock_list", "--format", "json"), ("redlock_check",)]
 
 
 @pytest.fixture(autouse=True)

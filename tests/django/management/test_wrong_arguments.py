@@ -10,12 +10,7 @@ from tests.django.conftest import REDIS
 from tests.django.management.command_result import Done
 
 LOCMEM = "django_redlock.backends.locmem.LocMemBackend"
-COMMANDS = {
-    "redlock_list": [],
-    "redlock_check": [],
-    "redlock_release": ["x"],
-    "redlock_run": ["x", "true"],
-}
+COMMANDS = {"redlock_list": [], "redlock_check": [], "redlock_release": ["x"], "redlock_run": ["x", "true"]}
 
 
 def refusal(*args):
@@ -39,10 +34,7 @@ def test_no_stores(settings, command, setting, sentence):
 @pytest.mark.parametrize("command", ["redlock_list", "redlock_check", "redlock_release"])
 def test_a_store_with_wrong_settings(settings, caplog, command):
     """A backend with wrong settings is reported in one line, without a traceback."""
-    settings.REDLOCK = {
-        "default": {"BACKEND": REDIS, "LOCATION": "redi://somewhere"},
-        "memory": {"BACKEND": LOCMEM},
-    }
+    settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": "redi://somewhere"}, "memory": {"BACKEND": LOCMEM}}
     with caplog.at_level(logging.WARNING):
         done = Done(command, *COMMANDS[command])
     assert done.code == (2 if command == "redlock_check" else 1)
