@@ -1,6 +1,5 @@
 """``every=``: what starts at most once in a period, in decorators, commands and the admin."""
 
-import asyncio
 import io
 import re
 from datetime import timedelta
@@ -56,21 +55,6 @@ def test_function(fails):
     fails = False
     report(1)
     assert calls == [1, 2, 1]
-
-
-def test_coroutine():
-    """A second call of a coroutine function within the period is refused."""
-
-    @locked("report", every=PERIOD)
-    async def report():
-        pass
-
-    async def twice():
-        await report()
-        with pytest.raises(LockNotAcquired):
-            await report()
-
-    asyncio.run(twice())
 
 
 @pytest.mark.parametrize("every", [0, "23h", timedelta(days=-1)])
