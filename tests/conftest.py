@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import pytest
 
 from django_redlock import locks
-from django_redlock.backends.redis_base import RedisBaseBackend
+from django_redlock.backends.redis import RedisBaseBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.core.locks import local_queue
 from django_redlock.core.primitives import base

@@ -38,22 +38,19 @@ def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, 
     Costs one request for every 1,000 keys read, and one for every 100 locks described. Raises ``LockUnavailable`` if no
     server is available.
     """
-    like = scan_pattern(prefix, pattern)
-    if max_keys is None:
-        found = yield from find_keys(like, limit, None, pattern, node)
-        keys, complete = found.keys[:limit], found.complete
-    else:
-        found = yield from find_keys(f"{like}*", None, max_keys, pattern, node)
-        waited_for, others = _by_waiters(found.keys)
-        keys = waited_for + (others if limit is None else others[: max(0, limit - len(waited_for))])
-        complete = found.complete and (limit is None or len(waited_for) + len(others) <= limit)
+    like, bounded = scan_pattern(prefix, pattern), max_keys is not None
+    # Bounded, the scan also finds the keys of waiters, which tell whose locks are listed first.
+    found = yield from find_keys(f"{like}*" if bounded else like, None if bounded else limit, max_keys, pattern, node)
+    waited_for, others = _by_waiters(found.keys)
+    keys = waited_for + (others if limit is None else others[: max(0, limit - len(waited_for))])
+    complete = found.complete and (limit is None or len(waited_for) + len(others) <= limit)
     named = [
         (name, describe_request(keys_beside(key), True, node))
         for key in keys
         if (name := lock_name_of(prefix.encode(), key)) is not None
     ]
     locks, faults = yield from describe_all(named, pattern, node)
-    if max_keys is not None:
+    if bounded:
         locks.sort(key=by_trouble)
     unanswered = found.unanswered | faults
     return Listing(locks[:limit], found.scanned, complete and not unanswered, unanswered)

@@ -20,7 +20,7 @@ from ..core.primitives.fair import READERS_BEHIND_WRITERS
 from ..errors import LockUnavailable
 from .health import health
 from .inspection import force_release, listing
-from .redis_base import RedisBaseBackend
+from .redis import RedisBaseBackend
 
 T = TypeVar("T")
 

@@ -157,7 +157,7 @@ def test_building_connects_nowhere(redlock, settings, start, location):
 
 @pytest.mark.parametrize("backend", ["django_redis.cache.RedisCache", "django.core.cache.backends.redis.RedisCache"])
 def test_a_cache_on_redis_is_the_default(settings, redis_url, backend, monkeypatch):
-    monkeypatch.setattr("django_redlock.backends.redis_base.default_node_timeout", lambda _ttl: 5)
+    monkeypatch.setattr("django_redlock.backends.redis.default_node_timeout", lambda _ttl: 5)
     del settings.REDLOCK
     settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": redis_url}}
     with lock("x"):

@@ -35,7 +35,7 @@ def patient(monkeypatch):
     monkeypatch.setitem(ReplicaBackend.__init__.__kwdefaults__, "lag", 30)
     for option in ("connect_timeout", "node_timeout"):
         monkeypatch.setitem(ZooKeeperBackend.__init__.__kwdefaults__, option, 30)
-    monkeypatch.setattr("django_redlock.backends.redis_base.default_node_timeout", lambda _ttl: 5)
+    monkeypatch.setattr("django_redlock.backends.redis.default_node_timeout", lambda _ttl: 5)
 
 
 def run(page: Path, places: Mapping[str, str], globs: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from django.dispatch import Signal
 import django_redlock
 from django_redlock import backends, errors, signals
 from django_redlock.backends.base import Backend
-from django_redlock.backends.redis_base import RedisBaseBackend
+from django_redlock.backends.redis import RedisBaseBackend
 from django_redlock.backends.storage import StorageBackend
 from django_redlock.decorators import idempotent
 from django_redlock.testing import plugin

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from django_redlock.backends.redis import RedisBackend
-from django_redlock.backends.redis_base import RedisBaseBackend
+from django_redlock.backends.redis import RedisBackend, RedisBaseBackend
 from testproject.redis_server import RedisServer
 from tests.faults.contenders import Failure, Job, contend
 from tests.support.overlap import overlaps, read
