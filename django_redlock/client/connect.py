@@ -10,13 +10,11 @@ import asyncio
 import inspect
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
 from ipaddress import ip_address
 from typing import Any, NamedTuple, TypeVar
 
-import redis.exceptions
 from redis.backoff import NoBackoff
 from redis.connection import AbstractConnection, SSLConnection, UnixDomainSocketConnection
 from redis.connection import Connection as TCPConnection
@@ -104,23 +102,6 @@ def takes_unbounded_time(settings: Mapping[str, Any]) -> bool:
     return False
 
 
-@contextmanager
-def redis_errors() -> Iterator[None]:
-    """Raise redis-py's error for an exception of another library: the class of the same name, or ``ConnectionError``.
-
-    Such an exception comes from valkey-py or from a credential provider.
-    """
-    try:
-        yield
-    except (RedisError, OSError):
-        raise
-    except Exception as error:
-        same = getattr(redis.exceptions, type(error).__name__, None)
-        if isinstance(same, type) and issubclass(same, RedisError):
-            raise same(str(error)) from error
-        raise RedisConnectionError(f"{type(error).__name__}: {error}") from error
-
-
 class AwaitFuture(NamedTuple):
     """A request of a flow: wait until ``future`` is done, for ``seconds`` at most."""
 
@@ -170,9 +151,12 @@ class BoundedCalls:
     def _call(self, future: Future[T], limit: float, call: Callable[[], T], late: Callable[[T], object]) -> None:
         self._limits[future] = limit
         try:
-            with redis_errors():  # in the thread, which a signal handler's exception does not reach
-                result = call()
-        except BaseException as error:  # noqa: BLE001  (raised where the result is waited for)
+            result = call()
+        except BaseException as raised:  # noqa: BLE001  (raised where the result is waited for)
+            error = raised
+            if not isinstance(raised, RedisError | OSError):  # of a credential provider
+                error = RedisConnectionError(f"{type(raised).__name__}: {raised}")
+                error.__cause__ = raised
             if future.set_running_or_notify_cancel():
                 future.set_exception(error)
         else:

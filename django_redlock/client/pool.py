@@ -27,7 +27,6 @@ from .connect import (
     BoundedCalls,
     connection_settings,
     open_connection,
-    redis_errors,
     takes_unbounded_time,
 )
 from .connection import AllInUse, Connection
@@ -212,8 +211,7 @@ class ServerPool:
         return self._calls.run(self._connect, 2 * self.timeout, self.checkin)
 
     def _connect(self) -> Connection:
-        with redis_errors():
-            return open_connection(self._kind, self._settings, self.timeout)
+        return open_connection(self._kind, self._settings, self.timeout)
 
     # ── all tasks of an event loop ───────────────────────────────────────────────────────────
 

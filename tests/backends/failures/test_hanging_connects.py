@@ -1,5 +1,6 @@
 """Connecting ends within the backend's time limits, also with slow name look-ups and borrowed pools."""
 
+import signal
 import socket
 import threading
 import time
@@ -122,3 +123,25 @@ def test_the_first_addresses_of_a_name_are_silent(silent_first, unique, client_o
     poll(lambda: acquired(lock), timeout=60, what="a lock")
     with suppress(LockUnavailable):  # on a slow machine
         lock.release()
+
+
+def test_a_soft_time_limit_while_connecting(own_redis):
+    """What a signal handler raises while a connection is opened reaches the caller."""
+
+    class SoftTimeLimitExceeded(Exception):
+        pass
+
+    def strike(*_):
+        raise SoftTimeLimitExceeded
+
+    server = own_redis()
+    backend = RedisBackend(f"redis://127.0.0.1:{server.port}/1", node_timeout=WAIT, history=False)
+    server.pause()
+    before = signal.signal(signal.SIGALRM, strike)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(SoftTimeLimitExceeded):
+            backend.lock("stock").acquire(timeout=0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        server.resume()
