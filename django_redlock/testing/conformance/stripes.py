@@ -11,7 +11,7 @@ import pytest
 
 from ...core.keys import glob_escape, stripe_name
 from ...errors import LockLost, LockNotAcquired, LockNotHeld
-from .exclusion import WAKE, Counter
+from .exclusion import WAKE, Counter, check_nested
 from .harness.clients import TEST_TIMEOUT, Client
 from .harness.fixtures import Fixtures, Spawn, eventually, until_someone_waits
 from .leases import holds_renewed, is_renewed
@@ -41,6 +41,11 @@ class StripedCases(Fixtures):
             locks[-1].release()
         assert eventually(lambda: late.acquire(False))
         assert late.stripe == given
+
+    def test_stripe_self_deadlock_is_refused(self, client: Client, name: str) -> None:
+        """acquire() of a stripe's own name without a timeout raises an error if the same thread or task holds it."""
+        again = partial(client.backend.lock, stripe_name(name, 0))
+        check_nested(client, client.backend.striped(name, 1), again, self.short)
 
     def test_stripes_begin_differently(self, client: Client, name: str) -> None:
         """Successive acquires get different stripes, even when all are free."""
