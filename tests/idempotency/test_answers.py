@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -43,18 +44,24 @@ def test_repeat(pay):
     assert (replayed(first), replayed(second)) == (False, True)
 
 
-def test_keys(pay):
-    """A request with another key runs the view. Quotes around a key make no difference."""
-    view = pay()
-    assert ask(view).content != ask(view, key='"k2"').content
-    assert replayed(ask(view, key="k2"))
+def by_client(request):
+    return request.headers.get("X-Client")
 
 
-def test_key_of_another_user(pay):
-    """The same key of another user is another request, so that no user sees another's answer."""
-    view = pay()
-    assert ask(view, user=ALICE).content == b'{"charge": 1}'
-    assert ask(view, user=BOB).content == b'{"charge": 2}'
+@pytest.mark.parametrize(
+    ("options_of_view", "requests", "charges"),
+    [
+        ({}, [{}, {"key": '"k2"'}, {"key": "k2"}], [1, 2, 2]),  # quotes around a key make no difference
+        ({}, [{"user": ALICE}, {"user": BOB}], [1, 2]),  # so no user sees another's answer
+        ({"required": False}, [{"key": None}, {"key": None}], [1, 2]),
+        ({}, [{"method": "GET", "key": key} for key in (None, '"k"', '"k"')], [1, 2, 3]),  # needs no key
+        ({"scope": by_client}, [{"HTTP_X_CLIENT": name, "user": None} for name in "aba"], [1, 2, 1]),
+    ],
+    ids=["keys", "users", "required", "GET", "scope"],
+)
+def test_which_requests_are_the_same(pay, options_of_view, requests, charges):
+    view = pay(**options_of_view)
+    assert [json.loads(ask(view, **each).content)["charge"] for each in requests] == charges
 
 
 @pytest.mark.parametrize("change", [{"body": {"sku": 2}}, {"path": "/pay?now=1"}, {"method": "PATCH"}], ids=str)
@@ -77,22 +84,6 @@ def test_key_is_invalid(pay, key):
     request = RequestFactory().post("/pay", HTTP_IDEMPOTENCY_KEY=key)
     request.user = ALICE
     assert code(pay()(request)) == (400, "idempotency-key-invalid")
-
-
-def test_key_is_not_required(pay):
-    """With required=False a request without a key runs the view."""
-    view = pay(required=False)
-    assert [ask(view, key=None).content for _ in range(2)] == [b'{"charge": 1}', b'{"charge": 2}']
-
-
-def test_other_methods(pay):
-    """A GET needs no key, and its answer is not stored."""
-    view = pay()
-    assert [ask(view, method="GET", key=key).content for key in (None, '"k"', '"k"')] == [
-        b'{"charge": 1}',
-        b'{"charge": 2}',
-        b'{"charge": 3}',
-    ]
 
 
 @pytest.mark.parametrize(
@@ -234,19 +225,11 @@ def test_the_view_knows_the_key(pay):
     assert ask(pay(lambda request, _number: HttpResponse(request.idempotency_key))).content == b"k1"
 
 
-def test_scope(pay):
-    """`scope` decides to which client a key belongs."""
-    view = pay(scope=lambda request: request.headers.get("X-Client"))
-    assert ask(view, HTTP_X_CLIENT="a", user=None).content == b'{"charge": 1}'
-    assert ask(view, HTTP_X_CLIENT="b", user=None).content == b'{"charge": 2}'
-    assert replayed(ask(view, HTTP_X_CLIENT="a", user=BOB))
-    assert code(ask(view)) == (400, "idempotency-user-missing")
-
-
 @pytest.mark.parametrize("user", [None, User(username="ann")], ids=["no session", "no primary key"])
 def test_users_that_cannot_be_told_apart(pay, user):
-    """A key without a user and a session is refused, and that of a user without a primary key, as of a token."""
-    assert code(ask(pay(), user=user)) == (400, "idempotency-user-missing")
+    """A key without a user, session or scope is refused, and that of a user without a primary key, as of a token."""
+    for view in pay(), pay(scope=by_client):
+        assert code(ask(view, user=user)) == (400, "idempotency-user-missing")
 
 
 def test_users_of_two_models(pay):
