@@ -135,9 +135,8 @@ def test_force_release_by_keyboard(page, stores):
         raise AssertionError(f"{selector} can't be reached by Tab")
 
     tab_to("select[name=action]").send_keys("R")
-    page.until(
-        lambda: tab_to("input.action-select").send_keys(Keys.SPACE) is None
-    )  # a refresh may replace it meanwhile
+    # A refresh may replace it meanwhile.
+    page.until(lambda: tab_to("input.action-select").send_keys(Keys.SPACE) is None)
     page.refreshed()
     page.script("document.querySelector('select[name=action]').focus()")
     tab_to("button[name=index]").send_keys(Keys.ENTER)
@@ -154,10 +153,8 @@ def test_phone(page, stores):
         page.open(LIST)
         page.until(lambda: len(page.names()) == 2)
         assert page.script("return document.documentElement.scrollWidth") <= PHONE[0]
-        assert (
-            page.script("const list = document.querySelector('.results'); return list.scrollWidth - list.clientWidth")
-            <= 0
-        )
+        beyond = "const list = document.querySelector('.results'); return list.scrollWidth - list.clientWidth"
+        assert page.script(beyond) <= 0
         page.until(lambda: all(box.is_displayed() for box in page.all("input.action-select")))
 
 

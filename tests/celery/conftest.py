@@ -84,9 +84,10 @@ def start_worker(records):
             RUNNING.append(child)
             yield child
         finally:
-            (
+            end = (
                 child.stop if "COVERAGE_PROCESS_CONFIG" in os.environ else child.kill
-            )()  # a killed process saves no coverage
+            )  # a killed one saves no coverage
+            end()
             with contextlib.suppress(ValueError):
                 RUNNING.remove(child)
 
