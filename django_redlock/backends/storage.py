@@ -274,14 +274,10 @@ class StorageBackend(Backend):
         raise TypeError(f"{type(request).__name__} is for Redis only")
 
     async def aperform(self, request: FlowRequest) -> Any:
-        if type(request) is CallFunction:
-            return await self._call_in_thread(request) if self.does_io else _called(request)
-        if type(request) is EvalScript:
-            return await self.aperform(CallFunction(self.run_script, (request,)))
-        if type(request) is Batch:
-            return [await self.aperform(each) for each in request.script_calls]
         if type(request) is Sleep:
             return await asyncio.sleep(request.seconds)
         if type(request) is AwaitTurn:
             return await request.event.wait_async(request.seconds)
-        raise TypeError(f"{type(request).__name__} is for Redis only")
+        if type(request) is CallFunction and self.does_io:
+            return await self._call_in_thread(request)
+        return self.perform(request)
