@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha1
 from typing import Any, NamedTuple
 
 from ...core.flow.replies import NEVER
 from ...core.lock_info import LockInfo, read_lock_info
 from ...core.process.caller import WakeEvent
-
-Words = Sequence[bytes]
 
 
 class TaskRecord(NamedTuple):
@@ -59,34 +57,25 @@ def queued(delivery_id: bytes, due: int, owner: bytes) -> TaskRecord:
     return TaskRecord(b"queued", b"-", delivery_id, due, b"-", 0, owner)
 
 
-def remember(known: dict[bytes, int], key: bytes, due: int, now: int) -> None:
-    """Add ``key`` to ``known`` until ``due``, and remove old keys that have expired."""
-    known.pop(key, None)
-    while known and known[first := next(iter(known))] <= now:
-        del known[first]
-    known[key] = due
-
-
 class TaskTable:
-    """The records of tasks of one location and key prefix by lock key and task id, and the past deliveries.
+    """The records of tasks of one location by lock key and task id.
 
-    ``ended``, ``replaced``: the deliveries that have ended or were replaced by a later call, each with the time until
-    which this is known. ``put_off``: the messages of calls that were refused at their start, by lock key and delivery
+    ``past``: the deliveries that have ended or were replaced by a later call, by key and delivery, each with the time
+    until which this is known. ``messages``: those of calls that were refused at their start, by lock key and delivery
     id. They are sent again when a body ends.
     """
 
     def __init__(self) -> None:
         self.waiting: set[WakeEvent] = set()  # set at each change
         self.locks: dict[bytes, dict[bytes, TaskRecord]] = {}
-        self.ended: dict[bytes, int] = {}
-        self.replaced: dict[bytes, int] = {}
-        self.put_off: dict[bytes, dict[bytes, bytes]] = {}
+        self.past: dict[tuple[bytes, bytes], int] = {}
+        self.messages: dict[bytes, dict[bytes, bytes]] = {}
 
-    def run(self, script: str, now: int, keys: Words, args: Words) -> Any:
+    def run(self, script: str, now: int, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
         """Run the Python port of the Lua script ``script`` at the time ``now`` (milliseconds). Returns its reply."""
         entries = self._live(keys[0], now)
         before = dict(entries)
-        reply = _SCRIPTS[script](self, entries, now, keys, args)
+        reply = getattr(TaskScripts(self, keys, entries, now), script.removeprefix("task_"))(*args)
         self.locks[keys[0]] = entries
         if not entries:
             del self.locks[keys[0]]
@@ -122,151 +111,147 @@ def _digest(entries: Iterable[bytes]) -> str:
     return sha1(b"\n".join(sorted(entries)), usedforsecurity=False).hexdigest()
 
 
-# ── the scripts ──────────────────────────────────────────────────────────────────────────────────
+class TaskScripts:
+    """The scripts ``task_*.lua`` on the records ``entries`` of one lock, at the time ``now`` (milliseconds).
 
-Entries = dict[bytes, TaskRecord]
+    Each method has the arguments and the reply of the script of its name. ``keys``: the KEYS of the script.
+    """
 
+    def __init__(self, table: TaskTable, keys: Sequence[bytes], entries: dict[bytes, TaskRecord], now: int) -> None:
+        self._table, self._keys, self._entries, self._now = table, keys, entries, now
 
-def _place(key: bytes, delivery: bytes) -> bytes:
-    return key + b" " + delivery
+    def submit(self, *args: bytes) -> Any:
+        task, delivery_id, owner, ttl, limit, states, own, replace, done_ttl = args
+        entries, now = self._entries, self._now
+        same = entries.get(task)
+        mine = same if same and (own == b"1" or same.delivery_id == delivery_id) else None
+        rivals = [
+            (entry.state != b"queued", other, entry)
+            for other, entry in entries.items()
+            if entry is not mine and entry.counts(states, now)
+        ]
+        again = mine and mine.state == b"queued" and mine.delivery_id == delivery_id
+        replaced = mine.next_delivery_id if mine and again else b"-"
+        twins = [rival for rival in rivals if rival[1] == task and rival[2].counts(b"queued", now)]
+        if not mine and (twins or len(rivals) >= int(limit)):
+            running, other, rival = min(rivals) if replace == b"1" else [*twins, *rivals][0]
+            if running or replace != b"1" or rival.delivery_id == b"-":
+                return rival.refusal(now)
+            del entries[other]
+            replaced = rival.delivery_id
+            self._remember(self._keys[0], replaced, max(rival.due, now + int(done_ttl)))
+            self._drop_message(replaced)
+        record = queued(delivery_id, now + int(ttl), owner)._replace(next_delivery_id=replaced)
+        if same and same.state == b"running":
+            if same.delivery_id == delivery_id:
+                return now * 1000
+            record = same._replace(next_delivery_id=delivery_id, next_due=record.due)
+        entries[task] = record
+        return now * 1000
 
+    def start(self, *args: bytes) -> Any:
+        token, owner, ttl, task, delivery_id, limit, states, period, _, number = args
+        now = self._now
+        if self._is_past(self._keys[6], number):
+            return [0, NEVER, now * 1000, b'{"state":"ended"}']
+        if self._is_past(self._keys[0], delivery_id):
+            return [0, NEVER, now * 1000, b'{"state":"replaced"}']
+        if blocker := self._blocker(task, token, states, limit):
+            return blocker.refusal(now)
+        mine, due = self._entries.get(task), now + int(ttl)
+        if mine and mine.state == b"running":
+            due = max(due, mine.due)
+            following = mine.next_delivery_id, mine.next_due
+        else:
+            following = (delivery_id, mine.due if mine else now + int(period)) if period != b"0" else (b"-", 0)
+        self._entries[task] = TaskRecord(b"running", token, delivery_id, due, *following, owner)
+        self._drop_message(delivery_id)
+        return now * 1000
 
-def _submit(table: TaskTable, entries: Entries, now: int, keys: Words, args: Words) -> Any:
-    task, delivery_id, owner, ttl, limit, states, own, replace, done_ttl = args
-    same = entries.get(task)
-    mine = same if same and (own == b"1" or same.delivery_id == delivery_id) else None
-    rivals = [
-        (entry.state != b"queued", other, entry)
-        for other, entry in entries.items()
-        if entry is not mine and entry.counts(states, now)
-    ]
-    replaced = mine.next_delivery_id if mine and mine.state == b"queued" and mine.delivery_id == delivery_id else b"-"
-    twins = [rival for rival in rivals if rival[1] == task and rival[2].counts(b"queued", now)]
-    if not mine and (twins or len(rivals) >= int(limit)):
-        running, other, rival = min(rivals) if replace == b"1" else [*twins, *rivals][0]
-        if running or replace != b"1" or rival.delivery_id == b"-":
-            return rival.refusal(now)
-        del entries[other]
-        remember(table.replaced, _place(keys[0], rival.delivery_id), max(rival.due, now + int(done_ttl)), now)
-        table.put_off.get(keys[0], {}).pop(rival.delivery_id, None)
-        replaced = rival.delivery_id
-    record = queued(delivery_id, now + int(ttl), owner)._replace(next_delivery_id=replaced)
-    if same and same.state == b"running":
-        if same.delivery_id == delivery_id:
-            return now * 1000
-        record = same._replace(next_delivery_id=delivery_id, next_due=record.due)
-    entries[task] = record
-    return now * 1000
-
-
-def _start(table: TaskTable, entries: Entries, now: int, keys: Words, args: Words) -> Any:
-    token, owner, ttl, task, delivery_id, limit, states, period, _, number = args
-    if table.ended.get(_place(keys[6], number), 0) > now:
-        return [0, NEVER, now * 1000, b'{"state":"ended"}']
-    if table.replaced.get(_place(keys[0], delivery_id), 0) > now:
-        return [0, NEVER, now * 1000, b'{"state":"replaced"}']
-    if blocker := _blocker(entries, now, task, token, states, limit):
-        return blocker.refusal(now)
-    mine, due = entries.get(task), now + int(ttl)
-    if mine and mine.state == b"running":
-        due = max(due, mine.due)
-        following = mine.next_delivery_id, mine.next_due
-    else:
-        following = (delivery_id, mine.due if mine else now + int(period)) if period != b"0" else (b"-", 0)
-    entries[task] = TaskRecord(b"running", token, delivery_id, due, *following, owner)
-    table.put_off.get(keys[0], {}).pop(delivery_id, None)
-    return now * 1000
-
-
-def _blocker(entries: Entries, now: int, task: bytes, token: bytes, states: bytes, limit: bytes) -> TaskRecord | None:
-    """Return the record that refuses the start of the task; ``None`` if it may start. See ``task_record.lua``."""
-    mine = entries.get(task)
-    if mine and mine.state == b"running":
-        return mine if mine.token != token else None
-    rivals = [entry for other, entry in entries.items() if other != task and entry.counts(states, now)]
-    if mine and b"queued" in states:
-        rivals = [entry for entry in rivals if entry.state == b"running" and b"running" in states]
-    return rivals[0] if len(rivals) >= int(limit) else None
-
-
-def _put_off(table: TaskTable, entries: Entries, now: int, keys: Words, args: Words) -> int:
-    task, delivery_id, limit, states, message, _, most = args
-    if table.replaced.get(_place(keys[0], delivery_id), 0) > now:
-        return 1
-    if _blocker(entries, now, task, b"", states, limit) is None:
-        return 0
-    messages = table.put_off.setdefault(keys[0], {})
-    if len(messages) < int(most):
-        messages[delivery_id] = message
-    return 1
-
-
-def _extend(_table: TaskTable, entries: Entries, now: int, _keys: Words, args: Words) -> int:
-    for task, entry in entries.items():
-        if entry.token == args[0]:
-            entries[task] = entry._replace(due=now + int(args[1]))
+    def put_off(
+        self, task: bytes, delivery_id: bytes, limit: bytes, states: bytes, message: bytes, _ttl: bytes, most: bytes
+    ) -> int:
+        if self._is_past(self._keys[0], delivery_id):
             return 1
-    return 0
-
-
-def _stop(table: TaskTable, entries: Entries, now: int, key: bytes, task: bytes, keep: bytes) -> Any:
-    if (stopped := entries.pop(task).stopped(now, int(keep))) is not None:
-        entries[task] = stopped
-    if not (messages := table.put_off.pop(key, None)):
+        if self._blocker(task, b"", states, limit) is None:
+            return 0
+        messages = self._table.messages.setdefault(self._keys[0], {})
+        if len(messages) < int(most):
+            messages[delivery_id] = message
         return 1
-    message = messages.pop(next(iter(messages)))
-    table.put_off[key] = messages
-    return [1, message]
 
-
-def _end(table: TaskTable, entries: Entries, now: int, keys: Words, args: Words) -> Any:
-    token, task, done_ttl, keep, number, owner = args
-    if (ttl := int(done_ttl)) > 0:
-        remember(table.ended, _place(keys[6], number), now + ttl, now)
-    entry = entries.get(task)
-    if not entry or entry.state != b"running" or not entry.token.startswith(token) or owner not in entry.owner:
+    def extend(self, token: bytes, ttl: bytes) -> int:
+        for task, entry in self._entries.items():
+            if entry.token == token:
+                self._entries[task] = entry._replace(due=self._now + int(ttl))
+                return 1
         return 0
-    if ttl > 0 and entry.next_delivery_id == entry.delivery_id:
-        entries[task] = entry._replace(next_delivery_id=b"-")
-    return _stop(table, entries, now, keys[0], task, keep)
 
-
-def _cancel(table: TaskTable, entries: Entries, _now: int, keys: Words, args: Words) -> int:
-    task, delivery_id = args
-    if (entry := entries.get(task)) is None:
-        return 0
-    running = entry.state == b"running"
-    waiting = entry.next_delivery_id if running else entry.delivery_id
-    period = running and waiting == entry.delivery_id
-    if period or waiting == b"-" or delivery_id not in (b"", waiting):
-        return 0
-    if running:
-        entries[task] = entry._replace(next_delivery_id=b"-", next_due=0)
-    else:
+    def end(self, token: bytes, task: bytes, done_ttl: bytes, keep: bytes, number: bytes, owner: bytes) -> Any:
+        entries, now, ttl = self._entries, self._now, int(done_ttl)
+        if ttl > 0:
+            self._remember(self._keys[6], number, now + ttl)
+        entry = entries.get(task)
+        if not entry or entry.state != b"running" or not entry.token.startswith(token) or owner not in entry.owner:
+            return 0
+        if ttl > 0 and entry.next_delivery_id == entry.delivery_id:
+            entry = entry._replace(next_delivery_id=b"-")
         del entries[task]
-        if delivery_id:
-            table.replaced.pop(_place(keys[0], entry.next_delivery_id), None)
-    return 1
+        if (stopped := entry.stopped(now, int(keep))) is not None:
+            entries[task] = stopped
+        if not (messages := self._table.messages.get(self._keys[0])):
+            return 1
+        return [1, messages.pop(next(iter(messages)))]
 
+    def cancel(self, task: bytes, delivery_id: bytes) -> int:
+        if (entry := self._entries.get(task)) is None:
+            return 0
+        running = entry.state == b"running"
+        waiting = entry.next_delivery_id if running else entry.delivery_id
+        period = running and waiting == entry.delivery_id
+        if period or waiting == b"-" or delivery_id not in (b"", waiting):
+            return 0
+        if running:
+            self._entries[task] = entry._replace(next_delivery_id=b"-", next_due=0)
+        else:
+            del self._entries[task]
+            if delivery_id:
+                self._table.past.pop((self._keys[0], entry.next_delivery_id), None)
+        return 1
 
-def _rename(_table: TaskTable, entries: Entries, _now: int, _keys: Words, args: Words) -> int:
-    task, renamed, owner = args
-    if task == b"?":
-        task = next((each for each in entries if each[:1] == task and entries[each].state == b"queued"), task)
-    entry = entries.get(task)
-    if entry is None or entry.state != b"queued" or renamed in entries:
-        return 0
-    entries[renamed] = entries.pop(task)._replace(owner=owner)
-    return 1
+    def rename(self, task: bytes, renamed: bytes, owner: bytes) -> int:
+        entries = self._entries
+        if task == b"?":
+            task = next((each for each in entries if each[:1] == task and entries[each].state == b"queued"), task)
+        entry = entries.get(task)
+        if entry is None or entry.state != b"queued" or renamed in entries:
+            return 0
+        entries[renamed] = entries.pop(task)._replace(owner=owner)
+        return 1
 
+    def waiter_remove(self, *_: bytes) -> int:
+        return 0  # waiters are not listed in memory
 
-_SCRIPTS: dict[str, Callable[[TaskTable, Entries, int, Words, Words], Any]] = {
-    "task_submit": _submit,
-    "task_start": _start,
-    "task_extend": _extend,
-    "task_end": _end,
-    "task_put_off": _put_off,
-    "task_cancel": _cancel,
-    "task_rename": _rename,
-    "waiter_remove": lambda *_: 0,  # waiters are not listed in memory
-}
+    def _blocker(self, task: bytes, token: bytes, states: bytes, limit: bytes) -> TaskRecord | None:
+        """Return the record that refuses the start of the task; ``None`` if it may start. See ``task_record.lua``."""
+        mine = self._entries.get(task)
+        if mine and mine.state == b"running":
+            return mine if mine.token != token else None
+        others = [entry for other, entry in self._entries.items() if other != task]
+        rivals = [entry for entry in others if entry.counts(states, self._now)]
+        if mine and b"queued" in states:
+            rivals = [entry for entry in rivals if entry.state == b"running" and b"running" in states]
+        return rivals[0] if len(rivals) >= int(limit) else None
+
+    def _is_past(self, key: bytes, delivery: bytes) -> bool:
+        return self._table.past.get((key, delivery), 0) > self._now
+
+    def _remember(self, key: bytes, delivery: bytes, due: int) -> None:
+        past = self._table.past
+        past.pop((key, delivery), None)
+        while past and past[first := next(iter(past))] <= self._now:
+            del past[first]
+        past[key, delivery] = due
+
+    def _drop_message(self, delivery_id: bytes) -> None:
+        self._table.messages.get(self._keys[0], {}).pop(delivery_id, None)
