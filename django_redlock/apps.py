@@ -68,6 +68,7 @@ def prepare(patience: float = MAX_PREPARE_SECONDS) -> None:
     """
     from .backend_registry import locks
     from .core.events import logger
+    from .core.process.fork import run_postponing
     from .core.process.threads import Kind, start
 
     try:
@@ -85,5 +86,5 @@ def prepare(patience: float = MAX_PREPARE_SECONDS) -> None:
                 logger.exception("the scripts of store %r could not be loaded", backend.alias)
 
     # The backends are imported before the thread starts: an import in the thread could wait for an import lock of ours.
-    if (thread := start(Kind.CALL, load)) is not None:
+    if (thread := start(Kind.CALL, run_postponing, load)) is not None:
         thread.join(patience)

@@ -141,7 +141,7 @@ class LockReleasingRequest:
             # Makes the call, and imports and builds the backend, in the thread that forks the next child. A child that
             # is forked while another thread imports a module inherits that module's import lock.
             call = self.task.redlock.received_call(self.task, Context(self.request_dict))
-            start(Kind.CALL, self._end_dead, call, pid, postpones_forks=False)
+            start(Kind.CALL, self._end_dead, call, pid)
 
     def _end_dead(self, call: TaskCall, pid: int) -> None:
         lock = self.task.redlock

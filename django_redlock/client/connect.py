@@ -23,7 +23,7 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from ..core.flow.requests import Flow
-from ..core.process import threads
+from ..core.process import fork, threads
 from .connection import Connection
 
 T = TypeVar("T")
@@ -138,7 +138,7 @@ class BoundedCalls:
         if sum(limit < now for limit in list(self._limits.values())) >= MAX_OVERDUE:
             raise TimeoutError("no reply in time, nor to earlier requests")
         args = future, now + seconds, call, late
-        if threads.start(threads.Kind.CALL, self._call, *args) is None:
+        if threads.start(threads.Kind.CALL, fork.run_postponing, self._call, *args) is None:
             raise RedisConnectionError("can't start new thread")
         try:
             yield AwaitFuture(future, seconds)

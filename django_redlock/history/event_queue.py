@@ -97,7 +97,7 @@ class EventQueue:
     def _start(self) -> None:
         with self._starting:
             if self._thread is None:  # a second thread after an interrupted start does no harm
-                self._thread = start(Kind.REPORTS, self._run, postpones_forks=False)
+                self._thread = start(Kind.REPORTS, self._run)
 
     def _run(self) -> None:
         idle = 0

@@ -201,7 +201,7 @@ class Session:
                 self.client.stop()
                 self.client.close()
 
-        if (ending := start(Kind.CALL, stop, postpones_forks=False)) is not None:
+        if (ending := start(Kind.CALL, stop)) is not None:
             ending.join(timeout)
 
     def abandon(self) -> None:

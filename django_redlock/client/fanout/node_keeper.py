@@ -94,7 +94,7 @@ class NodeKeeper:
         """Start the thread unless it runs. Returns whether it runs."""
         if (thread := self._thread) is None:
             with self._mutex:
-                thread = self._thread or threads.start(threads.Kind.NODE, self._run, postpones_forks=False)
+                thread = self._thread or threads.start(threads.Kind.NODE, self._run)
                 self._thread = thread
         return thread is not None
 

@@ -17,6 +17,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ...core.flow.requests import Flow
+from ...core.process.fork import run_postponing
 from ...core.process.mutex import new_mutex
 from ...core.process.threads import Kind, start
 from ..connect import AwaitFuture
@@ -75,7 +76,7 @@ class FirstAnswer(Generic[T]):
             if question is None or question.answers.done() or now >= question.until:
                 question = _Question(servers, now + LONGEST_ANSWER * self._seconds)
                 for server in servers:
-                    if start(Kind.CALL, self._ask_server, question, server) is None:
+                    if start(Kind.CALL, run_postponing, self._ask_server, question, server) is None:
                         self._ask_server(question, server)
                 self._question = question  # after the threads: an interrupted caller leaves no question that stays open
             return question

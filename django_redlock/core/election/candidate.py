@@ -74,7 +74,7 @@ def begin(request: Begin, leader: Any) -> Future[None]:
 
     if request.what == "on_lost":
         run()
-    elif start(Kind.LEADER, run, postpones_forks=False) is None:
+    elif start(Kind.LEADER, run) is None:
         call.set_exception(RuntimeError("no thread can be started"))
     return call
 

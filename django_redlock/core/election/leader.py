@@ -128,7 +128,7 @@ class Leader:
         check_plain(self._on_elected, self._on_lost)
         self._begin()
         try:
-            self._runner = start(Kind.LEADER, self._run, postpones_forks=False)
+            self._runner = start(Kind.LEADER, self._run)
         finally:
             if self._runner is None:
                 self._stands_in = None

@@ -102,7 +102,7 @@ postponed = ForkGuard()
 
 
 def run_postponing(work: Callable[..., object], *args: object) -> None:
-    """Call ``work(*args)`` so that forks wait for its end. Background threads use this function as their target."""
+    """Call ``work(*args)`` so that forks wait for its end. The target of background threads that do one thing."""
     with postponed:
         work(*args)
 

@@ -1,12 +1,6 @@
 """Background threads. All of them are started here, so that each kind has a name, a purpose and an end.
 
-A thread that does one thing: the fork waits for its end::
-
-    start(Kind.CALL, connect, server)
-
-A thread with a loop names the steps that a fork must wait for, because it would never end otherwise::
-
-    start(Kind.RENEWAL, self._run, postpones_forks=False)  # and in its loop: `with fork.postponed: …`
+A fork waits for a thread only while it is within ``with fork.postponed:``, or in `fork.run_postponing`.
 """
 
 from __future__ import annotations
@@ -15,9 +9,6 @@ import sys
 import threading
 from collections.abc import Callable
 from enum import StrEnum
-from functools import partial
-
-from .fork import run_postponing
 
 
 class Kind(StrEnum):
@@ -30,19 +21,14 @@ class Kind(StrEnum):
     LEADER = "redlock-leader"  # one for each candidate of an election. Ends with its `with` block
 
 
-def start(
-    kind: Kind, work: Callable[..., object], *args: object, postpones_forks: bool = True
-) -> threading.Thread | None:
+def start(kind: Kind, work: Callable[..., object], *args: object) -> threading.Thread | None:
     """Start a daemon thread that runs ``work(*args)``, and return the thread.
 
     Returns ``None`` if no thread can be started: the process has too many, or the interpreter shuts down. The caller
-    then does the work itself, or tries again later. ``postpones_forks``: ``False`` for a loop, which enters
-    `fork.postponed` for each of its steps.
+    then does the work itself, or tries again later.
     """
     if sys.is_finalizing():  # up to Python 3.11, start() would hang in `__del__`
         return None
-    if postpones_forks:
-        work = partial(run_postponing, work)
     thread = threading.Thread(target=work, args=args, name=kind, daemon=True)
     try:
         thread.start()

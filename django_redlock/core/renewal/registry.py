@@ -154,7 +154,7 @@ class Renewal:
             if self._reporters >= MAX_REPORTERS:
                 return
             self._reporters += 1
-        if start(Kind.REPORTS, self._report_all, postpones_forks=False) is None:
+        if start(Kind.REPORTS, self._report_all) is None:
             self._report_all()
 
     def _report_all(self) -> None:

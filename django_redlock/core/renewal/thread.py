@@ -62,7 +62,7 @@ class DueThread:
         """
         self.started, thread = True, None
         try:
-            thread = threads.start(threads.Kind.RENEWAL, self._run, postpones_forks=False)
+            thread = threads.start(threads.Kind.RENEWAL, self._run)
         finally:
             if thread is None:  # after an interrupt it may run nevertheless: a second thread does no harm
                 self.started = False
