@@ -84,10 +84,8 @@ def start_worker(records):
             RUNNING.append(child)
             yield child
         finally:
-            end = (
-                child.stop if "COVERAGE_PROCESS_CONFIG" in os.environ else child.kill
-            )  # a killed one saves no coverage
-            end()
+            # A killed process saves no coverage.
+            (child.stop if "COVERAGE_PROCESS_CONFIG" in os.environ else child.kill)()
             with contextlib.suppress(ValueError):
                 RUNNING.remove(child)
 

@@ -8,14 +8,6 @@ import pytest
 from django_redlock.testing import assert_enqueued_once, assert_not_enqueued
 
 
-def test_without_a_lock(dummy, app):
-    """Calls of a task without a lock are told apart by their arguments."""
-    app.without_a_lock.enqueue(2)
-    assert_not_enqueued(app.without_a_lock, 1)
-    first = app.without_a_lock.enqueue(1)
-    assert assert_enqueued_once(app.without_a_lock, 1).id == first.id
-
-
 def test_arguments_in_the_form_of_json(dummy, app):
     """A call of a task without a lock matches if its arguments are the same after a round trip through JSON."""
     first = app.without_a_lock.enqueue((1, {"of": (2, b"3")}))
