@@ -12,11 +12,11 @@ from typing import Any
 
 from ..core.algorithms.retries import run_idempotent
 from ..core.algorithms.single_node import SingleNode
-from ..core.flow.replies import fault_error, parse_reply
+from ..core.flow.replies import fault_error
 from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script
 from ..core.keys import Keys, check_name, glob_escape, keys_for
-from ..core.lock_info import Listing, LockInfo, by_trouble, read_lock_info
+from ..core.lock_info import Listing, by_trouble
 from ..core.primitives.base import Primitive, script_family
 from ..core.values import PRECISION, Claim, Refusal, Seconds, Wait, millis, seconds
 from .inspection import describe_all, find_keys
@@ -66,16 +66,8 @@ class TimestampAlgorithm(SingleNode):
     Waiters poll while an older client holds the lock, because older clients send no wake-ups.
     """
 
-    primitive: TimestampPrimitive
-
     def _max_block(self, primitive: Primitive, refusal: Refusal) -> float:
         return primitive.max_block if refusal.holder else random.uniform(*OLD_CODE_POLL_SECONDS)
-
-    def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        reply = yield from run_idempotent(self.primitive.describe(keys, with_waiters))
-        if isinstance(reply, Fault):
-            raise fault_error(name, reply)
-        return parse_reply(name, partial(read_lock_info, name), reply) if reply else None
 
 
 class TimestampBackend(RedisBackend):
@@ -119,8 +111,8 @@ class TimestampBackend(RedisBackend):
         self.primitive = TimestampPrimitive("timestamp", *script_family("timestamp"), one_holder=True, queued=True)
         self.primitive.form = UNITS[unit], b"%d" % round(skew * 1000)
         self.mutex = self.adopting = self.primitive
-        self.algorithm = rule = TimestampAlgorithm(self.clock)
-        rule.primitive = self.primitive
+        self.algorithm = TimestampAlgorithm(self.clock)
+        self.algorithm.describe_request = self.primitive.describe
 
     def keys_of(self, name: str) -> Keys:
         check_name(name)

@@ -42,6 +42,9 @@ class SingleNode:
     def __init__(self, clock: Callable[[], float], quarantine: Quarantine | None = None) -> None:
         self.clock = clock
         self.quarantine = quarantine
+        self.describe_request: Callable[[Keys, bool], EvalScript] = (
+            describe_request  # replaced for locks in another form
+        )
         self._refused: set[bytes] = set()  # the locks that were refused lately, only to save requests
 
     def acquire(
@@ -240,7 +243,7 @@ class SingleNode:
         return outcome if isinstance(outcome, Lease) else None
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        reply = yield from run_while_moving(describe_request(keys, with_waiters))
+        reply = yield from run_while_moving(self.describe_request(keys, with_waiters))
         if isinstance(reply, Fault):
             raise fault_error(name, reply)
         return parse_reply(name, partial(read_lock_info, name), reply) if reply else None
