@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...errors import LockError, LockUnavailable
 from ..events import report_fault
@@ -41,7 +42,8 @@ def _all_answered(replies: Sequence[Any]) -> bool:
     return None not in replies
 
 
-class Redlock(NamedTuple):
+@dataclass(frozen=True)
+class Redlock:
     """The Redlock algorithm for N nodes. All methods return flows (generators of requests).
 
     ``clock`` returns monotonic seconds. ``quarantine``: the script put before acquire scripts; ``None`` for no
@@ -54,13 +56,7 @@ class Redlock(NamedTuple):
     shuffle: Callable[[float, float], float] = random.uniform
     labels: Sequence[str] = ()
 
-    @property
-    def acquire_free(self) -> None:
-        """No cheaper way: a majority needs each node's reason."""
-
-    @property
-    def hand_over(self) -> None:
-        """No hand-over in one request: a majority would have to confirm it."""
+    acquire_free = hand_over = None  # a majority needs each node's reason, and can't confirm a hand-over in one request
 
     def acquire(
         self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
