@@ -174,15 +174,14 @@ class idempotent:  # noqa: N801  (a decorator)
             return refusal("unavailable")
         if known:
             return known
-        protected.begun = True
         try:
             response = await proceed()
             answer = await style.query(self._answer_of, protected, response)
-        except Exception:
-            await _end(style, lock, None if protected.returned else b"")
-            raise
-        except BaseException:  # the process may be about to end: send no request
-            lock.required_hold().end()
+        except BaseException as error:
+            if isinstance(error, Exception) or not protected.begun:
+                await _end(style, lock, None if protected.returned else b"")
+            else:  # the process may be about to end in the middle of the work: send no request
+                lock.required_hold().end()
             raise
         await _end(style, lock, answer.encoded() if answer else b"")
         return response

@@ -33,7 +33,7 @@ class ProtectedRequest:
     """The state of one request. The outermost decorator attaches it to the request; the others find it there."""
 
     locks: tuple[Lock, ...] = ()  # held for the view
-    begun: bool = False  # the view has its locks, so a client that disconnects no longer cancels it
+    begun: bool = False  # the view has begun, with all its locks: a client that disconnects no longer cancels it
     returned: bool = False  # the view has returned: an error that follows, as of the commit, leaves the outcome unknown
     stored: bool = False  # the answer will be stored
 
@@ -115,6 +115,7 @@ def protect(view: Any, decorator: str, respond_for: Callable[[Any], Respond]) ->
                 if not inside.decorators:
                     for alias in inside.atomic_requests():
                         transactions.enter_context(transaction.atomic(using=alias))
+                    protected.begun = True
                 response = await style.call(partial(view, request, *args, **kwargs))
                 if not inside.decorators:
                     protected.end_of_view(response)

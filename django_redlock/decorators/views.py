@@ -115,7 +115,7 @@ class ViewLock(NamedTuple):
         try:
             async with style.holding(lock) as held:
                 request.lock = held
-                protected.locks, protected.begun = (*protected.locks, lock), True
+                protected.locks = (*protected.locks, lock)
                 return await proceed()
         except (LockNotAcquired, LockUnavailable) as error:
             # The error may be about another lock, which the view uses. `switch()` raises it if no stripe is free.
