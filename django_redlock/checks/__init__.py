@@ -1,3 +1,1 @@
 """Django system checks of the ``REDLOCK`` setting, of deployments, and of Celery and Django tasks."""
-
-from . import settings  # noqa: F401  (registers the checks)
