@@ -34,7 +34,8 @@ class SingleNode:
     """The algorithm for one node. All methods return flows (generators of requests).
 
     ``clock`` returns monotonic seconds. ``quarantine``: the script put before acquire scripts; ``None`` for no
-    quarantine. ``runs_scripts``: ``False`` until the server has run a script; without scripts no lock is released.
+    quarantine. ``describe_request`` builds the request that reads a lock. ``runs_scripts``: ``False`` until the server
+    has run a script; without scripts no lock is released.
     """
 
     runs_scripts = True
@@ -42,9 +43,7 @@ class SingleNode:
     def __init__(self, clock: Callable[[], float], quarantine: Quarantine | None = None) -> None:
         self.clock = clock
         self.quarantine = quarantine
-        self.describe_request: Callable[[Keys, bool], EvalScript] = (
-            describe_request  # replaced for locks in another form
-        )
+        self.describe_request: Callable[[Keys, bool], EvalScript] = describe_request
         self._refused: set[bytes] = set()  # the locks that were refused lately, only to save requests
 
     def acquire(
