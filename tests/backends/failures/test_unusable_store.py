@@ -123,7 +123,7 @@ class TestCutOff(OwnRedis):
     def test_no_reply(self, redis_server, proxy, client, other, name, way, connected):
         """Without a reply every request raises LockUnavailable after the node timeout, and a late grant is released."""
         if connected:
-            served(client.lock(name).locked)
+            served(client.lock(f"{name}:first").acquire, False)  # finds out that the server runs scripts
         NO_REPLY[way](redis_server, proxy)
         for ask in (client.lock(name).acquire, client.lock(name).locked, client.held):
             with unavailable("no reply in time"):
