@@ -98,20 +98,21 @@ def fall_back_to_a_lock(lock, acquire):
         raise
 
 
-def test_error_reply(backend, proxy, acquire, unique):
-    """After an error reply, an exception that the application handles keeps its traceback."""
+def error_reply(proxy, unique):
     for db in range(3):
         with redis.Redis.from_url(f"{proxy.url.removesuffix('/0')}/{db}") as client:
             client.rpush(f"redlock:{{{unique}}}", "not a lock")
-    with pytest.raises(ServiceTimeout) as raised:
-        fall_back_to_a_lock(backend.lock(unique), acquire)
-    assert innermost(raised.value) == "call_service"
 
 
-def test_store_down(backend, proxy, acquire, unique):
-    """While the store is down, an exception that the application handles keeps its traceback."""
+def store_down(proxy, _):
     proxy.refuse()
     proxy.cut()
+
+
+@pytest.mark.parametrize("plight", [error_reply, store_down])
+def test_failed_request(backend, proxy, acquire, unique, plight):
+    """After a failed request, an exception that the application handles keeps its traceback."""
+    plight(proxy, unique)
     with pytest.raises(ServiceTimeout) as raised:
         fall_back_to_a_lock(backend.lock(unique), acquire)
     assert innermost(raised.value) == "call_service"

@@ -134,22 +134,6 @@ def test_adopt_without_a_reply(proxy, redis_url, client_of, unique, way):
     assert direct.lock(unique).acquire(timeout=WAIT)
 
 
-def test_lost_reply(proxy, redis_url, client_of, unique):
-    """A request whose reply was lost with its connection is repeated, and adopts the lock once."""
-    direct = backend_on([redis_url])
-    lock = direct.lock(unique)
-    assert lock.acquire()
-    client = client_of(type(direct)(proxy.url, node_timeout=10))
-    client.describe(unique)
-    text = lock.hand_off()
-    lost = proxy.lose_next_reply(b"EVALSHA")
-    adopted = client.adopt_text(text)
-    assert lost.is_set()
-    assert adopted.owned()
-    adopted.release()
-    assert direct.lock(unique).acquire(False)
-
-
 def test_late_acquire(places, backend, unique):
     """A copy of the acquire request that arrives after the release makes the text valid for no second adoption."""
     lock = backend.lock(unique)

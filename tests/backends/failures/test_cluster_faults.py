@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -142,29 +141,6 @@ def test_redirections_without_a_host(cluster, backend, unique, endpoint):
         cluster.move_slot(key, cluster.nodes[0])
 
 
-def test_many_threads_learn_at_once(cluster, start, unique):
-    """Threads that load the slot map at the same time do not disturb each other."""
-    backend = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=10, key_prefix="faults")))
-    problems = []
-
-    def work(number):
-        try:
-            for turn in range(20):
-                if number == 0:
-                    backend.nodes[0].forget()
-                with backend.lock(f"{unique}:{number}:{turn}", ttl=30):
-                    pass
-        except Exception as error:  # noqa: BLE001  (whatever it is)
-            problems.append(error)
-
-    threads = [threading.Thread(target=work, args=[number]) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(3 * TEST_TIMEOUT)
-    assert problems == []
-
-
 KINDS = {
     "mutex": lambda backend, name: backend.lock(name),
     "fair": lambda backend, name: backend.lock(name, fair=True),
@@ -211,20 +187,3 @@ def test_released_after_the_move(cluster, start, unique):
             lock.release()
         cluster.complete_move(key, target)
         poll(lambda: not ask(target, "EXISTS", key), timeout=25, what="the release in the background")
-
-
-@pytest.mark.parametrize("kind", ["mutex", "striped"])
-@pytest.mark.parametrize("moved", [False, True], ids=["there", "moved"])
-def test_handed_off_while_its_slot_moves(cluster, start, unique, kind, moved):
-    backend = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=5, key_prefix="faults")))
-    lock = KINDS[kind](backend, unique)
-    lock.acquire()
-    key = next(each for node in cluster.nodes for each in ask(node, "KEYS", f"faults:*{unique}*"))
-    target = next(node for node in cluster.nodes if node is not cluster.owner(key))
-    with cluster.migrating(key, target):
-        if moved:
-            ask(cluster.owner(key), "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", key)
-        adopted = backend.adopt(lock.hand_off())
-        cluster.complete_move(key, target)
-        assert adopted.owned()
-        adopted.release()

@@ -1,41 +1,15 @@
 """Broken connections, restarted servers and forgotten scripts do not reach the caller."""
 
 import contextlib
-import threading
 
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.testing.conformance.exclusion import WAKE, Counter
+from django_redlock.testing.conformance.exclusion import WAKE
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.harness.fixtures import eventually, until_someone_waits
 from django_redlock.testing.conformance.leases import holds_renewed, is_renewed
 from tests.backends.failures.broken_servers import OwnRedis
-
-
-def in_parallel(spawn, users, work):
-    for each in [spawn(work, number) for number in range(users)]:
-        each.result(3 * TEST_TIMEOUT)
-
-
-@contextlib.contextmanager
-def again_and_again(action):
-    """Repeat the action in a thread until the block ends."""
-    over = threading.Event()
-    done = []
-
-    def work():
-        while not over.wait(0.001):
-            action()
-            done.append(True)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield done
-    finally:
-        over.set()
-        thread.join(TEST_TIMEOUT)
 
 
 class TestNew(OwnRedis):
@@ -106,23 +80,6 @@ class TestForgetsScripts(OwnRedis):
             assert [row.name for row in client.held()] == [name]
             admin.script_flush()
             assert client.force_release(name)
-
-    def test_under_load(self, server, client, name, spawn):
-        """Repeated SCRIPT FLUSH under load, with waiters, causes no error."""
-        counter = Counter()
-
-        def work(number):
-            for _ in range(10):
-                with client.lock(name) as lock:
-                    counter.visit()
-                    lock.extend()
-
-        rounds = 0
-        with server.client() as admin, again_and_again(admin.script_flush) as flushed:
-            while len(flushed) <= 10:
-                in_parallel(spawn, 6, work)
-                rounds += 1
-        assert (counter.visits, counter.most) == (60 * rounds, 1)
 
 
 class TestLostReply(OwnRedis):

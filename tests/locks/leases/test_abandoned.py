@@ -1,14 +1,22 @@
-"""A lock whose holder has ended, while the handle lives."""
+"""Locks whose holder has ended, and handles without references."""
 
 import asyncio
+import contextlib
+import gc
 import json
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from testproject.redis_server import RedisServer
+from tests.support.group import Group
 from tests.support.locks import renew_now
+from tests.support.proxy import Proxy
 from tests.support.service import poll
 
 
@@ -98,3 +106,41 @@ async def test_acquire_in_a_task_of_its_own(backend, events):
     await asyncio.to_thread(renewed, lock)
     await lock.arelease()
     assert "abandoned" not in kinds(events)
+
+
+@pytest.fixture
+def no_collection():
+    """No collection of reference cycles during the test."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def taken_and_dropped(backend, name):
+    lock = backend.lock(name, ttl=60)
+    assert lock.acquire(False)
+    assert lock.extend()
+    return weakref.ref(lock)
+
+
+@pytest.mark.usefixtures("no_collection")
+def test_a_node_is_gone(start, unique):
+    """A handle is collected at once, although a node was not reachable."""
+    group = start(Group([RedisServer() for _ in range(3)]))
+    backend = start(contextlib.closing(RedlockBackend([server.url for server in group.servers], node_timeout=10)))
+    backend.arm()
+    with backend.lock(unique):
+        pass
+    group.servers[2].kill()
+    assert taken_and_dropped(backend, unique)() is None
+
+
+@pytest.mark.usefixtures("no_collection")
+def test_the_connection_was_closed(start, redis_server, unique):
+    """A handle is collected at once, although its connection was closed and its request repeated."""
+    proxy = start(Proxy(redis_server.url))
+    backend = start(contextlib.closing(RedisBackend(proxy.url, node_timeout=10)))
+    with backend.lock(unique):
+        pass
+    proxy.cut()
+    assert taken_and_dropped(backend, unique)() is None
