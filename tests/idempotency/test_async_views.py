@@ -7,8 +7,10 @@ from django.http import HttpResponse
 from django.utils.decorators import method_decorator
 from django.views import View
 
-from django_redlock.decorators import idempotent
+from django_redlock import locks
+from django_redlock.decorators import idempotent, locked_view
 from tests.idempotency.conftest import aask, code, replayed
+from tests.support.service import poll
 
 
 @pytest.fixture(params=["default", "memory"])
@@ -98,3 +100,17 @@ async def test_the_client_disconnects(using):
         await first
     again = await aask(view)
     assert (again.content, replayed(again)) == (b"done", True)
+
+
+async def test_the_client_disconnects_before_the_view_begins(using):
+    """A request that waits for the lock of `locked_view` is cancelled at once, and a repeat runs the view."""
+    locked = locked_view("stock", using=using, blocking_timeout=60)(view_of(using, counting()).__wrapped__)
+    view = idempotent(using=using)(locked)
+    async with locks[using].lock("stock"):
+        first = asyncio.create_task(aask(view))
+        await asyncio.to_thread(poll, lambda: locks[using].describe("stock").waiters, timeout=60, what="a waiter")
+        first.cancel()
+        done, _ = await asyncio.wait([first], timeout=30)
+        assert done
+        assert first.cancelled()
+    assert (await aask(view)).content == b"1"
