@@ -233,7 +233,6 @@ def test_cache_on_the_same_database(settings, location, warned):
 
 
 def test_server_that_is_down(found):
-    """A server that is not reachable is an information, not an error."""
     [complaint] = found({"default": {"BACKEND": REDIS, "LOCATION": DOWN}}, deploy=True)
     assert (complaint.id, complaint.level) == ("redlock.I001", checks.INFO)
 

@@ -224,7 +224,6 @@ def test_waits_no_longer_than_asked(cache):
 
 
 def test_a_computation_that_needs_itself(cache):
-    """A computation that calls itself raises LockDeadlock."""
     with pytest.raises(LockDeadlock):
         get_or_compute(cache, "key", lambda: get_or_compute(cache, "key", Compute(), 60), 60)
 

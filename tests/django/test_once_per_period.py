@@ -59,7 +59,6 @@ def test_function(fails):
 
 @pytest.mark.parametrize("every", [0, "23h", timedelta(days=-1)])
 def test_bad_period(every):
-    """An invalid period is an error at decoration."""
     with pytest.raises((TypeError, ValueError), match="every"):
         locked("report", every=every)
 

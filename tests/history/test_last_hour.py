@@ -114,7 +114,6 @@ def test_several_processes_add_up(backend):
 
 
 def test_history_is_off(settings, own_redis):
-    """With `history=False` nothing is stored."""
     server = own_redis()
     settings.REDLOCK = {"default": redis_entry(server.url, history=False)}
     with locks["default"].lock("stock"):

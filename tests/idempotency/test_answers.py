@@ -245,7 +245,6 @@ def test_users_of_two_models(pay):
 
 
 def test_answers_expire(pay):
-    """After `keep` seconds the answer is deleted."""
     view = pay(keep=0.001)
     while ask(view).content == b'{"charge": 1}':
         pass

@@ -71,7 +71,6 @@ def test_class_based_views(options, place):
     ids=str,
 )
 def test_bad_options(bad, message):
-    """An invalid option is an error at decoration."""
     with pytest.raises((TypeError, ValueError), match=message):
         idempotent(**bad)
 

@@ -39,6 +39,5 @@ def test_dry_run(database, rows):
 
 @pytest.mark.parametrize("words", [("--batch", "0"), ("--batch", "x"), ("--database", "nowhere")])
 def test_bad_options(words):
-    """An invalid option is an error."""
     with pytest.raises(CommandError):
         call_command("redlock_idempotency_prune", *words)

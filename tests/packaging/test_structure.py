@@ -85,7 +85,6 @@ def constants():
 
 
 def test_constant_names_are_unique():
-    """No constant's name has two values."""
     values = defaultdict(set)
     for name, value in constants():
         if not value.startswith(("TypeVar(", "ParamSpec(")):

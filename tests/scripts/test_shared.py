@@ -54,7 +54,6 @@ def test_newcomers_queue(redis, acquire, extend, keys):
 
 
 def test_newcomers_with_free_permits(redis, acquire, keys):
-    """With more free permits than waiters a newcomer is granted."""
     redis.zadd(keys.waiters, {b"waits": 9e15})
     assert acquire("semaphore", wait=6_000, limit=2) > 0
 

@@ -126,7 +126,6 @@ class TestOverriding:
             assert_not_locked("x")
 
     def test_other_kind(self):
-        """An unknown kind is an error at once."""
         with pytest.raises(ValueError, match="'locmem' or 'dummy', not 'redis'"):
             override_locks("redis")
 

@@ -24,7 +24,6 @@ def test_chain(tasks, queue, seen, holder):
 
 
 def test_group(tasks, queue, seen, holder):
-    """Every duplicate in a group has a result."""
     results = group(tasks.executed.s(seen.name).set(queue=queue) for _ in range(3)).apply_async().get(timeout=60)
     assert [is_duplicate(result) for result in results] == [True] * 3
 

@@ -160,7 +160,6 @@ def test_start_runs_unprotected_on_request(tasks, seen, store, worker):
 
 
 def test_a_release_that_fails_changes_no_outcome(tasks, seen, started, store, worker, go):
-    """A release that fails does not change the task's result."""
     result = started(tasks.running, worker)
     store.kill()
     go()

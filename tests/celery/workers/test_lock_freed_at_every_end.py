@@ -210,7 +210,6 @@ def test_killed_greenlet(tasks, start_worker, own_queue, seen, free, kind):
 
 
 def test_revoking_a_duplicate_frees_nothing(tasks, queue, seen, started, held, go):
-    """Revoking a duplicate does not release the holder's lock."""
     from celery import group
 
     first = started(tasks.long, queue)

@@ -97,14 +97,12 @@ def test_lists(client, stores, operator, bad):
 
 
 def test_pages(client, operator, bad):
-    """The page of each lock is shown."""
     for name in bad:
         response = client.get(f"{LIST}{quote(f'default:{name}')}/change/")
         assert (response.status_code, len(response.content) < 50_000) == (200, True), name
 
 
 def test_released_by_force(stores, bad):
-    """Each lock can be released by its digest."""
     for held in stores["default"].held():
         assert stores["default"].force_release(held.name, held.digest) or held.kind == "task", held.name
 

@@ -89,7 +89,6 @@ def test_health(client, operator, stores):
 
 
 def test_history_is_off(settings, client, detail, operator, stores):
-    """With the history switched off no charts are shown."""
     options = {**settings.REDLOCK["default"]["OPTIONS"], "history": False}
     settings.REDLOCK = {**settings.REDLOCK, "default": {**settings.REDLOCK["default"], "OPTIONS": options}}
     with locks["default"].lock("stock"):
@@ -132,7 +131,6 @@ def test_a_rare_event_is_seen():
 
 
 def test_store_down(client, one_down, operator):
-    """A store that is not reachable has no chart, and the other stores have one."""
     with one_down["default"].lock("a"):
         pass
     event_queue.flush()

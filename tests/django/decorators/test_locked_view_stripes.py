@@ -73,7 +73,6 @@ def test_stripes_and_other_locks():
 
 @pytest.mark.parametrize(("stripes", "error"), [(0, ValueError), (300, ValueError), ("4", TypeError)])
 def test_invalid_stripes(stripes, error):
-    """An invalid number of stripes is an error at decoration."""
     with pytest.raises(error, match="stripes"):
         locked_view("stock", stripes=stripes)
 

@@ -78,6 +78,5 @@ def test_a_store_with_wrong_settings(settings, caplog, command):
     ids=lambda value: " ".join(value)[:40] if type(value) is list else "",
 )
 def test_invalid_value(settings, args, sentence):
-    """An invalid value is refused before anything is done."""
     settings.REDLOCK = {"default": {"BACKEND": LOCMEM}}
     assert sentence in refusal(*args)

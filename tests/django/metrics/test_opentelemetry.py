@@ -65,7 +65,6 @@ async def test_spans_of_coroutines(spans):
 
 
 def test_numbers(lost):
-    """OpenTelemetry has the same numbers as Prometheus."""
     reader = InMemoryMetricReader()
     opentelemetry.install(TracerProvider(), MeterProvider([reader]))
 
