@@ -237,7 +237,7 @@ def test_server_that_is_down(found):
     assert (complaint.id, complaint.level) == ("redlock.I001", checks.INFO)
 
 
-def test_command(settings, capsys):
+def test_command(settings):
     """`manage.py check` runs the checks."""
     settings.ROOT_URLCONF = "tests.django.urls"
     settings.REDLOCK = {"default": {"BACKEND": "nowhere.Backend"}}

@@ -63,7 +63,7 @@ def test_some_fields(stock, held, first, second):
     assert row(stock) == (2, third.fencing_token)
 
 
-def test_lock_that_was_lost(stock, held, backend):
+def test_lock_that_was_lost(stock, backend):
     """A handle that knows of its loss is refused at once with StaleLock."""
     passed = [0.0]
     own = type(backend)(backend.location, clock=lambda: backend.clock() + passed[0], node_timeout=5)

@@ -166,7 +166,7 @@ def test_store_down(settings, own_redis):
     assert hour(locks["default"])["acquired"] == 0
 
 
-def test_node_down(settings, start):
+def test_node_down(start):
     """On several nodes the first that replies stores the events, and reading adds up all nodes."""
     nodes = start(Group(RedisServer() for _ in range(3))).servers
     backend = RedlockBackend([node.url for node in nodes], **PATIENT, quarantine=False)

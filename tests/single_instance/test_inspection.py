@@ -10,7 +10,7 @@ from tests.single_instance.player import Player
 from tests.support.service import poll
 
 
-def test_a_foreign_key_is_left_alone(redis_store, redis_server):
+def test_a_foreign_key_is_left_alone(redis_store):
     """A plain lock under the task's name raises LockError and stays."""
     player = Player(redis_store, "until_executed", 1)
     with redis_store.lock(player.name), pytest.raises(LockError, match="WRONGTYPE"):

@@ -60,7 +60,7 @@ async def test_aenqueue(dummy, app, unique, held):
     assert held(f"until:{unique}") == ("queued", first.id)
 
 
-def test_copies_share_the_lock(database, app, unique, held):
+def test_copies_share_the_lock(database, app, unique):
     """``using()`` changes priority, queue, time and backend, not the lock. A delayed call keeps its record longer."""
     later = timezone.now() + timedelta(days=9)
     task = app.until.using(priority=5, queue_name="other", run_after=later)

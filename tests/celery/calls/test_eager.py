@@ -77,7 +77,7 @@ def test_nested_call_of_itself_is_a_duplicate(tasks, seen, store, kind):
     assert not is_duplicate(getattr(tasks, kind).apply((seen.name, 0)).get())
 
 
-def test_eager_duplicate_of_a_queued_one(tasks, seen, monkeypatch):
+def test_eager_duplicate_of_a_queued_one(tasks, seen):
     queued = tasks.executed.apply_async((seen.name,), queue="nobody")
     result = tasks.executed.apply((seen.name,))
     assert (result.duplicate, result.id) == (True, queued.id)

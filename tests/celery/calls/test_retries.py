@@ -10,7 +10,7 @@ from tests.support.service import poll
 
 
 @pytest.mark.parametrize("kind", ["retries", "autoretries"])
-def test_no_other_submit_is_granted_between_retries(tasks, queue, seen, free, held, kind):
+def test_no_other_submit_is_granted_between_retries(tasks, queue, seen, free, kind):
     """From submit to the end of the last retry every other submit is a duplicate."""
     task = getattr(tasks, kind)
     call = {"name": seen.name, "seconds": 0.3}

@@ -196,7 +196,7 @@ def test_copies_of_a_message_that_waits_for_its_eta(tasks, start_worker, own_que
     assert seen.count("start") == 1
 
 
-def test_backlog(tasks, start_worker, own_queue, seen, held):
+def test_backlog(tasks, start_worker, own_queue, seen):
     """Of 500 submits without a worker one is sent, and its record does not expire."""
     results = [tasks.executed.apply_async((seen.name,), queue=own_queue) for _ in range(500)]
     assert [result.duplicate for result in results].count(False) == 1

@@ -88,7 +88,7 @@ def test_health(client, operator, stores):
     assert client.get(url).status_code == 200
 
 
-def test_history_is_off(settings, client, detail, operator, stores):
+def test_history_is_off(settings, detail, operator, stores):
     options = {**settings.REDLOCK["default"]["OPTIONS"], "history": False}
     settings.REDLOCK = {**settings.REDLOCK, "default": {**settings.REDLOCK["default"], "OPTIONS": options}}
     with locks["default"].lock("stock"):

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("stores")
 
 @pytest.mark.django_db(transaction=True)
 class TestRealTransactions:
-    def test_lost_in_the_block(self, kept, using):
+    def test_lost_in_the_block(self, kept):
         """A lock that is lost within its block raises LockLost, and the transaction is rolled back."""
         with pytest.raises(LockLost), transaction.atomic(), kept(auto_renew=False) as held:
             Group.objects.create(name="written")
