@@ -84,7 +84,7 @@ def test_release_by_kind_and_state(stores, held):
     assert held() == ["invoice", "stock:1", "stock:2"]
 
 
-def test_release_by_task(stores):
+def test_release_by_task(stores, held):
     """--task leaves out locks that another task holds, too."""
     found = ["redlock_release", "--dry-run", "--format", "json", "--task"]
     owners = [{"label": f"shop.{each}", "task_id": each} for each in ("confirm", "pay")]
@@ -125,7 +125,7 @@ def test_release_dry_run(held):
     assert held() == ["invoice", "stock:1", "stock:2"]
 
 
-def test_release_older_than(stores, redis_server):
+def test_release_older_than(stores, held, redis_server):
     """--older-than leaves out younger locks and those without a start."""
     backend = stores["default"]
     with backend.lock("old", owner={"since": 1.0}), backend.lock("new"), redis_server.client() as redis:
