@@ -1,4 +1,4 @@
-"""Lock events, and the hook that receives the events."""
+"""Lock events, and the hooks that receive them."""
 
 from __future__ import annotations
 
