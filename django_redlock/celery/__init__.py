@@ -28,7 +28,7 @@ __all__ = ["Conflict", "SingleInstance", "is_duplicate", "single_instance_task",
 
 @takes(TaskOptions)
 def single_instance_task(function: Any = None, /, **given: Any) -> Any:
-    """Allow at most one call of a Celery task at a time. Its place is below ``@shared_task`` or ``@app.task``.
+    """Allow at most one call of a Celery task at a time. The decorator stands below ``@shared_task`` or ``@app.task``.
 
     ::
 

@@ -1,6 +1,6 @@
 """The calls of one Celery task: the names of their locks, and a `TaskCall` from each message.
 
-A name shows the arguments as a worker gets them after serialization.
+The names are made from the arguments as a worker receives them, after serialization.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ REDELIVERY_SECONDS = 900
 class CeleryTaskLock(TaskLock):
     """The lock of one Celery task.
 
-    ``bound``: the task's function takes ``self`` as its first argument. ``track_started``: as the task's attribute in
-    Celery, which is ``False`` for a protected task, because the state STARTED is stored when the lock is acquired.
+    ``bound``: whether the task's function takes ``self``. ``track_started``: Celery's option of this name. This package
+    sets the task's own attribute to ``False``, and stores the state STARTED after the lock is acquired.
     """
 
     track_started = False
@@ -61,8 +61,8 @@ class CeleryTaskLock(TaskLock):
     ) -> str:
         """Return the lock's name for a call of ``task`` with these arguments.
 
-        ``serializer``: the kombu serializer of the message; ``None``: the task's own. ``headers``: those of the
-        message, which ``key`` may use. Raises ``TypeError`` when the arguments don't fit the task.
+        ``serializer``: the kombu serializer of the message; ``None``: the task's. ``headers``: the message's headers,
+        which the option ``key`` may use. Raises ``TypeError`` when the arguments don't fit the task.
         """
         if (dump := getattr(task, "_dump_pydantic_arguments", None)) is not None:
             args, kwargs = dump(args, kwargs)
@@ -71,10 +71,10 @@ class CeleryTaskLock(TaskLock):
         return self.namer.name(task.name, tuple(args or ()), kwargs or {}, text_of, self._this, headers or {})
 
     def message(self, task: Task[Any, Any], request: Any) -> Message:
-        """Return the header that ``apply_async`` has added to the message of a call.
+        """Return the lock header in a received message. ``request``: the worker's Celery request for the message.
 
-        ``request``: the worker's Celery request for that message. A message without the header, for example one that
-        ``send_task`` has sent, gets a new header: its lock's name follows from the arguments.
+        If the message has no such header, for example because it was sent with ``send_task``, returns a new header with
+        the lock's name for these arguments.
         """
         if message := Message.read(request.get(HEADER), request.id):
             return message
@@ -88,8 +88,8 @@ class CeleryTaskLock(TaskLock):
     ) -> TaskCall:
         """Return the `TaskCall` of ``message``.
 
-        ``options``: those of ``apply_async``. ETA and expiry in them set how long the record of the queued call is
-        kept. As in Celery, ``expires=None`` means that the task's own ``expires`` does not apply.
+        ``options``: the options of ``apply_async``. Their ETA and expiry determine how long the record of the queued
+        call is kept. As in Celery, ``expires=None`` disables the task's own ``expires``.
         """
         if not self._done_ttl:  # reading a setting costs as much as the rest of this method
             transport = task.app.conf.broker_transport_options or {}
@@ -121,16 +121,16 @@ def _until(task: Task[Any, Any], when: Any, never: float) -> float:
 
 @cache
 def text_for(serializer: str) -> TextOf:
-    """Return a function that returns the text of a value after a round trip through the kombu serializer."""
+    """Return a function that passes a value through the kombu ``serializer`` and returns the loaded value as text."""
     return partial(_received_text, serializer)
 
 
 def _received_text(serializer: str, value: Any) -> str:
-    """Serialize and load ``value``, which is not of a JSON type, and return the text of the loaded value.
+    """Serialize and load ``value``, which is not of a JSON type, and return the loaded value as text.
 
-    The text of a model instance has the model and the primary key, which Django compares too. The text of any other
-    object has a digest of the serialized object, because ``str()`` may return one text for two different objects.
-    Raises kombu's ``EncodeError`` for a value that can't be serialized.
+    The text of a model instance contains the model and the primary key. The text of any other object contains a digest
+    of the serialized object, because ``str()`` may be equal for different objects. Raises kombu's ``EncodeError`` for a
+    value that can't be serialized.
     """
     text_of = text_for(serializer)
     content_type, encoding, data = dumps([value], serializer)

@@ -24,7 +24,7 @@ _running: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("redlock_eager", 
 
 
 class EagerRun(BodyRun):
-    """One run of a body in the calling process: submit and start at once. There is no later try for "retry"."""
+    """One run of a task's body in the calling process. Nothing is queued, so the action "retry" is not possible."""
 
     known = ACTIONS
 
@@ -34,7 +34,7 @@ class EagerRun(BodyRun):
         self.on_conflict = "skip"  # until a conflict says which check has refused the call
 
     def conflict(self, refusal: Refusal) -> Conflict:
-        """Return the `Conflict`: at submit, if a worker's call would have been refused there, else at start."""
+        """Return the `Conflict` with the place, "submit" or "start", at which a queued call would have been refused."""
         conflict = conflict_of(self.call, "start", refusal)
         at_submit, self.on_conflict = self.lock.options.actions
         if conflict.state in self.call.mode.at_submit:
@@ -51,7 +51,7 @@ class EagerRun(BodyRun):
 
 
 def eager_duplicate(task: Any, conflict: Conflict) -> Any:
-    """Return the ``EagerResult`` of a duplicate, with the id of the call in the way."""
+    """Return the ``EagerResult`` of a duplicate, with the id of the call that holds the lock."""
     task_id, value = conflict.holder or conflict.task_id, duplicate_result(conflict)
     result: Any = EagerResult(task_id, value, states.SUCCESS, name=task.name)
     result.duplicate = True

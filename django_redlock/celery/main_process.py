@@ -1,6 +1,6 @@
-"""A worker's main process: checks the tasks at its start, and ends what no body ends.
+"""The main process of a worker: removes records of revoked or expired calls, and releases locks of dead processes.
 
-It removes the records of calls that are revoked or have expired, and releases the locks of dead processes.
+When the worker starts, it checks that the lock backends support the options of its tasks.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _received: WeakSet[Any] = WeakSet()
 
 
 class CheckTasks(Step):
-    """A step in the start of a Celery worker.
+    """A step in the start of a Celery worker. It checks the options of the worker's tasks.
 
-    Raises ``LockNotSupported``, which ends the start, if one of the worker's tasks has a mode or limit that its lock
-    backend does not support.
+    Raises ``LockNotSupported``, which stops the worker, for a mode or limit that a task's lock backend does not
+    support.
     """
 
     def create(self, parent: Any) -> None:
@@ -52,7 +52,7 @@ class CheckTasks(Step):
 
 @contextmanager
 def _logged(task: Any, task_id: str) -> Iterator[None]:
-    """Log an error, for example when the arguments of a message don't fit the task: the worker must go on."""
+    """Context manager that logs errors and does not raise them, so that the worker continues."""
     try:
         yield
     except Exception as error:  # noqa: BLE001
@@ -61,10 +61,7 @@ def _logged(task: Any, task_id: str) -> Iterator[None]:
 
 @task_revoked.connect
 def _cancel_record(sender: Any, request: Any, **_: Any) -> None:
-    """Remove the record of a queued call that a worker discards, even if it belongs to another delivery.
-
-    A receiver of a signal.
-    """
+    """Remove the record of a queued call that a worker discards, whichever message wrote it. A signal receiver."""
     if hasattr(sender, "redlock"):
         with _logged(sender, request.id):
             sender.redlock.cancel(sender.redlock.received_call(sender, request), same_delivery=False)
@@ -72,9 +69,9 @@ def _cancel_record(sender: Any, request: Any, **_: Any) -> None:
 
 @cache
 def _replace_command() -> None:
-    """Register a command ``revoke`` in place of Celery's. It calls Celery's, and removes the records of revoked calls.
+    """Replace Celery's control command ``revoke`` with one that also removes the records of the revoked calls.
 
-    Without it, a call that waits for its ETA would keep its record until a worker discards it, at its ETA.
+    With Celery's own command, the record of a revoked call would remain until the call's ETA.
     """
     # Imported by a worker only: an earlier import of ``celery.worker`` keeps Sentry from patching Celery's tracer.
     control: Any = import_module("celery.worker.control")
@@ -96,9 +93,9 @@ def _replace_command() -> None:
 
 
 class LockReleasingRequest:
-    """Mixin for Celery's ``Request``, a received message: releases the task's lock when the body's process has died.
+    """Mixin for Celery's ``Request``: releases the task's lock when the process that runs the task has died.
 
-    Celery calls its methods in the worker's main process.
+    Celery calls the methods in the worker's main process.
     """
 
     if TYPE_CHECKING:
@@ -120,7 +117,7 @@ class LockReleasingRequest:
         super().reject(requeue=requeue)  # type: ignore[misc]
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
-        """Handle a failed task. Unless ``return_ok``, its process is dead or about to be killed."""
+        """Handle a failed task. Unless ``return_ok``, release the lock once the task's process has died."""
         try:
             return super().on_failure(exc_info, send_failed_event, return_ok)  # type: ignore[misc]
         finally:
@@ -128,12 +125,12 @@ class LockReleasingRequest:
                 self._process_dies()
 
     def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
-        """Kill the process of a call whose message the broker delivers again."""
+        """Kill the process of a running task, and release its lock. The broker delivers the message again."""
         self._requeued = True
         super().cancel(pool, signal, emit_retry)  # type: ignore[misc]
 
     def _process_dies(self) -> None:
-        """Release the lock in a background thread, when the process has exited."""
+        """Release the lock in a background thread after the process has exited."""
         pid = self.worker_pid
         if pid is None or pid == os.getpid():  # threads or solo: the body releases its lock itself
             return
@@ -156,7 +153,7 @@ class LockReleasingRequest:
 
 
 def request_of(task: Any, base: Any) -> Any:
-    """Return the class of the received messages of ``task``: `request_class` of ``base`` if the task has a lock."""
+    """Return the class for received messages of ``task``: `request_class` of ``base`` if the task has a lock."""
     return request_class(base) if hasattr(task, "redlock") else base
 
 
@@ -168,7 +165,7 @@ def request_class(base: Any) -> type:
 
 
 def _wait_for_exit(pid: int) -> bool:
-    """Wait until the process ``pid`` has exited, and return whether it has. ``False`` if that can't be known."""
+    """Wait until the process ``pid`` has exited, and return whether it has. Returns ``False`` if this is unknown."""
     try:
         poll, handle = select.poll(), os.pidfd_open(pid)  # select.select() takes no file descriptor above 1023
     except ProcessLookupError:

@@ -1,9 +1,8 @@
-"""The messages of protected tasks: their header, and the copies of calls that are put off.
+"""The messages of protected tasks: their header, and the copies of postponed calls.
 
-A call that a worker refuses at its start is sent again with an ETA, or at once when a body ends. The store keeps the
-message of such a call beside the task's records. The script that ends a body returns the message, and the process that
-ended the body sends it. This prompt copy makes the call start early. The copy with the ETA is the fallback. Both copies
-have the same delivery id, so the store refuses the copy that comes second.
+A worker postpones a call whose lock is held: it sends the message again with an ETA, and stores a second copy, the
+prompt copy, in the lock store. When the running task ends, its worker sends the prompt copy, so that the call starts
+before its ETA. Both copies have the same delivery id, so the store refuses the copy that arrives second.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ ENDS = "redlock_ends"  # attribute of a request: the call that counts as ended w
 
 
 class Message(NamedTuple):
-    """The header of a protected task's message."""
+    """The header that this package adds to the message of a protected task."""
 
     name: str  # of the lock
     delivery_id: str  # identity of the message in the lock store; all copies of a message have the same one
@@ -43,12 +42,12 @@ class Message(NamedTuple):
 
     @property
     def header(self) -> list[Any]:
-        """The value of the header. Workers of earlier versions read one without a prefix only."""
+        """The value of the header. The prefix is omitted if it is empty: workers of earlier versions can't read it."""
         return list(self if self.prefix else self[:-1])
 
     @classmethod
     def read(cls, header: Any, task_id: str) -> Message | None:
-        """Return the `Message` in the value ``header``; ``None`` if it is missing, or belongs to another task id."""
+        """Return the `Message` in the value ``header``; ``None`` without one, or if it belongs to another task id."""
         fields = len(cls._fields)
         if isinstance(header, list) and len(header) in (fields - 1, fields) and header[2] == task_id:
             return cls(*header)
@@ -64,8 +63,8 @@ _RABBITMQS = ("x-death", "x-first-death-", "x-last-death-")
 def enter(request: Any) -> None:
     """Mark that the body of a call has begun. ``request``: the call's Celery request.
 
-    For a direct call, Celery copies the request, and collects ``headers`` that are ``None`` from its attributes. A
-    retry would then send the mark, and its body would run without a lock.
+    In a direct call, ``headers`` is set to ``{}`` if it is ``None``: Celery would otherwise copy the mark into the
+    headers of a retry, and the retry would run without a lock.
     """
     if request.headers is None:
         request.headers = {}
@@ -73,10 +72,10 @@ def enter(request: Any) -> None:
 
 
 def sent_headers(request: Any) -> dict[str, Any]:
-    """Return the headers that the sender of a received message has added, without those that RabbitMQ adds.
+    """Return the headers that the sender of a received message added, without the headers that RabbitMQ adds.
 
-    ``request``: the worker's Celery request for that message. If a sender has added a header named ``headers``, the
-    request's attribute is that header, and leaves out the others.
+    ``request``: the worker's Celery request for the message. The attributes of the request are read, because a header
+    named ``headers`` replaces all others in ``request.headers``.
     """
     own = {name: value for name, value in vars(request).items() if not (hasattr(Context, name) or name in _CELERYS)}
     headers = {name: value for name, value in own.items() if not name.startswith(_RABBITMQS)}
@@ -84,7 +83,7 @@ def sent_headers(request: Any) -> dict[str, Any]:
     return headers if nested.keys() <= own.keys() else {**headers, "headers": nested}
 
 
-# ── calls that are put off ───────────────────────────────────────────────────────────────────────
+# ── postponed calls ──────────────────────────────────────────────────────────────────────────────
 
 MAX_RESEND_SECONDS = 60.0  # longest pause between two tries of a call
 MAX_MESSAGE_BYTES = 16384  # a larger message is not kept, so its call starts at its ETA
@@ -94,11 +93,10 @@ _NOT_KEPT = {"serializer", "retry", "retry_policy", "declare", "timeout", "confi
 
 
 def put_off(task: Any, call: TaskCall, message: Message, conflict: Conflict) -> None:
-    """Send the message of the running task again with an ETA, and store a copy that is sent when a body ends.
+    """Send the running task's message again with an ETA, and store a copy that is sent when the lock is released.
 
-    The ETA is the end of a pause, and the pauses of a call grow up to a minute. If the lease in the way (``conflict``)
-    ends before the pause, the ETA is just after its end, so a pause may have several tries. If the running message is a
-    prompt copy, a copy with an ETA is on its way already.
+    The delay until the ETA grows with each attempt, up to a minute. If the lease in ``conflict`` ends earlier, the ETA
+    is just after the lease's end. Nothing is sent for a prompt copy, because a copy with an ETA was sent before.
     """
     if not message.prompt:
         now = time.time()
@@ -117,9 +115,9 @@ def put_off(task: Any, call: TaskCall, message: Message, conflict: Conflict) -> 
 
 
 def end_delivery(task: Any, call: TaskCall) -> None:
-    """Record in the store that the delivery of ``call`` has ended, so that no second copy of its message is run.
+    """Record in the store that ``call`` has ended, so that no other copy of its message runs.
 
-    The copies are the prompt copy and the copy with the ETA. Errors of the store are logged and not raised.
+    Errors of the store are logged and not raised.
     """
     if not task.redlock.records.keeps_records:
         return  # there is no other copy
@@ -130,10 +128,10 @@ def end_delivery(task: Any, call: TaskCall) -> None:
 
 
 def send(app: Celery, copy: bytes) -> None:
-    """Send the message ``copy`` that `put_off` has stored.
+    """Send ``copy``, a message that `put_off` has stored. Errors are logged and not raised.
 
-    A message of another broker than that of ``app`` is dropped: apps with different brokers may have a lock in common.
-    Errors are logged and not raised. In both cases the copy with the ETA has been sent before.
+    A message for another broker than that of ``app`` is dropped: apps with different brokers may share a lock. A call
+    whose copy is not sent starts at its ETA.
     """
     try:
         message = json.loads(copy)
@@ -150,9 +148,9 @@ def send(app: Celery, copy: bytes) -> None:
 
 
 def _broker_digest(app: Celery) -> str:
-    """Return a digest of the address of the broker to which ``app`` sends, and of the options that belong to it.
+    """Return a digest of the address and the transport options of the broker of ``app``.
 
-    User and password are left out: each worker may have its own.
+    User and password are left out, because each worker may have its own.
     """
     broker: Any = app.connection_for_write()
     options = sorted((name, value) for name, value in broker.transport_options.items() if isinstance(value, str))

@@ -1,9 +1,8 @@
 """Adds the mixins to a decorated task when Celery binds the task's class to an app.
 
-Every way to create a task calls ``Task.bind``: ``@app.task`` and ``@shared_task``, before and after the app is
-finalized, and ``app.register_task`` with a class. Celery has no signal for it, and a task's own base class can override
-any hook that ``Task.bind`` calls. So the first decorated task wraps ``Task.bind`` itself. A project whose tasks have
-the base class ``SingleInstance`` needs no wrapped method.
+``@app.task``, ``@shared_task`` and ``app.register_task`` all call ``Task.bind``. Celery has no signal for this event,
+and a task's base class can override any hook that ``Task.bind`` calls. So the first decorated task wraps ``Task.bind``.
+Tasks with the base class ``SingleInstance`` don't need the wrapper.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ def patch(task: type[Any]) -> None:
 
     `SingleInstanceMixin` becomes the first base class. `SubmitMixin` comes after the task's own base classes and before
     Celery's ``Task``. Parent classes are patched first, because tasks may inherit from each other. A class without a
-    decorated ``run`` has no ``redlock``, even if it inherits the mixins, which then only call Celery's methods. A class
-    that is patched already stays as it is.
+    decorated ``run`` gets no ``redlock``: inherited mixins then only call Celery's methods. A patched class is not
+    patched again.
     """
     for base in task.__bases__:
         if issubclass(base, Task):
@@ -57,13 +56,13 @@ def patch(task: type[Any]) -> None:
 
 
 def _function_of(task: type[Any]) -> tuple[Any, bool]:
-    """Return the function of a task's body, and whether the task is its first argument."""
+    """Return the function of a task's body, and whether the function takes the task as its first argument."""
     run: Any = inspect.getattr_static(task, "run", None)
     return (run.__func__, False) if isinstance(run, staticmethod) else (run, True)
 
 
 def protect(task: type[Any], lock: CeleryTaskLock) -> None:
-    """Set the lock of a task class with the mixins. Wrap what the class defines itself, and hides of the mixins."""
+    """Set the lock of a task class that has the mixins, and wrap its methods that override those of the mixins."""
     task.redlock = lock
     if any("__call__" in vars(each) for each in task.__mro__[: task.__mro__.index(SingleInstanceMixin)]):
         task.__call__ = _locked_call(task.__call__)
@@ -85,9 +84,9 @@ def _locked_call(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def bound_to(task: type[Any], app: Any) -> None:
-    """Let a worker of ``app`` check the task at its start, and move ``track_started`` from the task to its lock.
+    """Make workers of ``app`` check the task when they start, and turn off the task's ``track_started``.
 
-    `WorkerRun.before_body` stores STARTED. A task without a lock gets back what its parent class had.
+    `WorkerRun.before_body` stores STARTED instead. A task without a lock gets its parent class's value back.
     """
     owned = [lock for each in task.__mro__ if isinstance(lock := vars(each).get("redlock"), CeleryTaskLock)]
     tracked = bool(task.track_started) or any(lock.track_started for lock in owned)
@@ -99,9 +98,9 @@ def bound_to(task: type[Any], app: Any) -> None:
 
 
 class SingleInstance(SingleInstanceMixin, SubmitMixin):
-    """A base class for tasks, whose attributes are the options of ``single_instance_task``.
+    """A base class for tasks. The options of ``single_instance_task`` are class attributes.
 
-    The attributes stand in a subclass, or among the options of ``@app.task(base=SingleInstance, key="settle:{id}")``.
+    They may also be given to ``@app.task(base=SingleInstance, key="settle:{id}")``.
     """
 
     abstract = True
@@ -113,7 +112,7 @@ class SingleInstance(SingleInstanceMixin, SubmitMixin):
 
     @classmethod
     def on_bound(cls, app: Any) -> None:
-        """Make the lock of a task that Celery has bound to ``app``. Called by Celery.
+        """Create the lock of a task that Celery has bound to ``app``. Celery calls this method.
 
         Raises ``TypeError`` and ``ValueError`` for invalid options.
         """

@@ -34,7 +34,7 @@ _CANVAS_OPTIONS = {"chain", "chord", "group_id", "parent_id", "root_id"}
 
 
 def refuse_old_options(given: Iterable[str], where: str) -> None:
-    """Raise ``TypeError`` for an option of celery-once or celery-singleton. ``where``: the beginning of the text."""
+    """Raise ``TypeError`` for an option of celery-once or celery-singleton. ``where``: the beginning of the message."""
     for name in given:
         if name in OLD_OPTIONS:
             raise TypeError(f"{where} has no option {name!r}: use {OLD_OPTIONS[name]}")
@@ -49,7 +49,7 @@ else:
 class SubmitMixin(_Task):
     """Mixin whose ``apply_async`` writes the record of a queued call before it sends the message.
 
-    It comes after the task's own base classes, because their ``apply_async`` may change the arguments of the call.
+    It stands after the task's own base classes, because their ``apply_async`` may change the arguments of the call.
     """
 
     redlock: CeleryTaskLock
@@ -105,9 +105,9 @@ class SubmitMixin(_Task):
     def resend(self, seconds: float, message: Message, producer: Any = None) -> AsyncResult[Any]:
         """Send the message of the running task again, to start in ``seconds`` seconds. Returns the ``AsyncResult``.
 
-        The copy has the arguments, headers and options of the running message, which passed ``apply_async`` of the
-        task's base classes already. ``message``: the header of the new message, which keeps the delivery id.
-        ``producer``: the kombu producer that sends it.
+        The copy has the arguments, headers and options of the running message. ``apply_async`` of the task's base
+        classes is not called again. ``message``: the lock header of the copy, with the same delivery id. ``producer``:
+        the kombu producer to use.
         """
         request: Any = self.request
         signature = self.signature_from_request(request, countdown=seconds, retries=request.retries)
@@ -124,15 +124,14 @@ class SubmitMixin(_Task):
 
 
 def _is_own_retry(task: Any, task_id: str | None, options: Mapping[str, Any]) -> bool:
-    """Return whether ``apply_async`` with these arguments sends a retry, which has the id of the running call."""
+    """Return whether ``apply_async`` with these arguments sends a retry of the running call, which has its id."""
     return (task_id is not None and task.request.id == task_id) or bool(options.get("retries"))
 
 
 def _result_of_duplicate(task: Any, conflict: Conflict, options: Mapping[str, Any]) -> Any:
-    """Return the result of a call that is not sent: the ``AsyncResult`` of the call in the way.
+    """Return the result of a call that is not sent: the ``AsyncResult`` of the call that holds the lock.
 
-    ``options``: the options of ``apply_async``. With ``task_always_eager``, no worker stores a result, and the
-    ``EagerResult`` is ready.
+    ``options``: the options of ``apply_async``. With ``task_always_eager``, returns a finished ``EagerResult``.
     """
     if task.app.conf.task_always_eager:
         return eager.eager_duplicate(task, conflict)
@@ -162,7 +161,7 @@ class SingleInstanceMixin(_Submitting):
 
     @property
     def Request(self) -> Any:  # type: ignore[override]  # noqa: N802  (Celery's name)
-        """The class of received messages in a worker's main process. Its objects release locks of dead processes."""
+        """The class for received messages in a worker's main process. It releases the locks of dead processes."""
         return request_of(self, super().Request)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -171,8 +170,8 @@ class SingleInstanceMixin(_Submitting):
     def run_body(self, body: Any, args: Any, kwargs: Any) -> Any:
         """Run ``body``, a ``__call__`` of the task, and return its value. In a worker, the lock is held meanwhile.
 
-        No lock is acquired here for a task without a lock, a direct call, an eager call, or a call that the body makes
-        itself.
+        No lock is acquired here for an unprotected task, a direct call, an eager call (`apply` acquires its lock), or a
+        call that the body makes itself.
         """
         request: Any = self.request
         if request.called_directly or ENTERED in vars(request):

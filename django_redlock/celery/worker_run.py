@@ -1,4 +1,4 @@
-"""Runs a task's body in a worker: what Celery does with a refused call, and what follows a body's end."""
+"""Runs a task's body in a worker with its lock held. Retries, skips or fails a call whose lock is held."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class WorkerRun(BodyRun):
         super().__init__(Blocking(), task.redlock, task.redlock.new_call(task, request.id, self.message))
 
     def acquire_flow(self, handle: Lock, wait: float) -> Flow[Hold | Refusal]:
-        """Acquire the lock. Waits a little for the end of the run that has sent this message."""
+        """Acquire the lock. If the run that sent this message is about to end, waits a short time for its release."""
         outcome = yield from handle.acquire_flow(wait)
         if isinstance(outcome, Hold) or wait >= RETRY_OVERLAP_SECONDS:
             return outcome
@@ -71,17 +71,18 @@ class WorkerRun(BodyRun):
         return outcome
 
     def _is_ending(self, conflict: Conflict) -> bool:
-        """Return whether the body that holds the lock is expected to end at once.
+        """Return whether the body that holds the lock will probably end at once.
 
-        True for an earlier run with the same task id, and for the task that this task has replaced (``replace()``). In
-        both cases the state of the conflict is "running", or "held" in a store that keeps no records of tasks.
+        This is so for an earlier run with the same task id, and for the task that this task has replaced
+        (``replace()``). In both cases the state of the conflict is "running", or "held" in a store that keeps no
+        records of tasks.
         """
         request = self.request
         replaced = request.parent_id if request.get("replaced_task_nesting") else None
         return conflict.state in ("running", "held") and conflict.holder in (request.id, replaced)
 
     def conflict(self, refusal: Refusal) -> Conflict:
-        """Return the `Conflict` of a call that is a duplicate. Raises ``Ignore`` if it is tried again, or has ended."""
+        """Return the `Conflict` of a duplicate. Raises Celery's ``Ignore`` if it will be tried again or has ended."""
         conflict, task, request, message = super().conflict(refusal), self.task, self.request, self.message
         if conflict.state == "ended":
             logger.info("task %s[%s] was delivered again after it had ended: not run again", task.name, request.id)
@@ -100,7 +101,7 @@ class WorkerRun(BodyRun):
         return conflict
 
     async def refused(self, conflict: Conflict, action: str, failure: Exception) -> Any:
-        """Put the call off, fail it, or return the value of a duplicate."""
+        """Carry out ``action`` for a refused call: postpone it, raise ``failure``, or return the duplicate's value."""
         message, retries = self.message, self.lock.options.retries
         if conflict.state == "replaced":
             return duplicate_result(conflict)
@@ -114,7 +115,10 @@ class WorkerRun(BodyRun):
         return await super().refused(conflict, "skip", failure)  # a value: a chord would wait forever
 
     async def on_unavailable(self, error: LockUnavailable) -> None:
-        """Fail or retry the task, unless its body runs unprotected. If a copy with an ETA follows, drop this one."""
+        """Raise ``error`` or retry the task; with ``on_store_error="run"``, let the body run without a lock.
+
+        Raises Celery's ``Ignore`` if another copy of the message, with an ETA, will follow.
+        """
         if self.message.prompt:
             logger.info("task %s[%s] is tried again at its ETA only: %s", self.call.task, self.call.task_id, error)
             raise Ignore("sent again") from error
@@ -123,10 +127,9 @@ class WorkerRun(BodyRun):
         await super().on_unavailable(error)
 
     def before_body(self) -> None:
-        """Keep other copies of the message from running, if this one will not be redelivered. Store STARTED.
+        """Store the state STARTED, and block other copies of the message unless this one may be redelivered.
 
-        Celery would store the state STARTED before the lock is acquired. A call that is put off, or was delivered again
-        after its end, would then stay STARTED.
+        Celery would store STARTED before the lock is acquired. A postponed call would then stay STARTED.
         """
         task, request = self.task, self.request
         if self.message.tries and not task.acks_late:
@@ -138,10 +141,10 @@ class WorkerRun(BodyRun):
     def ending(self, error: BaseException | None) -> Ending:
         """Return the effect of the body's end on the record.
 
-        With ``acks_late``, the broker may deliver the message again after ``Reject`` and after an error that ends the
-        process: the record is kept for it. If Celery acknowledges the message nevertheless, the worker's main process
-        removes the record. A delivery with a next step counts as ended when that step has been sent: if the worker is
-        killed before, the redelivered message runs again, and the rest of the chain is not lost.
+        With ``acks_late``, the record is kept after ``Reject`` and after an error that ends the process, because the
+        broker may deliver the message again. If Celery acknowledges the message, the worker's main process removes the
+        record. In a chain, a call has ended only when the next task has been sent. If the worker is killed before, the
+        redelivered message runs again, and the rest of the chain is not lost.
         """
         request, acks_late = self.request, self.task.acks_late
         if acks_late and (isinstance(error, SystemExit | KeyboardInterrupt) or getattr(error, "requeue", False)):
@@ -160,7 +163,7 @@ class WorkerRun(BodyRun):
         send(self.task.app, message)
 
     def _put_off(self, conflict: Conflict) -> NoReturn:
-        """Put the call off, and end this run without a result. Raises Celery's ``Ignore``."""
+        """Postpone the call, and end this run without a result. Raises Celery's ``Ignore``."""
         put_off(self.task, self.call, self.message, conflict)
         raise Ignore("sent again")
 
@@ -168,7 +171,7 @@ class WorkerRun(BodyRun):
 def _raise_or_retry(task: Any, error: Exception) -> NoReturn:
     """Raise ``error``, or retry the task if its ``autoretry_for`` names the class.
 
-    Celery retries errors of a body only. Reads the options as ``celery.app.autoretry`` does.
+    Celery itself retries only after errors of the body. The options are read as in ``celery.app.autoretry``.
     """
     get = partial(getattr, task)
     retried, excluded = tuple(get("autoretry_for", ())), tuple(get("dont_autoretry_for", ()))
@@ -186,7 +189,7 @@ def _raise_or_retry(task: Any, error: Exception) -> NoReturn:
 
 
 def _end_delivery_at_last(sender: Any, **_: Any) -> None:
-    """End the delivery of a call whose following messages have been sent. A receiver of signals."""
+    """Record that a call has ended, after its callbacks have been sent. A receiver of signals."""
     if hasattr(sender, "redlock") and (call := vars(sender.request).pop(ENDS, None)) is not None:
         end_delivery(sender, call)
 

@@ -1,4 +1,4 @@
-"""A scheduler that runs ``celery beat`` on several machines. Of all processes only one, the leader, sends tasks."""
+"""A scheduler for ``celery beat`` on several machines: only one process, the elected leader, sends tasks."""
 
 from .scheduler import LeaderScheduler
 

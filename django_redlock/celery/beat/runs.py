@@ -1,4 +1,4 @@
-"""The last run of each entry of the schedule, kept in the lock store, so that the next leader continues the schedule.
+"""Stores the last run of each schedule entry in the lock store, so that the next leader continues the schedule.
 
 A run is recorded before its message is sent, and marked as sent afterwards. A leader that finds a run without the mark
 sends the message. The store refuses the records of a leader whose fencing token is not the largest, so a process that
@@ -30,10 +30,11 @@ class LeadEnded(Exception):
 
 
 class Run(NamedTuple):
-    """The last run of an entry of the schedule. ``at`` is its time in ISO format.
+    """The last run of an entry of the schedule.
 
-    ``number`` is 1 for the first run. Number 0 means that the entry has not run yet: ``at`` is then the time from which
-    its schedule is computed. ``sent`` is false if the run was recorded, but its message was not sent yet.
+    ``number`` counts the entry's runs from 1. Number 0 means that the entry has not run yet: ``at`` is then the time
+    from which its next run is computed. ``at``: the time of the run as ISO text. ``sent``: whether the message of the
+    run was sent.
     """
 
     number: int
@@ -42,12 +43,12 @@ class Run(NamedTuple):
 
     @classmethod
     def parse(cls, text: bytes) -> Self:
-        """Return the run that `encode` has written."""
+        """Return the run encoded in ``text``, a result of `encode`."""
         number, at, _, sent = json.loads(text)
         return cls(number, at, sent)
 
     def encode(self) -> bytes:
-        """Return the run as JSON. The third field is for leaders of earlier versions, which keep a task id there."""
+        """Return the run as JSON. Earlier versions read a task id from the third field, which is now empty."""
         return json.dumps((self.number, self.at, "", self.sent)).encode()
 
 
@@ -77,7 +78,7 @@ class Runs:
 
     @property
     def unsent(self) -> list[str]:
-        """The names of the entries whose last run is not marked as sent."""
+        """Return the names of the entries whose last run is recorded but not sent."""
         return [name for name, text in self._texts.items() if not Run.parse(text).sent]
 
     def check(self) -> None:
@@ -86,10 +87,10 @@ class Runs:
             raise LeadEnded
 
     def restore(self, entry: Any) -> None:
-        """Set ``entry.last_run_at`` to the time of the entry's recorded run, in the time zone that it has already.
+        """Set ``entry.last_run_at`` to the time of the entry's recorded run, in the time zone of the current value.
 
-        A schedule counts days in this time zone, and a record has only the offset from UTC. For an entry without a
-        recorded run, record ``entry.last_run_at`` as the time of run number 0.
+        The stored time has only an offset from UTC, but a schedule needs the time zone to count days. If no run of the
+        entry is recorded, ``entry.last_run_at`` is recorded as run number 0.
         """
         if (run := self.last(entry.name)) is None:
             self._record(entry.name, Run(0, entry.last_run_at.isoformat()))
@@ -100,8 +101,8 @@ class Runs:
     def begin(self, name: str, at: datetime) -> None:
         """Record a run of the entry ``name`` at the time ``at``, marked as not sent.
 
-        If the entry's previous run is not sent yet, for example because the broker was down, no new run begins.
-        Instead, the previous run gets the new time, and keeps its number.
+        If the entry's previous run is not sent yet, for example because the broker was down, that run gets the new time
+        and keeps its number.
         """
         before = self.last(name) or Run(0, "")
         self._record(name, Run(before.number + before.sent, at.isoformat(), sent=False))
@@ -113,8 +114,8 @@ class Runs:
     def forget_removed(self, schedule: Container[str]) -> None:
         """Remove the runs of entries that are not in ``schedule`` and whose last run was more than 400 days ago.
 
-        An entry with a later run keeps it, because ``django_celery_beat`` leaves an entry out of the schedule at hours
-        at which the entry is not due.
+        The delay is needed because ``django_celery_beat`` omits entries from the schedule at hours when they are not
+        due.
         """
         oldest = time.time() - KEPT_MS / 1000
         for name, text in list(self._texts.items()):

@@ -35,7 +35,7 @@ class RecordingScheduler(Scheduler):
     _is_refused = False  # whether the broker has refused a message of the present run
 
     def tick(self, *args: Any, **kwargs: Any) -> Any:
-        """Send the messages of recorded runs that were not sent, and the task that is due. Returns the pause."""
+        """Send the messages of recorded, unsent runs, and the task that is due. Returns the seconds to sleep."""
         for name in self.runs.unsent:
             if (entry := self.schedule.get(name)) is not None:
                 logger.warning("beat: sending %r, whose last run was recorded, but not sent", name)
@@ -44,19 +44,19 @@ class RecordingScheduler(Scheduler):
         return min(interval or 0.0, RESEND_SECONDS) if self.runs.unsent else interval
 
     def populate_heap(self, *args: Any, **kwargs: Any) -> None:
-        """Take over the times of the last runs, and build the heap of entries."""
+        """Set the entries' last runs to the recorded times, and build the heap of entries."""
         for entry in self.schedule.values():
             self.runs.restore(entry)
         self.runs.forget_removed(self.schedule)
         super().populate_heap(*args, **kwargs)
 
     def is_due(self, entry: Any) -> Any:
-        """Return whether the entry is due by its recorded run. A scheduler may have read the entry anew."""
+        """Return whether the entry is due after its recorded run, and the seconds until the next check."""
         self.runs.restore(entry)
         return super().is_due(entry)
 
     def reserve(self, entry: Any) -> Any:
-        """Record the run of an entry that is due. Returns the entry with its next time."""
+        """Record a run of ``entry``, which is due. Returns the entry for the next run, as Celery does."""
         following: Any = super().reserve(entry)
         self.runs.begin(entry.name, following.last_run_at)
         return following
@@ -76,7 +76,7 @@ class RecordingScheduler(Scheduler):
             self.runs.mark_sent(entry.name, run)
 
     def apply_async(self, entry: Any, producer: Any = None, advance: bool = True, **kwargs: Any) -> Any:
-        """Send a message, and note whether the broker has refused it. Other errors are not worth another attempt."""
+        """Send a message, and note whether the broker refused it. A message with another error is not sent again."""
         try:
             return super().apply_async(entry, producer=producer, advance=advance, **kwargs)
         except Exception as error:
@@ -89,10 +89,13 @@ class RecordingScheduler(Scheduler):
 class LeaderScheduler:
     """A scheduler for ``celery beat`` on several machines. It wraps another scheduler, and only the leader sends tasks.
 
-    The lock store keeps the time at which each entry of the schedule last ran. The next leader goes on from these
-    times. Settings of the Celery app: ``redlock_beat_scheduler`` (the wrapped scheduler), ``redlock_beat_using`` (the
-    alias of a ``RedisBackend``), ``redlock_beat_name`` (the name of the leader's lock), ``redlock_beat_ttl`` and
-    ``redlock_beat_stop_before`` (seconds, see ``Backend.leader``).
+    The lock store keeps the time at which each entry of the schedule last ran. The next leader continues from these
+    times. Settings of the Celery app:
+
+    - ``redlock_beat_scheduler``: the wrapped scheduler.
+    - ``redlock_beat_using``: the alias of a ``RedisBackend``.
+    - ``redlock_beat_name``: the name of the leader's lock.
+    - ``redlock_beat_ttl``, ``redlock_beat_stop_before``: seconds, see ``Backend.leader``.
 
     Raises ``ImproperlyConfigured`` for a backend of another kind, ``TypeError`` and ``ValueError`` for bad values.
     """
@@ -129,7 +132,7 @@ class LeaderScheduler:
 
     @property
     def info(self) -> str:
-        """A line for the banner of ``celery beat``."""
+        """Return a line for the start message of ``celery beat``."""
         return f"    . leader -> {self._leader.name}, {self._wrapped.__module__}.{self._wrapped.__name__}"
 
     @property
@@ -140,9 +143,9 @@ class LeaderScheduler:
     def tick(self) -> float:
         """Let the wrapped scheduler send the tasks that are due, if this process leads. Returns the seconds to sleep.
 
-        While another process leads, wait up to a second for the lead. Raises ``SystemExit`` after `close`. The signal
-        handler of ``celery beat`` raises it too, but Python discards it if the signal interrupts a finalizer, for
-        example ``AsyncResult.__del__``.
+        While another process leads, wait up to a second for the lead. Raises ``SystemExit`` after `close`, because
+        Python discards the ``SystemExit`` of the signal handler if the signal interrupts a finalizer such as
+        ``AsyncResult.__del__``.
         """
         if self._closing:
             raise SystemExit
@@ -183,14 +186,14 @@ class LeaderScheduler:
                 logger.exception("beat: the scheduler can't be closed")
 
     def should_sync(self) -> bool:
-        """Return ``False``: the wrapped scheduler writes its schedule itself, when it sends and when it is closed."""
+        """Return ``False``: the wrapped scheduler decides when to write its schedule."""
         return False
 
     def close(self) -> None:
         """Release the lead, so that another process can lead at once.
 
-        ``celery beat`` calls this method in its signal handler and again at its end. If the signal has interrupted a
-        tick, the first call releases nothing, and the second call, after the tick, releases the lead.
+        ``celery beat`` calls this method in its signal handler and again when it ends. If the signal interrupts a tick,
+        only the second call releases the lead.
         """
         self._closing = True
         if self._in_tick:
