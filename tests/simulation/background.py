@@ -29,6 +29,8 @@ class Background(registry.Renewal):
 class VirtualThread:
     """Takes the place of `DueThread`. It serves each hold and each orphan by itself."""
 
+    started = True
+
     def __init__(self, entries: dict[bytes, Entry], serve: object, _ended: object) -> None:
         self._entries = entries
         self._serve = self._release if serve is registry._release_due else self._renew
@@ -39,9 +41,6 @@ class VirtualThread:
         delay = due - process.world.now
         early = process.world.random.uniform(0, SLACK)  # served together with another that is due earlier
         process.after(delay - early if delay > SLACK else max(0.0, delay), lambda: self._due(token, entry))
-
-    def ensure_started(self) -> None:
-        """Nothing is to be started."""
 
     def _due(self, token: bytes, entry: Entry) -> None:
         if self._entries.get(token) is entry:  # neither cancelled nor scheduled anew
