@@ -12,10 +12,12 @@ from django.core.exceptions import ImproperlyConfigured
 
 from . import history
 from .backend_registry import locks
+from .backends.inspection import NodeView, describe_on_each_node
 from .core.events import logger
 from .core.keys import glob_escape
 from .core.lock_info import LockInfo
 from .errors import LockError
+from .formatting import printable_lock
 from .history import MinuteStats
 from .models import HeldLock, parse_pk
 
@@ -71,6 +73,22 @@ def last_hour(alias: str, name: str = "") -> list[MinuteStats]:
     except Exception as error:  # noqa: BLE001  (an error of one store must not hide the other stores)
         explain(error)
         return []
+
+
+def node_views(pk: str) -> list[NodeView]:
+    """Ask each node of a store about the lock with the primary key ``pk``.
+
+    Returns ``[]`` for a store with a single node or a bad entry in the settings, and for an invalid name.
+    """
+    alias, name = parse_pk(pk)
+    try:
+        backend = locks[alias]
+        if len(getattr(backend, "nodes", ())) < 2:
+            return []
+        seen = backend.drive(describe_on_each_node(name, backend))
+    except (ValueError, LockError, ImproperlyConfigured):  # `find_lock` reports it
+        return []
+    return [view._replace(held=view.held and printable_lock(view.held)) for view in seen]
 
 
 def explain(error: Exception) -> str:

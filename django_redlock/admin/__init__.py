@@ -26,7 +26,7 @@ from ..errors import LockError
 from ..formatting import age, owners, printable, state_of
 from ..history.minutes import MAX_TEXT, HistoryEvent, MinuteStats
 from ..models import HeldLock, make_pk, parse_pk
-from ..store_queries import explain, find_lock, health, last_hour
+from ..store_queries import explain, find_lock, health, last_hour, node_views
 from . import release
 from .charts import chart
 from .columns import Columns, nodes_of
@@ -185,6 +185,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             "queued": row and state_of(row.held.owner) == "queued",
             "holders": _ages(people),
             "queue": sorted(_ages(row.held.queue), key=lambda pair: -(pair[1] or 0.0)) if row else [],
+            "views": node_views(pk),
             "chart": chart(minutes),
             "events": [(event, "") for event in self.last_events(minutes)],
             "history": history.select_related("user")[:10],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -14,6 +15,7 @@ from ..core.flow.scripts import script
 from ..core.keys import keys_beside, lock_name_of, scan_pattern
 from ..core.lock_info import Listing, LockInfo, by_trouble, read_lock_info
 from ..core.primitives.base import describe_request, is_released, names_waiters, wake_request
+from ..errors import LockUnavailable
 
 SCAN_COUNT = 1000  # keys in one step of SCAN: about 0.3 ms of the server's time
 LOCKS_IN_PIPELINE = 100  # locks described in one pipeline: about 0.3 ms of the server's time
@@ -133,6 +135,35 @@ def _scan(
 def _step(reply: Any) -> tuple[bytes, list[bytes]]:
     cursor, found = reply
     return b"%d" % int(cursor), list(found)
+
+
+class NodeView(NamedTuple):
+    """The reply of one node about one lock.
+
+    ``held``: the lock as this node knows it; ``None`` if the node has no key for the lock, or did not reply.
+    ``round_trip``: seconds from the request to the reply. ``error``: why the node did not reply; ``""`` if it replied.
+    """
+
+    node: str
+    held: LockInfo | None
+    round_trip: float
+    error: str
+
+
+def describe_on_each_node(name: str, backend: Any) -> Flow[list[NodeView]]:
+    """Ask each node of ``backend`` about the lock ``name``."""
+    seen = []
+    for index, node in enumerate(backend.nodes):
+        start = time.perf_counter()
+        reply = yield from run_idempotent(describe_request(backend.keys_of(name), False, index))
+        taken, held, error = time.perf_counter() - start, None, str(reply.error) if type(reply) is Fault else ""
+        if reply and not error:
+            try:
+                held = parse_reply(name, partial(read_lock_info, name, node=node.label), reply)
+            except LockUnavailable as failure:
+                error = failure.reason
+        seen.append(NodeView(node.label, held, taken, error))
+    return seen
 
 
 def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool]:

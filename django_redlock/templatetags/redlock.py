@@ -40,3 +40,9 @@ def local_time(since: float, form: str) -> str:
         return date_format(timezone.localtime(datetime.fromtimestamp(since, UTC)), form)
     except (ValueError, OverflowError, OSError):  # not a Unix time: the number comes from another program
         return str(since)
+
+
+@register.filter
+def milliseconds(seconds: float) -> str:
+    """Format a duration in seconds as milliseconds with one decimal, such as ``1.5 ms``."""
+    return f"{seconds * 1000:.1f} ms"

@@ -47,6 +47,21 @@ def test_list_counts_nodes(client, nodes, operator):
         assert '<b class="redlock-bad">2/3</b>' in page.content.decode()
 
 
+def test_detail_shows_each_nodes_view(client, nodes, operator):
+    """The page shows the holder on each node, and which node is not reachable."""
+    with locks["default"].lock("stock", ttl=60, auto_renew=False, owner={"host": "web1"}):
+        all_know(client)
+        with nodes[0].client() as redis:
+            redis.set("redlock:{stock}", f'{TOKEN} {{"host":"stranger"}}', px=20_000)
+        nodes[1].kill()
+        page = client.get(f"{LIST}default_3Astock/change/").content.decode()
+    assert "What each node says" in page
+    assert "stranger" in page
+    assert TOKEN not in page
+    assert "Connection refused" in page
+    assert f"127.0.0.1:{nodes[2].port}" in page
+
+
 def test_one_node_down(client, nodes, operator):
     """With one node of three down the list works, and the health page names the node."""
     nodes[1].kill()
