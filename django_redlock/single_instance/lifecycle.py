@@ -16,7 +16,7 @@ from ..core.flow.requests import Flow, Sleep
 from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.values import Refusal
-from ..errors import LockError, LockUnavailable
+from ..errors import LockError, LockNotAcquired, LockUnavailable
 from .call import (
     AT_START,
     AT_SUBMIT,
@@ -60,19 +60,21 @@ async def submit_call(
     recorded = bool(call.mode.at_submit)
     try:
         if recorded:
-            conflict = await style.drive(_record_flow(lock, call, own, must_send), lock.store)
-    except LockUnavailable as error:
-        if not (lock.options.on_store_error == "run" or must_survive):
-            if error.unconfirmed:  # its record would make every later call a duplicate of a call that was not sent
-                await style.drive(lock.cancel_flow(call), lock.store)
-            raise
-        logger.warning("task %s[%s] is sent without a record: %s", call.task, call.task_id, error)
-        recorded = False
-    if conflict is not None and not must_send:
-        return conflict
-    try:
+            try:
+                conflict = await style.drive(_record_flow(lock, call, own, must_send), lock.store)
+            except LockNotAcquired:  # a duplicate has no record
+                recorded = False
+                raise
+            except LockUnavailable as error:
+                survives = must_survive or lock.options.on_store_error == "run"
+                recorded = error.unconfirmed and not survives
+                if not survives:
+                    raise
+                logger.warning("task %s[%s] is sent without a record: %s", call.task, call.task_id, error)
+        if conflict is not None and not must_send:
+            return conflict
         return await send()
-    except BaseException:
+    except BaseException:  # the record would make every later call a duplicate of a call that was not sent
         if recorded and conflict is None:
             await style.drive(lock.cancel_flow(call), lock.store)
         raise

@@ -10,6 +10,7 @@ import pytest
 from django_redlock import locks
 from django_redlock.core.flow.scripts import script
 from django_redlock.errors import LockUnavailable
+from tests.support.interrupts import anywhere
 from tests.support.locks import redis_entry
 from tests.support.proxy import Proxy
 from tests.support.service import poll
@@ -44,6 +45,15 @@ def test_a_lost_reply(tasks, own_queue, seen, proxied):
     assert locks["near"].describe(f"executed:{seen.name}")
     proxied.restore()
     assert not tasks.executed.apply_async((seen.name,), queue=own_queue).duplicate
+
+
+def test_an_interrupt_before_the_message(tasks, own_queue, seen):
+    """delay() that is interrupted when the record is written, and before the message is sent, leaves no record."""
+    for interrupt in anywhere("single_instance/(lifecycle|records)|drivers"):
+        step = interrupt(lambda: tasks.executed.apply_async((seen.name,), queue=own_queue))
+        if seen.name in sent(tasks, own_queue):
+            break
+        assert locks["default"].describe(f"executed:{seen.name}") is None, step
 
 
 def test_many_senders(tasks, own_queue, seen, proxied):
