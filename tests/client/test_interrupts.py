@@ -111,3 +111,12 @@ def test_anywhere_in_a_wait(redis_url, unique):
         for interrupt in anywhere(r"/client/pool\.py|/threading\.py:__"):
             step = interrupt(wait)
             assert ends(wait), f"at step {step}"
+
+
+def test_anywhere_in_a_limited_request(redis_url, unique):
+    """An interrupt anywhere in a request leaves no connection of a limited pool counted as in use."""
+    backend = RedisBackend(f"{redis_url}?max_connections=2", node_timeout=1)
+    for interrupt in anywhere(r"/client/(pool|round_trip)\.py"):
+        step = interrupt(backend.lock(unique).locked)
+        for _ in range(2):
+            assert not backend.lock(unique).locked(), f"at step {step}"
