@@ -53,18 +53,18 @@ def get_or_compute(
 
     Times are seconds or a ``timedelta``.
 
-    - ``timeout``: time until the value expires, rounded up; ``None`` means never. The default is the cache's; if that
-      is 0, nothing is stored.
+    - ``timeout``: time until the value expires, rounded up; ``None`` means never. The default is the cache's TIMEOUT; 0
+      stores nothing.
     - ``stale`` (0): time after the expiry in which callers get the old value at once, while one caller computes.
     - ``using`` ("default"): the alias of the lock backend.
     - ``blocking_timeout`` (``None``): time to wait for the computation of another caller; ``None`` means no limit.
     - ``ttl`` (5): lease of the lock, renewed while the computation runs. If the computing process is killed, the
       waiters wait until the lease has expired.
 
-    An exception of ``compute`` is raised to the caller that computes; a waiting caller computes next. Raises
+    An exception of ``compute`` is raised in the computing caller; then a waiting caller computes. Raises
     ``LockNotAcquired`` after ``blocking_timeout``; ``LockUnavailable`` when the lock store doesn't reply and there is
-    no old value; ``LockDeadlock`` when ``compute``, or a task that it has started, asks for the same key;
-    ``ValueError`` and ``TypeError`` for bad arguments.
+    no old value; ``LockDeadlock`` when ``compute``, or a task started by it, requests the same key; ``ValueError`` and
+    ``TypeError`` for bad arguments.
     """
     if inspect.iscoroutinefunction(compute):
         raise TypeError("get_or_compute() takes a plain function; for a coroutine function use aget_or_compute()")
@@ -115,7 +115,7 @@ class _Entry(NamedTuple):
         return cls(cache, key, kept, math.ceil(more), lock)
 
     async def look_up(self, style: Blocking) -> tuple[Any, bool]:
-        """Return the value in the cache, and that it is fresh. After its expiry: the stale copy or `_MISSING`."""
+        """Return the cached value and whether it is fresh. After expiry, the value is the stale copy or `_MISSING`."""
         value = await style.method(self.cache, "get", self.key, _MISSING)
         if value is not _MISSING or not self.stale:
             return value, value is not _MISSING
@@ -141,9 +141,9 @@ _inside: ContextVar[tuple[Future[Any], ...]] = ContextVar("redlock_computations"
 async def _value(style: Blocking, entry: _Entry, compute: Callable[[], Any], wait: Seconds | None) -> Any:
     """Return the cached or computed value of ``entry``: the algorithm of `get_or_compute`.
 
-    In each process one caller at a time asks the lock store. The other callers of the process wait for the value of
-    that caller. If the lock store does not reply to that caller, they all raise ``LockUnavailable``, because they would
-    otherwise ask and wait one after the other. ``wait``: seconds to wait for the computation of another caller.
+    In each process one caller at a time acquires the lock, and the other callers wait for its value. If the lock store
+    does not reply, all these callers raise ``LockUnavailable`` at once instead of waiting one after the other.
+    ``wait``: seconds to wait for the computation of another caller.
     """
     deadline = monotonic() + wait_seconds(True, -1 if wait is None else wait)
     while True:
@@ -183,10 +183,10 @@ async def _value(style: Blocking, entry: _Entry, compute: Callable[[], Any], wai
 
 
 def _cache_id(cache: Any) -> Any:
-    """Return the alias of the cache, because each thread has its own object of a cache. Without an alias: its id.
+    """Return the alias of ``cache`` in CACHES, which is the same in all threads; without an alias, the object's id.
 
-    ``caches[alias]`` builds a cache that this thread lacks, so only caches of the same class are compared. An object
-    remembers its result, for threads that it is passed to.
+    Each thread has its own object for an alias. The alias is stored on the object, so that it can be passed to other
+    threads. Only aliases of the same class are compared, because ``caches[alias]`` creates missing objects.
     """
     if (known := getattr(cache, _ID, None)) is None:
         kind = f".{type(cache.make_key.__self__).__name__}"  # `cache` may be Django's proxy
@@ -197,11 +197,11 @@ def _cache_id(cache: Any) -> Any:
 
 
 async def _compute_once(style: Blocking, entry: _Entry, compute: Callable[[], Any], old: Any, deadline: float) -> Any:
-    """Compute, store and return the value under the write lock, unless another caller computes it already.
+    """Compute, store and return the value under the write lock, unless another caller already computes it.
 
-    In that case, returns ``old``, the stale value. If ``old`` is `_MISSING`, waits for the read lock until ``deadline``
-    (monotonic seconds) and returns the other caller's value, because the release of the write lock wakes all readers at
-    once. Raises ``LockNotAcquired`` after ``deadline``.
+    In that case, return ``old``, the stale value. If ``old`` is `_MISSING`, wait for the read lock until ``deadline``
+    (monotonic seconds) and return the other caller's value: the release of the write lock wakes all readers at once.
+    Raises ``LockNotAcquired`` after ``deadline``.
     """
     lock = entry.lock
     while True:
@@ -228,7 +228,7 @@ async def _compute_once(style: Blocking, entry: _Entry, compute: Callable[[], An
 
 
 async def _release(style: Blocking, lock: Any) -> None:
-    """Release ``lock``. Errors are only logged: after a lost lease the value is computed twice, which is harmless."""
+    """Release ``lock``. Errors are only logged: if the lease was lost, the value may be computed twice."""
     try:
         await style.method(lock, "release")
     except LockError as error:

@@ -1,8 +1,8 @@
 """Locks that are held until the database transaction ends.
 
 If a lock is released before the commit, the next holder does not see the transaction's changes yet. So a `CommitLock`
-that is released within a transaction stays held until the commit or rollback. The transaction is rolled back if the
-lease was lost before the commit.
+that is released within a transaction stays held until the commit or rollback. If the lock is lost before the commit,
+the transaction is rolled back.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def in_transaction(connection: BaseDatabaseWrapper) -> bool:
 
 
 def after_rollback(database: str, function: Callable[[], Any]) -> None:
-    """When the open transaction ends, call ``function`` if the changes made so far have been rolled back.
+    """Call ``function`` at the end of the open transaction if the changes made before this call are rolled back.
 
-    That is the case after a rollback of the whole transaction, and after a rollback to a savepoint that was set before
-    `after_rollback` was called. Does nothing outside of ``atomic()``. ``database``: the alias of the database.
+    They are rolled back with the whole transaction, or with a savepoint that was set before this call. Has no effect
+    outside of ``atomic()``. ``database``: the alias of the database.
     """
     connection = connections[database]
     if not in_atomic(connection):
@@ -77,13 +77,13 @@ def after_rollback(database: str, function: Callable[[], Any]) -> None:
 class CommitLock(Lock):
     """A lock whose release waits for the end of the open transaction. Outside a transaction it is an ordinary lock.
 
-    Within the same transaction the lock can be acquired again at once, because the transaction still has its hold.
-    A lock with ``every`` can't, because it is granted once in a period.
+    The same transaction can acquire the lock again at once, unless the lock has ``every``, which grants it once in a
+    period.
     """
 
     @classmethod
     def like(cls, other: Lock, database: str | bool) -> CommitLock:
-        """Return a handle for the lock of ``other``, bound to the transactions of the database alias ``database``.
+        """Return a handle for the lock of ``other`` whose release waits for transactions of the alias ``database``.
 
         ``True`` stands for the default database. Raises ``ConnectionDoesNotExist`` for an unknown alias.
         """
@@ -123,19 +123,18 @@ class CommitLock(Lock):
         yield from super().release_flow(hold)
 
     def release_now(self, hold: Hold) -> None:
-        """Release ``hold`` after the end of its transaction. Errors are those of `Lock.release`."""
+        """Release ``hold`` at once. Called after the end of its transaction. Raises the errors of `Lock.release`."""
         drive(super().release_flow(hold), self.store.perform)
 
 
 class TransactionLocks:
-    """The holds that one open transaction keeps, and the functions to call at its end.
+    """The locks that are kept until one transaction ends, and the functions to call at its end.
 
-    ``holds``: each hold with the handle that releases it at the end; ``None`` if the lock was acquired again since its
-    release, or was lost in its block. ``at_end``: the functions. They are called with ``True``, or with ``False`` if
-    the commit or rollback has failed.
+    ``holds``: each hold with the handle that releases it at the end; ``None`` if the lock was acquired again or lost.
+    ``at_end``: functions that are called with ``True``, or with ``False`` if the commit or rollback has failed.
 
-    Django has a hook for the commit (``on_commit``), but none for the rollback. So the methods that can end a
-    transaction are wrapped on this connection, from the first kept lock until the end of the transaction.
+    Django has a hook for the commit (``on_commit``), but none for the rollback. So the methods of this connection that
+    can end a transaction are wrapped, from the first kept lock until the end of the transaction.
     """
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
@@ -147,9 +146,9 @@ class TransactionLocks:
         vars(connection).update(self._attributes)
 
     def take_back(self, handle: CommitLock) -> Hold | None:
-        """Return the kept hold of the lock of ``handle``, to be held again; ``None`` if there is none.
+        """Return the kept hold of the lock of ``handle``, which is then no longer kept; ``None`` if there is none.
 
-        Raises ``LockLost`` if this transaction has lost the lock.
+        Raises ``LockLost`` if the lock was lost during this transaction.
         """
         for hold, keeper in self.holds.items():
             if (hold.lease.claim.keys, hold.store, hold.primitive) == (handle.keys, handle.store, handle.primitive):
@@ -161,9 +160,9 @@ class TransactionLocks:
         return None
 
     def _watch(self, name: str) -> Any:
-        """Return the method ``name`` of the connection with a check before the commit, and `_end` after the end.
+        """Return the connection's method ``name``, extended by a check before the commit and by `_end` afterwards.
 
-        A transaction whose lease was lost is rolled back instead: another holder may have changed the protected data.
+        If a lock was lost, the transaction is rolled back instead: another holder may have changed the protected data.
         """
         method, undo = getattr(self._connection, name), _UNDO.get(name)
         # Within commit() and rollback(), autocommit is still off: Django switches it on again afterwards.
@@ -217,7 +216,7 @@ _places: set[tuple[str, int]] = set()
 
 
 class _Opened(threading.local):
-    """The database connections that each thread has opened. Faster to read than ``django.db.connections.all()``."""
+    """The database connections that each thread has opened, because ``django.db.connections.all()`` is slow to read."""
 
     connections: tuple[BaseDatabaseWrapper, ...] = ()
 
@@ -236,8 +235,8 @@ connection_created.connect(_watch_connection, dispatch_uid="django_redlock.trans
 def warn_of_early_release(event: Event) -> None:
     """Log a warning if a lock was released while a database transaction of this thread was open.
 
-    ``event``: the release. One warning is logged for each place in the code. The release of a `CommitLock` causes no
-    warning, unless the transaction is on another database than the default and the lock names no database.
+    ``event``: the release. Each place in the code gets one warning. No warning is logged for a `CommitLock`, unless the
+    transaction is on another database than the default and the lock names no database.
     """
     for connection in _opened.connections:
         if connection.in_atomic_block and in_atomic(connection):
@@ -261,7 +260,7 @@ def warn_of_early_release(event: Event) -> None:
 
 
 def _call_site() -> tuple[str, int]:
-    """Return the file and line of the code outside this package that has released the lock."""
+    """Return the file and line of the code outside this package that released the lock."""
     frame = sys._getframe(1)
     while frame.f_back and str(frame.f_globals.get("__name__", "")).startswith(("django_redlock.", "contextlib")):
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""Shows the live locks in Django's admin: list, detail page, force release, health of the stores."""
+"""The admin of live locks: list, detail page, force release, health of the stores."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def query(request: HttpRequest, **changes: Any) -> str:
 class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
     """The admin of the live locks (`HeldLock`), with a tab for locks and a tab for tasks. Rows come from `LockRows`.
 
-    By default, locks with waiters come first. For each request, about ``max_keys`` keys of a store are scanned, and up
-    to ``max_locks`` locks of the store are listed, locks with waiters first.
+    Locks with waiters come first. Each request scans about ``max_keys`` keys of each store, and lists up to
+    ``max_locks`` locks of each store.
     """
 
     list_display = ["lock", "holder", "held_for", "left", "waiters", "wait"]
@@ -90,7 +90,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
 
     @property
     def media(self) -> Media:
-        """This package's style sheet and script. Django's scripts would miss rows that a refresh adds."""
+        """The package's own style sheet and script. Django's scripts would not find rows that a refresh adds."""
         return Media(css={"all": ["django_redlock/locks.css"]}, js=[Script("django_redlock/live.js", defer=True)])  # type: ignore[list-item]
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
@@ -99,11 +99,11 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         return [*columns, *(["nodes"] if any(nodes_of(alias) > 1 for alias in locks) else [])]
 
     def get_ordering(self, request: HttpRequest) -> list[Any]:
-        """Return the default order, locks with waiters first. ``ordering`` would accept fields of the model only."""
+        """Return the default order, locks with waiters first. The attribute ``ordering`` accepts only model fields."""
         return ["trouble", "name"]
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
-        """Return the actions of the list, without "delete selected". Django 6.1 and later ask for the form's, too."""
+        """Return the actions of the list, without "delete selected". The form has none (Django 6.1 and later ask)."""
         if getattr(action_location, "name", "") == "CHANGE_FORM":
             return {}
         where: tuple[Any, ...] = () if action_location is None else (action_location,)
@@ -112,7 +112,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         return actions
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        """Return the rows of the tab; for a POST, of both tabs. The stores are asked once per request."""
+        """Return the rows of the selected tab; for a POST, of both tabs. Each store is read once per request."""
         rows: LockRows | None = getattr(request, "_redlock_rows", None)
         if rows is None:
             alias, scope = request.GET.get("alias", ""), SCAN.get(request.GET.get("scan", ""), 1)
@@ -123,11 +123,11 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         return rows if request.method == "POST" else rows.where(lambda row: (row.held.kind == "task") is tasks)
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
-        """Return ``queryset`` unchanged, because the stores have searched already."""
+        """Return ``queryset`` unchanged, because the stores have applied the search term."""
         return queryset, False
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
-        """Return Django's change list, whose texts say "tasks" on the tab of tasks."""
+        """Return Django's change list, with "task" in place of "lock" in its texts on the tab of tasks."""
         changes = super().get_changelist_instance(request)
         if shows_tasks(request):
             changes.opts = copy(changes.opts)
@@ -198,7 +198,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show the holder and ask whether to release the lock by force."""
+        """Show the holder, and ask for confirmation to release the lock by force."""
         if not self.has_delete_permission(request):
             raise PermissionDenied
         return release.ask(self, request, [unquote(object_id)])
@@ -214,7 +214,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         ]
 
     def health_view(self, request: HttpRequest) -> HttpResponse:
-        """Show the health of each store and node, as `redlock_check --deploy` prints it, and the store's last hour."""
+        """Show the health of each store and node, as `redlock_check --deploy` does, and the events of the last hour."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         stores = []
@@ -230,7 +230,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         return [event for minute in reversed(minutes) for event in reversed(minute.events)][: self.max_events]
 
     def release_view(self, request: HttpRequest) -> HttpResponse:
-        """Handle the confirmed form: release the chosen locks by force. Returns a redirect to the list."""
+        """Release the locks of the confirmed form by force. Returns a redirect to the list."""
         if not self.has_delete_permission(request):
             raise PermissionDenied
         return release.carry_out(self, request)

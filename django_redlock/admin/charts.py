@@ -1,4 +1,4 @@
-"""The numbers of the last hour's chart. A template draws them as an SVG without script and style."""
+"""The data for the chart of the last hour. A template renders it as an SVG without script and style."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Bar = tuple[str, int, float, float]  # CSS class, x, y, height
 
 
 class Chart(NamedTuple):
-    """A chart in which a minute is 1 wide and an event 1 high.
+    """A chart of events by minute. A minute is 1 unit wide, an event 1 unit high.
 
-    ``legend``: CSS class, number and label of each kind of event. ``words``: the same as text. ``top``: the largest
-    number of events in a minute. ``times``: of the first, the middle and the last minute. ``columns``: time, numbers
-    as text, and bars of each minute with events.
+    ``legend``: CSS class, number and label of each kind of event. ``words``: the legend as text. ``top``: the largest
+    number of events in a minute. ``times``: the first, the middle and the last minute. ``columns``: for each minute
+    with events its time, the numbers as text, and the bars.
     """
 
     legend: Sequence[tuple[str, int, str]]
@@ -30,7 +30,7 @@ class Chart(NamedTuple):
 
 
 def chart(minutes: Sequence[MinuteStats]) -> Chart | None:
-    """Return a chart of the numbers of events in ``minutes``, the last sixty; ``None`` if there are none."""
+    """Return a chart of the events in ``minutes``, the last sixty; ``None`` if there are no events."""
     if not any(map(_counts, minutes)):
         return None
     sums = {kind: sum(getattr(minute, kind) for minute in minutes) for kind in COUNTED}

@@ -1,6 +1,6 @@
 """Formats the columns of the admin's list of locks and the lines of its detail page.
 
-All values are escaped as HTML, because they come from other programs.
+All values are HTML-escaped, because other programs can write to the store.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LONGEST_NAME = 22  # characters of a name in the list
 def bar(left: float | None, full: float) -> SafeString:
     """Return a progress bar for a lease with ``left`` seconds remaining. The full bar stands for ``full`` seconds.
 
-    The bar is highlighted below a third. ``None`` for ``left`` means that the lease has no end.
+    The bar is highlighted below a third. ``left`` is ``None`` for a lease without end.
     """
     if left is None:
         return format_html('<span class="redlock-bad">{}</span>', gettext("no end"))
@@ -63,7 +63,7 @@ def badges(row: HeldLock) -> SafeString:
 
 
 def with_words(before: str, value: Any, after: str = "") -> SafeString:
-    """Return ``value`` between words that are visible on a phone only, where a row is a card without headings."""
+    """Return ``value`` between two texts that are visible only on a phone, where a row is a card without headings."""
     words = '<span class="redlock-word">{} </span>{}<span class="redlock-word"> {}</span>'
     return format_html(words, before, value, after)
 
@@ -77,7 +77,7 @@ def nodes_of(alias: str) -> int:
 
 
 def result_page(task_id: Any, site: str) -> str:
-    """Return the URL of a task's result, in Flower or in django-celery-results' admin; ``""`` without either."""
+    """Return the URL of a task's result in Flower or in django-celery-results' admin; ``""`` without either."""
     if flower := getattr(settings, "REDLOCK_FLOWER_URL", ""):
         return f"{flower.rstrip('/')}/task/{urlquote(str(task_id), safe='')}"
     try:
@@ -97,7 +97,7 @@ class Columns:
         return self.link(row, shortened(row.name, LONGEST_NAME))
 
     def link(self, row: HeldLock, name: str) -> SafeString:
-        """Return a link with the text ``name`` to the page of a lock, and kind, states and store of the lock."""
+        """Return a link with the text ``name`` to the page of a lock, followed by the lock's kind, states and store."""
         url = reverse("admin:django_redlock_heldlock_change", args=[quote(row.pk)], current_app=self.admin_site.name)
         return format_html(
             '<a href="{}" class="redlock-name" title="{}">{}</a><small>{} {}</small>',
@@ -128,11 +128,11 @@ class Columns:
 
     @admin.display(description=gettext_lazy("lease left"), ordering="ttl")
     def left(self, row: HeldLock) -> SafeString:
-        """Return a progress bar of the seconds left of the lease. The full bar is the lease's ttl.
+        """Return a progress bar of the seconds left of the lease. The full bar stands for the lease's ttl.
 
-        If the ttl is unknown, the full bar is the store's default ttl, or the seconds left plus the seconds since
-        ``acquire()`` if their sum is less. For a lock with ``every=`` that its holder has released, return the time
-        until it can be acquired again.
+        If the ttl is unknown, the full bar stands for the store's default ttl, or for the seconds left plus the seconds
+        since ``acquire()`` if their sum is less. For a released lock with ``every=``, return the time until it can be
+        acquired again.
         """
         if state_of(row.held.owner) == "done" and row.held.remaining is not None:
             return format_html(gettext("again in {}"), duration(row.held.remaining))
@@ -141,7 +141,7 @@ class Columns:
 
     @admin.display(description=gettext_lazy("record kept for"), ordering="ttl")
     def kept_for(self, row: HeldLock) -> SafeString | str:
-        """Return the bar of the lease if the task is running, or the time until its record expires if it is queued."""
+        """Return the bar of a running task's lease, or the time until a queued task's record expires."""
         if state_of(row.held.owner) == "running" or row.held.remaining is None:
             return self.left(row)
         return duration(row.held.remaining)
@@ -158,7 +158,7 @@ class Columns:
 
     @admin.display(description=gettext_lazy("nodes"), ordering="nodes", empty_value="")
     def nodes(self, row: HeldLock) -> SafeString | str:
-        """Return how many of all nodes have granted the lock, such as ``2/3``; ``""`` for a store with one node."""
+        """Return the number of nodes that have granted the lock, such as ``2/3``; ``""`` for a store with one node."""
         held, total = len(row.held.nodes) or 1, nodes_of(row.alias)
         if total == 1:
             return ""

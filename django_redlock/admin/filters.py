@@ -17,7 +17,7 @@ SCAN = {"10": 10, "100": 100}  # values of the parameter "scan": factors for max
 
 
 class _ReadByAdmin(SimpleListFilter):
-    """A filter whose URL parameter `HeldLockAdmin` reads. Without lookups it is not in the sidebar: links set it."""
+    """A filter that `HeldLockAdmin` applies. Without lookups it is not in the sidebar: links set its parameter."""
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return []
@@ -27,7 +27,7 @@ class _ReadByAdmin(SimpleListFilter):
 
 
 class AliasFilter(_ReadByAdmin):
-    """A filter by store. `HeldLockAdmin.get_queryset` asks the chosen store only."""
+    """A filter by store. `HeldLockAdmin.get_queryset` reads only the chosen store."""
 
     title = gettext_lazy("store")
     parameter_name = "alias"

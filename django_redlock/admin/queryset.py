@@ -31,9 +31,9 @@ _SORT: dict[str, Callable[[HeldLock], Any]] = {
 
 
 class LockRows:
-    """Rows of locks, with the part of a queryset's interface that the admin uses.
+    """A list of locks with the methods of a queryset that the admin uses.
 
-    ``seen``: the result of `list_locks` for each store that was asked.
+    ``seen``: the result of `list_locks` for each store that was read.
     """
 
     model = HeldLock
@@ -86,7 +86,7 @@ class LockRows:
         return LockRows(rows, self.seen)
 
     def filter(self, *conditions: Any, pk__in: Iterable[str] | None = None) -> LockRows:
-        """Return the rows with the primary keys ``pk__in``. Raises ``FieldError`` for conditions in SQL."""
+        """Return the rows with the primary keys ``pk__in``. Raises ``FieldError`` for any other condition."""
         if any(conditions):
             raise FieldError("locks are filtered by the filters beside the list only")
         wanted = None if pk__in is None else set(pk__in)

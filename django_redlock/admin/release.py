@@ -1,8 +1,8 @@
 """Force release: shows the holders, asks for confirmation, releases the locks and logs each release.
 
-The form contains a digest of the holders of each lock. If the lock has another digest when the form is confirmed, it
-has a new holder, and is not released. For a semaphore or a read-write lock with several holders, the operator chooses
-which holders lose the lock, and the form contains a digest of each holder.
+The form contains a digest of the holders of each lock. A lock whose holders have changed when the form is confirmed is
+not released. For a semaphore or a read-write lock with several holders, the operator chooses holders, and the form
+contains a digest of each holder.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def force_release(model_admin: Any, request: HttpRequest, queryset: Any) -> Http
 
 
 def ask(model_admin: Any, request: HttpRequest, pks: Iterable[str]) -> HttpResponse:
-    """Return the page that asks for confirmation to release the locks ``pks``; a redirect if none is held."""
+    """Return the page that asks for confirmation to release the locks ``pks``; a redirect if no lock is held."""
     rows = []
     for pk in pks:
         name = printable(parse_pk(pk)[1])
@@ -70,7 +70,7 @@ def ask(model_admin: Any, request: HttpRequest, pks: Iterable[str]) -> HttpRespo
 
 
 def choices(row: HeldLock) -> list[tuple[str, Owner, float | None]]:
-    """Return digest, owner and seconds held of each holder of a semaphore or read-write lock with several holders."""
+    """Return the digest, the owner and the seconds held for each holder of a lock with several holders."""
     held = row.held
     if held.kind not in ("semaphore", "rwlock") or len(held.digests) < 2:
         return []
@@ -92,7 +92,7 @@ def meaning(row: HeldLock) -> str:
 
 
 def carry_out(model_admin: Any, request: HttpRequest) -> HttpResponse:
-    """Release the locks of the confirmed form that still have the same holder. Returns a redirect to the list."""
+    """Release the locks of the confirmed form whose holders have not changed. Returns a redirect to the list."""
     holdings = request.POST.getlist("holding")
     if not holdings:
         model_admin.message_user(request, gettext("No holder was chosen: nothing was released."), messages.WARNING)
@@ -125,7 +125,7 @@ def _release(request: HttpRequest, pk: str, digest: str) -> tuple[int, str]:
 
 
 def _released(row: HeldLock, digest: str) -> HeldLock | None:
-    """Return ``row`` with only the holders that ``digest``, of the whole lock or of one holder, stands for."""
+    """Return ``row`` with the holders that have ``digest``: all, or one. ``None`` if the holders have changed."""
     held = row.held
     if digest == held.digest:
         return row
@@ -134,7 +134,7 @@ def _released(row: HeldLock, digest: str) -> HeldLock | None:
 
 
 def _second_look(pk: str) -> str:
-    """Return a sentence that names the present holders; ``""`` if the lock is free or the store is unavailable."""
+    """Return a sentence with the present holders of a lock; ``""`` if it is free or the store is unavailable."""
     try:
         now = find_lock(pk)
     except (LockError, ImproperlyConfigured):

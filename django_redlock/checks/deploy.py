@@ -39,7 +39,7 @@ class Caution(NamedTuple):
 
 
 def cautions(backend: Backend, rows: HealthRows) -> Iterator[Caution]:
-    """Yield the warnings about ``backend`` if it is used in production. ``rows``: the result of its ``health()``."""
+    """Yield warnings about ``backend`` for use in production. ``rows``: the result of its ``health()``."""
     if isinstance(backend, DummyBackend):
         sentence = "is the dummy backend: it grants every lock to every caller."
         yield Caution("redlock.W001", sentence, "It is for tests.")
@@ -114,7 +114,7 @@ def _is_here(host: str) -> bool:
 
 
 def _databases(location: Any) -> set[tuple[str | None, int, str]]:
-    """Return host, port and number of the databases in a LOCATION. Databases behind Sentinels are left out."""
+    """Return host, port and number of each Redis database in a LOCATION. Databases behind Sentinels are left out."""
     found = set()
     for url in _urls(location):
         scheme, netloc, path = split_url(canonical_url(url))
@@ -130,8 +130,8 @@ ALWAYS = {"redlock.W011"}  # dangerous in development, too
 def deployment(alias: str, rows: list[dict[str, Any]], *, in_production: bool = True) -> list[dict[str, Any]]:
     """Return the deployment warnings about the store ``alias`` in one row of the form that ``health()`` uses.
 
-    The result is a list of that row, or ``[]`` if there are no warnings. Warnings in SILENCED_SYSTEM_CHECKS are left
-    out. ``rows``: the result of the store's ``health()``. ``in_production``: false for the warnings in `ALWAYS` only.
+    Returns a list with one row, or ``[]`` if there are no warnings. Warnings in SILENCED_SYSTEM_CHECKS are left out.
+    ``rows``: the result of the store's ``health()``. ``in_production``: if false, only the warnings in `ALWAYS`.
     """
     try:
         found = cautions(locks[alias], rows)

@@ -1,4 +1,4 @@
-"""System checks of the ``REDLOCK`` setting and of protected tasks. docs/reference/checks.rst explains each id."""
+"""System checks of the ``REDLOCK`` setting and of tasks with locks. docs/reference/checks.rst explains each id."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TAG = "redlock"
 
 @register(TAG)
 def check_settings(**_kwargs: Any) -> list[CheckMessage]:
-    """Return the problems of the setting: no default alias, backends that can't be built, unsafe options.
+    """Return the problems of the ``REDLOCK`` setting: no default alias, backends that can't be built, unsafe options.
 
     Opens no connection.
     """
@@ -60,7 +60,7 @@ def _entry(alias: str, entry: Any) -> Iterator[CheckMessage]:
 
 
 def _cache(alias: str, location: Any) -> Iterator[CheckMessage]:
-    """Yield the problems of ``location``, the LOCATION of ``alias``, if it is a ``cache:<alias of a cache>``."""
+    """Yield the problems of ``location``, the LOCATION of ``alias``, if it has the form ``cache:<cache alias>``."""
     if not (isinstance(location, str) and location.startswith("cache:")):
         return
     cache = location.removeprefix("cache:")

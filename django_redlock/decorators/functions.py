@@ -76,10 +76,7 @@ def locked(
 
 
 def _check_decorated(function: Any) -> None:
-    """Raise ``TypeError`` if `locked` can't hold a lock while ``function`` runs.
-
-    This is so for a class, and for a function whose body runs after the call has returned (a generator function).
-    """
+    """Raise ``TypeError`` for a class or a generator function, because its body does not run during the call."""
     if isinstance(function, type):
         raise TypeError(f"locked() decorates functions and methods, not a class ({function.__qualname__})")
     if isinstance(function, staticmethod) or (hasattr(function, "__get__") and not callable(function)):

@@ -48,30 +48,30 @@ class idempotent:  # noqa: N801  (a decorator)
         @idempotent(database="default")
         def pay(request): ...
 
-    A repeat of a request gets the stored status, headers and body, and the header ``Idempotent-Replayed: true``. Other
-    responses are problem details (RFC 9457): 400 without a valid key, 409 with ``Retry-After`` while the first request
-    runs, 422 for another request under the same key, 503 when the store does not reply. Source:
+    A repeat of a request gets the stored status, headers and body, and the header ``Idempotent-Replayed: true``.
+    Refusals are problem details (RFC 9457): 400 without a valid key, 409 with ``Retry-After`` while the first request
+    runs, 422 for a different request with the same key, 503 when the store does not reply. Source:
     draft-ietf-httpapi-idempotency-key-header. Times are seconds or a ``timedelta``.
 
-    - ``database`` (``None``): alias of the database that the view writes to. The answer is written in the transaction
-      of the work; not for async views. ``None``: the answers are kept in Redis.
+    - ``database`` (``None``): alias of the database that the view writes to. The answer is written in the view's
+      transaction; not for async views. ``None``: the answers are kept in Redis.
     - ``using`` ("default"): alias of the backend that keeps the answers or, with ``database``, refuses repeats of a
       running request.
-    - ``required`` (``True``): whether a request needs a key.
+    - ``required`` (``True``): whether a request without a key is refused.
     - ``scope`` (``None``): function of the request that returns a text, the owner of the key. ``None``: the user, or
       the session of an anonymous user.
     - ``keep`` (86400): time for which an answer is kept.
-    - ``ttl`` (``None``): lease of a running request, which is renewed. ``None``: the backend's.
+    - ``ttl`` (``None``): lease of a running request, renewed while it runs. ``None``: the backend's default.
     - ``wait`` (0): time for which a repeat waits for the answer of the running first request, before its 409.
     - ``in_doubt`` ("refuse"): what happens to a repeat if the outcome is unknown, for example because the process has
       died: "refuse" answers 409, "run" runs the view again. Not with ``database``, where the outcome is known.
-    - ``headers``: names of the response headers to store. The default describes the body.
+    - ``headers``: names of the response headers to store. Default: the headers that describe the body.
     - ``max_answer`` (1048576): largest body to store, in bytes.
     - ``methods`` (POST, PATCH): HTTP methods to protect.
 
-    Not stored, so that a repeat runs the view again: exceptions of the view, statuses of 500 and above, 408, 425 and
-    429, errors with ``Retry-After``, and the response of a locked view that did not get its lock. A streaming or too
-    large response raises ``AnswerNotStorable``; success in a transaction that can only roll back raises
+    A repeat runs the view again after an exception, after a status of 500 and above, 408, 425 or 429, after an error
+    with ``Retry-After``, and after a refusal by `locked_view`. A streaming or too large response raises
+    ``AnswerNotStorable``. A successful response whose transaction is marked for rollback raises
     ``TransactionManagementError``. The decorator raises ``TypeError`` and ``ValueError`` for bad options and for an
     object that is not a view.
     """
@@ -119,7 +119,7 @@ class idempotent:  # noqa: N801  (a decorator)
     def _respond_for(self, view: Any) -> Respond:
         """Return the coroutine function that responds to the requests of ``view``.
 
-        Raises ``TypeError`` if ``view`` already has a decorator that must not be inside this one.
+        Raises ``TypeError`` if ``view`` has a decorator that must stand outside of this one.
         """
         name, inside = getattr(view, "__qualname__", view), Decorated.of(view).decorators
         if "idempotent" in inside:
@@ -162,8 +162,8 @@ class idempotent:  # noqa: N801  (a decorator)
     async def _run(self, style: Blocking, protected: ProtectedRequest, entry: Entry, proceed: Any) -> Any:
         """Run the view once, and store its answer in Redis or in memory.
 
-        If the view has returned, but its answer can't be stored or the commit has failed, the record stays as it is:
-        the work may have been done.
+        If the view has returned, but its answer can't be stored or the commit has failed, the record is kept as it is,
+        because the work may have been done. Later requests find it in doubt.
         """
         backend = locks[self.using]
         lock = request_lock(backend, entry, self.ttl)
@@ -187,7 +187,7 @@ class idempotent:  # noqa: N801  (a decorator)
         return response
 
     def _run_in_database(self, database: str, protected: ProtectedRequest, entry: Entry, proceed: Any) -> Any:
-        """Run the view once, and store its answer in the transaction of its work. Not for asyncio."""
+        """Run the view once, and store its answer in the same database transaction. Not for async views."""
 
         def work() -> tuple[Any, Answer | None]:
             response = complete(proceed())
@@ -239,8 +239,7 @@ class idempotent:  # noqa: N801  (a decorator)
     def _answer_of(self, protected: ProtectedRequest, response: Any) -> Answer | None:
         """Return the answer to store; ``None`` if ``response`` is not to be stored. Renders ``response`` if needed.
 
-        A response without a run of the view, for example of a locked view that did not get its lock, is not stored: a
-        repeat of the request runs the view.
+        A response that does not come from the view is not stored, for example a refusal by `locked_view`.
         """
         if not protected.returned:
             return None
@@ -250,7 +249,7 @@ class idempotent:  # noqa: N801  (a decorator)
 
 
 async def _end(style: Blocking, lock: RequestLock, answer: bytes | None) -> None:
-    """End the request of ``lock``. ``answer``: what happens to its record, see `Running`."""
+    """Release the lock of a request. ``answer``: the change to the request's record, see `Running`."""
     lock.running.answer = answer
     try:
         await style.drive(lock.release_flow(), lock.store)
@@ -259,6 +258,6 @@ async def _end(style: Blocking, lock: RequestLock, answer: bytes | None) -> None
 
 
 def _is_of_ninja(value: Any) -> bool:
-    """Return whether ``value`` is a function or an object of django-ninja."""
+    """Return whether ``value`` is a function or an object defined by django-ninja."""
     module = getattr(value, "__module__", None) or ""
     return module.partition(".")[0] == "ninja"

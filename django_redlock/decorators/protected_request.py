@@ -1,7 +1,7 @@
-"""`protect` makes a view with `locked_view` or `idempotent`. `ProtectedRequest`: one request to it.
+"""`protect` wraps a view for `locked_view` and `idempotent`. `ProtectedRequest` is the state of one request to it.
 
-The order, from the outside: locks, transactions of ``ATOMIC_REQUESTS``, view. The innermost decorator opens the
-transactions. Before their commit it checks the locks of all decorators.
+A request first acquires the locks, then begins the transactions of ``ATOMIC_REQUESTS``, then runs the view. The
+innermost decorator begins the transactions, and checks the locks of all decorators before the commit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DECORATED = "_redlock_decorated"  # the attribute of a view that holds its `Dec
 
 @dataclass(slots=True)
 class ProtectedRequest:
-    """The state of one request. The outermost decorator attaches it to the request; the others find it there."""
+    """The state of one request. The outermost decorator attaches it to the request, and inner decorators use it."""
 
     locks: tuple[Lock, ...] = ()  # held for the view
     begun: bool = False  # the view has begun, with all its locks: a client that disconnects no longer cancels it
@@ -38,7 +38,10 @@ class ProtectedRequest:
     stored: bool = False  # the answer will be stored
 
     def end_of_view(self, response: Any) -> None:
-        """Check between the view and the commit whether the work may be committed."""
+        """Check after the view and before the commit whether the transaction may be committed.
+
+        Raises ``LockLost`` and ``TransactionManagementError``.
+        """
         self.returned = True
         self.check_locks()
         if self.stored:
@@ -52,10 +55,9 @@ class ProtectedRequest:
 
 
 def check_commit(response: Any) -> None:
-    """Raise ``TransactionManagementError`` if the view reports success and its transaction can only be rolled back.
+    """Raise ``TransactionManagementError`` if the view reports success, but its transaction is marked for rollback.
 
-    An answer of 400 and above says that nothing was done: Django REST framework rolls back for each error that it
-    handles.
+    A status of 400 and above does not report success: Django REST framework rolls back for each error that it handles.
     """
     status = getattr(response, "status_code", 0)
     if status >= 400:
@@ -70,7 +72,7 @@ def check_commit(response: Any) -> None:
 
 
 class EveryAlias(frozenset[str]):
-    """The ``_non_atomic_requests`` of a protected view: Django opens no transaction outside of it."""
+    """Value of a protected view's ``_non_atomic_requests``: contains every alias, so Django opens no transaction."""
 
     def __contains__(self, alias: object) -> bool:
         return True
@@ -80,7 +82,7 @@ class EveryAlias(frozenset[str]):
 
 
 class Decorated(NamedTuple):
-    """The names of this package's decorators on a view, and the databases of which it wants no ``ATOMIC_REQUESTS``."""
+    """The names of this package's decorators on a view, and the databases for which ``ATOMIC_REQUESTS`` is disabled."""
 
     decorators: tuple[str, ...]
     non_atomic: frozenset[str]
@@ -97,12 +99,13 @@ class Decorated(NamedTuple):
 
 
 def protect(view: Any, decorator: str, respond_for: Callable[[Any], Respond]) -> Any:
-    """Return ``view``, a function or a class, with one more decorator. An async view that has begun runs to its end.
+    """Return ``view``, a function or a class, with one more decorator. An async view runs to its end once it has begun.
 
-    A client that disconnects cancels the coroutine of its view, but not the view's threads, which still need the lock.
-    ``respond_for``: returns the coroutine function of the decorator for a view. It gets a `Blocking` or `Awaiting`, the
-    `ProtectedRequest`, ``proceed`` and the view's arguments, and returns the response. ``await proceed()`` returns the
-    response of the decorators inside and of the view. Raises ``TypeError`` for an object that is no view.
+    If the client disconnects, Django cancels the view's coroutine, but not the view's threads, which still need the
+    lock. ``respond_for``: returns the decorator's coroutine function for a view. Its arguments are a `Blocking` or
+    `Awaiting`, the `ProtectedRequest`, ``proceed`` and the view's arguments, its result is the response. ``await
+    proceed()`` returns the response of the inner decorators and the view. Raises ``TypeError`` for an object that is
+    not a view.
     """
     if isinstance(view, type):
         return _decorate_class(view, lambda function: protect(function, decorator, respond_for), decorator)
@@ -147,10 +150,10 @@ def protect(view: Any, decorator: str, respond_for: Callable[[Any], Respond]) ->
 
 @contextmanager
 def _attached(request: Any, decorator: str, inside: Decorated) -> Iterator[ProtectedRequest]:
-    """Context manager with the `ProtectedRequest` of ``request``.
+    """Context manager that returns the `ProtectedRequest` of ``request``.
 
-    Raises ``TypeError`` if the decorator got another object than a request, or runs inside ``ATOMIC_REQUESTS``. That
-    transaction would end too late: after the lock was released, or after the answer was stored.
+    Raises ``TypeError`` if ``request`` is not a request, or if a transaction of ``ATOMIC_REQUESTS`` is already open.
+    That transaction would end after the release of the lock, or after the answer was stored.
     """
     if not hasattr(request, "META"):
         kind = type(request).__name__
@@ -187,7 +190,7 @@ def is_async(view: Any) -> bool:
 
 
 def poses_as_method(view: Any) -> bool:
-    """Return whether ``view`` takes the request first, although the method in its ``__wrapped__`` takes ``self`` first.
+    """Return whether ``view`` takes the request first, although the function that it wraps takes ``self`` first.
 
     Examples are the partial that ``method_decorator()`` passes, the function that ``as_view()`` returns when
     ``dispatch`` is decorated, and a view of a ViewSet of Django REST framework.

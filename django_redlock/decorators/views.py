@@ -61,16 +61,17 @@ def locked_view(
 
     - ``name``: may contain arguments of the view and ``request``: ``"stock:{sku}"``.
     - ``using`` ("default"): alias of the lock backend.
-    - ``on_conflict`` (409): what a request without the lock gets: a status, or a function of request and error that
-      returns a response.
-    - ``stripes`` (``None``): number of locks of which any free one is acquired. ``request.lock.stripe`` is its index,
-      from 0; ``request.lock.switch()`` exchanges it for another free one, and leads to ``on_conflict`` if none is free.
+    - ``on_conflict`` (409): response to a request that does not get the lock: a status, or a function of request and
+      error that returns a response.
+    - ``stripes`` (``None``): number of locks of which any free one is acquired. ``request.lock.stripe`` is the index of
+      the held lock, from 0. ``request.lock.switch()`` exchanges it for another free one; if none is free, the response
+      is that of ``on_conflict``.
     - ``blocking_timeout`` (0): seconds to wait for the lock.
     - other options: those of the backend's ``lock()``; times are seconds or a ``timedelta``.
 
-    The lock is acquired before the transactions of ``ATOMIC_REQUESTS`` begin, and released after their commit. If it is
-    lost before the commit, they are rolled back and ``LockLost`` is raised. An async view that holds the lock runs to
-    its end, even if the client disconnects.
+    The lock is acquired before the transactions of ``ATOMIC_REQUESTS`` begin, and released after their commit. If the
+    lock is lost before the commit, the transactions are rolled back and ``LockLost`` is raised. An async view that
+    holds the lock runs to its end, even if the client disconnects.
 
     Responses: ``on_conflict`` if another request holds the lock, 503 if the store does not reply, both with
     ``Retry-After``; 400 for an invalid name. A backend without stripes raises ``LockNotSupported``. The decorator
@@ -95,7 +96,7 @@ def locked_view(
 
 
 class ViewLock(NamedTuple):
-    """The options of one `locked_view`. ``name_of``: makes the lock's name from the arguments of the view."""
+    """The options of one `locked_view`. ``name_of``: derives the lock's name from the arguments of the view."""
 
     name_of: Callable[..., str]
     using: str
@@ -140,9 +141,9 @@ class ViewLock(NamedTuple):
         return backend.striped(name, self.stripes, **cast("CommonOptions", self.options))
 
     def answer(self, request: HttpRequest, error: LockNotAcquired | LockUnavailable) -> Any:
-        """Return the response to a request that has not got its lock because of ``error``.
+        """Return the response to a request whose lock was not acquired because of ``error``.
 
-        The return value is an awaitable if ``on_conflict`` is a coroutine function.
+        Returns an awaitable if ``on_conflict`` is a coroutine function.
         """
         if isinstance(error, LockUnavailable):
             logger.error("%s %s: %s", request.method, request.path, error)

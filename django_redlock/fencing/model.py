@@ -18,8 +18,8 @@ class FencedModel(models.Model):
     """A model whose rows are written under a lock: ``obj.save(lock=held)``, ``objects.fenced(held).update(...)``.
 
     ``fence`` is the largest fencing token under which the row was written. A write with a smaller token raises
-    ``StaleLock`` and changes nothing, because its holder has lost the lease. A write without a lock leaves the fence
-    unchanged; with ``fence_required = True`` it raises ``LockNotHeld``, except for a new row.
+    ``StaleLock`` and changes nothing, because the writer has lost the lock. A write without a lock leaves the fence
+    unchanged. With ``fence_required = True`` a write without a lock raises ``LockNotHeld``, except for a new row.
     """
 
     fence = models.BigIntegerField(default=0, editable=False)
@@ -33,7 +33,7 @@ class FencedModel(models.Model):
         abstract = True
 
     def save(self, *args: Any, lock: FencingLock | int = WITHOUT, **kwargs: Any) -> None:
-        """Save the row under ``lock``, a held lock or a fencing token. The UPDATE itself checks the fence.
+        """Save the row under ``lock``, a held lock or a fencing token. The UPDATE statement checks the fence.
 
         Raises ``StaleLock`` when the row has a larger fence, when the row has been deleted, or when the lock has been
         lost; ``LockNotHeld`` when the lock is not held. The other arguments are Django's, given by name.
@@ -76,7 +76,7 @@ class FencedModel(models.Model):
         return await sync_to_async(self.delete)(*args, **bound(kwargs))
 
     def refresh_from_db(self, *args: Any, lock: FencingLock | int = WITHOUT, **kwargs: Any) -> None:
-        """Read the row again. With ``lock``, first raise the row's fence, so that no earlier holder can change the row.
+        """Read the row again. With ``lock``, first raise the row's fence, so that earlier holders can't write it.
 
         Raises the errors of `save`.
         """

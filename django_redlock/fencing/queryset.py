@@ -24,7 +24,7 @@ class FencedQuerySet(models.QuerySet[M]):
     _lock: FencingLock | int | None = None
 
     def fenced(self, lock: FencingLock | int) -> Self:
-        """Return a queryset that writes under ``lock``: ``update``, ``delete``, ``claim`` and the methods that create.
+        """Return a queryset whose ``update``, ``delete``, ``claim`` and create methods write under ``lock``.
 
         If a row has a larger fence, the whole write raises ``StaleLock`` and changes nothing. The lock is checked now
         and at each write. Raises ``LockNotHeld`` when the lock is not held, ``StaleLock`` (a kind of ``LockLost``) when
@@ -43,8 +43,8 @@ class FencedQuerySet(models.QuerySet[M]):
     def update(self, **values: Any) -> int:
         """Update the rows as Django does, after raising their fences in the same transaction.
 
-        The raised fences lock the rows, so that no other transaction can write before the update. Raises ``StaleLock``
-        when a row has a larger fence, ``TypeError`` when ``values`` contain the fence.
+        Raising the fences locks the rows in the database, so that no other transaction can write before the update.
+        Raises ``StaleLock`` when a row has a larger fence, ``TypeError`` when ``values`` contains ``fence``.
         """
         fence = self._token()
         if fence is None:
@@ -64,7 +64,7 @@ class FencedQuerySet(models.QuerySet[M]):
             return super().bulk_update(*args, **kwargs)
 
     def delete(self) -> tuple[int, dict[str, int]]:
-        """Delete the rows as Django does, after raising their fences as `update` does. Raises its ``StaleLock``."""
+        """Delete the rows as Django does, after raising their fences. Raises ``StaleLock`` as `update` does."""
         fence = self._token()
         if fence is None:
             return super().delete()
@@ -78,9 +78,8 @@ class FencedQuerySet(models.QuerySet[M]):
     def claim(self, *args: Any, **kwargs: Any) -> M:
         """Raise the fence of one object to the token of the lock, then return the object, as ``get()`` does.
 
-        Afterwards an earlier holder can't change the object. After a plain ``get()``, an earlier holder that was paused
-        could still write until this holder has written. Raises ``StaleLock``, ``LockNotHeld`` and the errors of
-        ``get()``.
+        Afterwards no earlier holder can change the object. After a plain ``get()``, a paused earlier holder could still
+        write until this holder has written. Raises ``StaleLock``, ``LockNotHeld`` and the errors of ``get()``.
         """
         if self._lock is None:
             raise self._unfenced()

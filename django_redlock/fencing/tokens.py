@@ -14,13 +14,13 @@ WITHOUT: Any = object()  # a write without a lock. `None` is refused, because it
 
 
 class FencingToken(NamedTuple):
-    """The fencing token of a write."""
+    """A fencing token, and the lock that it belongs to."""
 
     name: str  # of the lock, for errors; "" if only the token is known
     token: int
 
     def refusal(self, row: str, found: int | None) -> StaleLock:
-        """Return the error for a refused write. ``row``: a description of the row, for the message.
+        """Return the ``StaleLock`` for a refused write. ``row``: a description of the row, for the message.
 
         ``found``: the fencing token that is stored in the row; ``None`` if the row has been deleted.
         """
@@ -31,9 +31,9 @@ class FencingToken(NamedTuple):
 
 
 def handle_of(lock: Any) -> Any:
-    """Return the hold of the calling thread or task, if ``lock`` is a handle that can have several.
+    """Return the hold of the calling thread or task if ``lock`` can have several holds, otherwise ``lock`` itself.
 
-    This function must be called before the work moves to another thread. Any other ``lock`` is returned as is.
+    A caller that moves the work to another thread must call this function before.
     """
     return (lock.hold or lock) if isinstance(lock, Lock) and lock.several else lock
 

@@ -1,4 +1,4 @@
-"""The history of locks: counts by minute for the last hour, and the queue that hands lock events to listeners."""
+"""The history of locks: events per minute for the last hour, and the queue that passes lock events to listeners."""
 
 from .minutes import HistoryEvent, MinuteStats, last_hour
 

@@ -1,7 +1,7 @@
-"""Hands lock events to listeners in a background thread. The listeners keep the history and metrics.
+"""Passes lock events to listeners in a background thread. Listeners write the history and the metrics.
 
-The thread or task that uses a lock only appends an `EventRecord` to a queue. Once a second a background thread hands
-the records to the listeners. So a listener can't delay or break a lock, and no signal handler interrupts a listener.
+The thread or task that uses a lock only appends an `EventRecord` to a queue. Once a second a background thread passes
+the records to the listeners. So a listener can't delay or break a lock, and signal handlers don't interrupt a listener.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class EventQueue:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all records and the thread, which belong to the parent of a fork."""
+        """Discard the records and the thread, which belong to the parent process. Called in the child of a fork."""
         self._queue: deque[EventRecord] = deque(maxlen=MAX_RECORDS)
         self._flushing = new_mutex()
         self._starting = new_mutex()
@@ -88,7 +88,7 @@ class EventQueue:
         self.record(EventRecord(time.time(), "fault", node, reason=reason))
 
     def record(self, record: EventRecord) -> None:
-        """Append ``record``, if there is a listener. A signal handler may call this method."""
+        """Append ``record``, if there is a listener. May be called from a signal handler."""
         if self.listeners:
             self._queue.append(record)
             if self._thread is None:
@@ -110,7 +110,7 @@ class EventQueue:
             self._start()
 
     def flush(self) -> None:
-        """Hand all records to the listeners. All earlier records have been processed when this method returns."""
+        """Pass all records to the listeners. All earlier records have been processed when this method returns."""
         with fork.postponed, self._flushing:  # a child would inherit the mutexes that a listener holds
             records = [self._queue.popleft() for _ in range(len(self._queue))]
             for name, listener in self.listeners.items() if records else ():

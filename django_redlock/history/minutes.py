@@ -1,10 +1,10 @@
-"""Counts of lock events by minute: for each minute of the last hour a hash of counters in Redis.
+"""Counts of lock events per minute: one hash of counters in Redis for each minute of the last hour.
 
-The hash has a number for each kind of event and lock, such as ``acquired stock``, and the last events of each lock,
-such as ``events stock``, with a line of JSON for each event. The fields of the whole store have no name. Its events are
-losses, forced releases, and locks that were abandoned.
+The hash has fields for each lock and for the store as a whole: a number for each kind of event, such as ``acquired
+stock``, and the last events as lines of JSON, such as ``events stock``. In the fields of the store, the lock's name is
+empty, and the events are losses, forced releases and abandoned locks.
 
-With several nodes, the counts are written to the first node that replies, and the counts of all nodes are added up.
+With several nodes, the counts are written to the first node that replies. Reading adds up the counts of all nodes.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class HistoryEvent(NamedTuple):
     """An event of a lock in the history.
 
     ``at``: Unix time. ``kind``: ``"acquired"``, ``"released"``, ``"refused"``, ``"lost"``, ``"abandoned"`` or
-    ``"forced"``. ``seconds``: the time held for a release or a loss, otherwise the time waited. ``holder``: the holder
-    as text; for a forced release, the operator.
+    ``"forced"``. ``seconds``: the time held, for a release or a loss; otherwise the time waited. ``holder``: the holder
+    as text, for a forced release the operator.
     """
 
     at: float
@@ -53,11 +53,11 @@ class HistoryEvent(NamedTuple):
 
 
 class MinuteStats(NamedTuple):
-    """What happened to one lock, or to all locks of a store, in one minute.
+    """The events of one lock, or of all locks of a store, in one minute.
 
     ``start``: the Unix time at which the minute begins. ``acquired``, ``refused``, ``lost`` and ``forced`` (released by
-    force): numbers of events. ``events``: the last events, the earliest first; of a store, losses, forced releases
-    and abandoned locks only.
+    force): numbers of events. ``events``: the last events, the earliest first; for a store, only losses, forced
+    releases and abandoned locks.
     """
 
     start: float
@@ -69,7 +69,7 @@ class MinuteStats(NamedTuple):
 
 
 def last_hour(backend: Any, name: str = "") -> list[MinuteStats]:
-    """Return what happened to the lock ``name`` in each of the last sixty minutes, the current minute last.
+    """Return the events of the lock ``name`` in each of the last sixty minutes, the current minute last.
 
     ``name``: ``""`` means all locks of ``backend``. Returns an empty list if the backend keeps no history. Raises
     ``LockUnavailable``.
@@ -137,7 +137,11 @@ def write(records: Sequence[EventRecord]) -> None:
 
 
 def _fields(records: Sequence[EventRecord], names: set[str], most: int) -> Iterator[Field]:
-    """Yield the fields of ``records``, of one backend and minute. Adds new locks to ``names`` until it has ``most``."""
+    """Yield the hash fields of ``records``, which belong to one backend and minute.
+
+    ``names``: the locks with fields. New locks are added until there are ``most``; the records of further locks count
+    for the store only.
+    """
     counts: Counter[tuple[str, str]] = Counter()
     events: dict[str, deque[EventRecord]] = {"": deque(maxlen=MAX_EVENTS * 10)}
     for record in records:

@@ -1,6 +1,6 @@
-"""What a request with a key gets: `Answer`, the stored form of its response, or the problem for which it is refused.
+"""`Answer`, the stored form of a response to a request with a key, and the problem responses of refused requests.
 
-`Entry` is the request, and `Known` what a store knows of it.
+`Entry` identifies the request, and `Known` is the information that a store has about it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _REPEATABLE = frozenset({408, 425, 429})  # these statuses ask the client to rep
 
 
 class Entry(NamedTuple):
-    """One request with an idempotency key."""
+    """The name, fingerprint and times of one request with an idempotency key."""
 
     name: str  # a hash of the user and the key
     fingerprint: str  # a hash of the request; a repeat has the same
@@ -63,7 +63,7 @@ RUNNING = Known("running")
 
 
 class AnswerNotStorable(TypeError):
-    """The view has returned a response that can't be stored: a streaming one, or one that is too large."""
+    """The view has returned a response that can't be stored, because it is streaming or too large."""
 
 
 class Answer(NamedTuple):
@@ -75,7 +75,7 @@ class Answer(NamedTuple):
 
     @classmethod
     def of(cls, response: Any, headers: Collection[str], max_answer: int) -> Self | None:
-        """Return the answer in ``response``, which is rendered if needed; ``None`` if it is not to be stored.
+        """Return the answer in ``response``, which is rendered if needed; ``None`` for a response that is not stored.
 
         Statuses of 500 and above, 408, 425, 429, and errors with a ``Retry-After`` header are not stored. ``headers``:
         the names of the headers to store; ``Set-Cookie`` stands for all cookies. Raises `AnswerNotStorable` for a
@@ -101,7 +101,7 @@ class Answer(NamedTuple):
         return cls(response.status_code, tuple(kept), body)
 
     def response(self) -> HttpResponse:
-        """Return the response to a repeated request. Its header ``Idempotent-Replayed`` says that it was stored."""
+        """Return the response to a repeated request. It has the header ``Idempotent-Replayed: true``."""
         response = HttpResponse(self.body, status=self.status)
         del response["Content-Type"]  # unless the first response had one
         for name, value in self.headers:
@@ -118,7 +118,7 @@ class Answer(NamedTuple):
 
     @classmethod
     def decoded(cls, text: bytes) -> Self:
-        """Return the answer that `encoded` has written. Raises ``ValueError`` for other bytes."""
+        """Return the answer encoded in ``text``, a result of `encoded`. Raises ``ValueError`` for other bytes."""
         head, _, body = text.partition(b"\n")
         status, headers = json.loads(head)
         return cls(status, tuple((name, value) for name, value in headers), body)

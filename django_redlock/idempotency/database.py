@@ -1,4 +1,4 @@
-"""The database store: the answer is a row, written in the same transaction as the work of the view."""
+"""The database store: the answer is a row that is written in the view's transaction."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Work = Callable[[], tuple[T, Answer | None]]  # runs the view, and returns the r
 
 
 class _RowRefused(Exception):
-    """The database has refused the row: another request has written it, or the cause is a timeout, a full disk etc."""
+    """The database has refused the row: another request has written it, or a timeout, a full disk etc. prevents it."""
 
 
 def run_in_transaction(database: str, lock: Lock, entry: Entry, work: Work[T]) -> T | Known:
-    """Run ``work`` in a transaction of ``database``, an alias, and store its answer in the same transaction.
+    """Run ``work`` in a transaction of the database alias ``database``, and store the answer in the same transaction.
 
     Returns the response, or `Known` if an earlier request of the same user with the same key has run or still runs. If
     ``work`` returns no answer or raises, the transaction is rolled back, and a repeated request runs ``work`` again.
-    `Known` is "unavailable" if the database refuses the row for another reason. Raises ``ImproperlyConfigured`` for a
-    database without autocommit and for a missing table.
+    `Known.found` is "unavailable" if the database can't write the row. Raises ``ImproperlyConfigured`` for a database
+    without autocommit and for a missing table.
 
     ``lock`` refuses a repeat while the first request runs, so that the client does not wait. While the lock store is
     unavailable, a repeat waits in the database for the row of the first request, and then gets its answer.

@@ -1,4 +1,4 @@
-"""What identifies a request: its idempotency key, its user or session, and a fingerprint of its content."""
+"""Identifies a request by its idempotency key, its user or session, and a fingerprint of its content."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _AUTHENTICATED = "_redlock_authenticated"  # the attribute of a request with Dja
 
 
 def read_key(header: str) -> str | None:
-    """Return the key in the value of an ``Idempotency-Key`` header; ``None`` for a value that is not valid.
+    """Return the key in ``header``, the value of an ``Idempotency-Key`` header; ``None`` for an invalid value.
 
-    Many clients send a key without quotes. Such a key is valid if it has no spaces, commas, semicolons, quotes or
-    backslashes. Source: draft-ietf-httpapi-idempotency-key-header, section 2.1.
+    Many clients send a key without quotes. It is valid without spaces, commas, semicolons, quotes and backslashes.
+    Source: draft-ietf-httpapi-idempotency-key-header, section 2.1.
     """
     text = header.strip()
     if quoted := _QUOTED.fullmatch(text):
@@ -57,16 +57,16 @@ def user_or_session(request: HttpRequest, view: Any = None) -> str | None:
 
 
 def _user_text(user: Any) -> str:
-    """Return a text with the class and the primary key of ``user``: users of two models may have equal keys."""
+    """Return a text with the class and the primary key of ``user``, because users of two models may have equal keys."""
     meta = getattr(user, "_meta", None)
     kind = meta.concrete_model if meta else user.__class__  # `type()` would return the class of a lazy object
     return f"user:{kind.__module__}.{kind.__qualname__}:{user.pk}"
 
 
 def _user(request: HttpRequest, view: Any) -> Any:
-    """Return ``request.user``, or the user whom a view of Django REST framework authenticates; ``None`` without one.
+    """Return ``request.user``, or the user whom a Django REST framework view authenticates; ``None`` without a user.
 
-    The view goes on with the authenticated request, because a token may be valid once.
+    The authenticated request is reused by the view, because a token may be valid only once.
     """
     cls: Any = getattr(view, "cls", None) or type(getattr(getattr(view, "func", None), "__self__", None))
     if not hasattr(cls, "initialize_request"):
@@ -86,7 +86,7 @@ def _user(request: HttpRequest, view: Any) -> Any:
 
 
 def _taking_over(initialize_request: Any) -> Any:
-    """Return the method of a view of Django REST framework, which takes over the request that `_user` has made."""
+    """Wrap ``initialize_request`` of a Django REST framework view, to return the request that `_user` has made."""
 
     @wraps(initialize_request)
     def wrapped(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -100,7 +100,7 @@ def _taking_over(initialize_request: Any) -> Any:
 
 
 def hashed(parts: Iterable[bytes]) -> str:
-    """Return a SHA-256 of ``parts`` in hex. The length of each part is hashed too: (ab, c) and (a, bc) differ."""
+    """Return a SHA-256 of ``parts`` in hex. The hash includes the length of each part: (ab, c) and (a, bc) differ."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(b"%d:" % len(part))
@@ -116,8 +116,8 @@ def record_name(scope: str, key: str) -> str:
 def fingerprint(request: HttpRequest, scope: str) -> str:
     """Return a hash of the request's method, path with query, ``scope`` (user or session) and body.
 
-    A repeat of ``request`` has the same hash. Multipart forms are hashed by field and file, because a client may choose
-    a new boundary for each repeat; of other bodies the bytes count. Raises Django's ``RequestDataTooBig`` and
+    A repeat of ``request`` has the same hash. Multipart forms are hashed by field and file, because clients choose a
+    new boundary for each repeat. Other bodies are hashed as bytes. Raises Django's ``RequestDataTooBig`` and
     ``TooManyFieldsSent`` for large requests.
     """
     head = (request.method or "", request.get_full_path(), scope)
@@ -140,7 +140,7 @@ def _form(request: HttpRequest) -> Iterator[bytes]:
 
 
 def _parsed_form(request: Any) -> tuple[QueryDict, MultiValueDict[str, Any]]:
-    """Parse the form of a PATCH or PUT, which Django leaves to the view, and give the view an unread copy of the body.
+    """Parse the form of a PATCH or PUT, which Django does not parse. The view can read the request's body again.
 
     Files don't count towards ``DATA_UPLOAD_MAX_MEMORY_SIZE``, as in a POST.
     """

@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy
 class StoredAnswer(models.Model):
     """The row of one request, written in the transaction of the view.
 
-    The answer is in the row before the commit, so other transactions never see a row without an answer.
+    The answer is written before the commit, so other transactions never see a row without an answer.
     """
 
     name = models.CharField(primary_key=True, max_length=100, editable=False)  # hash of user and key

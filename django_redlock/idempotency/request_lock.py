@@ -46,11 +46,10 @@ def request_lock(backend: Backend, entry: Entry, ttl: Seconds | None) -> Request
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """The payload of the claim of a running request.
+    """The payload of the claim of a running request. ``answer``: the change that a release makes to the record.
 
-    ``answer``: what a release does with the record, besides freeing the lock. ``b""``: remove it, so that a repeat runs
-    the view. Other bytes: store them as the answer. ``None``: keep it as it is, because the view may have done its work
-    or may still be running.
+    ``b""``: remove the record, so that a repeat runs the view. Other bytes: store them as the answer. ``None``: keep
+    the record, because the view may have done its work or may still be running.
     """
 
     entry: Entry
@@ -87,14 +86,12 @@ REQUEST = RequestPrimitive("mutex", _BEGIN, _EXTEND, _FINISH)
 
 
 class RequestLock(Lock):
-    """The lock handle of one running request."""
-
     def __init__(self, backend: Backend, entry: Entry, options: LockOptions) -> None:
         super().__init__(backend, REQUEST, entry.name, backend.keys_of(entry.name), options)
         self.running = Running(entry)
 
     def begin_flow(self) -> Flow[Known | None]:
-        """Begin the request. Returns ``None`` if the view must run, else `Known`: the reason, and the answer if stored.
+        """Begin the request. Returns ``None`` if the view must run, else `Known`, with the answer if it is stored.
 
         Raises ``LockUnavailable`` if the store is unavailable.
         """
@@ -110,7 +107,7 @@ class RequestLock(Lock):
 
 
 class MemoryRecord(NamedTuple):
-    """The record of a request that has begun."""
+    """The record of a request that has begun, as a value in memory."""
 
     fingerprint: str
     until: float  # when the record expires, by the backend's clock
@@ -152,7 +149,7 @@ class MemoryRequestLock(RequestLock):
         return self.store.clock() + self.running.entry.keep
 
     def _known(self, held: bool = False) -> Known | None:
-        """Return what `idempotent_begin.lua` finds. ``held``: this request has the lock, so no other request runs."""
+        """Return the reason not to run the view, as `idempotent_begin.lua` does. ``held``: by this request."""
         record = self._records.get(self.name)
         if record is None or record.until <= self.store.clock():
             return None

@@ -25,9 +25,9 @@ _DURATION = re.compile(r"(\d+\.?\d*|\.\d+)([smhd]?)")
 
 
 def misused(text: object) -> CommandError:
-    """Return the error for wrong arguments or settings, with exit code 2. ``text``: the message.
+    """Return the ``CommandError`` with exit code 2 for wrong arguments or settings. ``text``: the message.
 
-    The caller must raise it before the command has done anything.
+    Exit code 2 means that the command has done nothing.
     """
     return CommandError(str(text), returncode=MISUSED)
 
@@ -35,7 +35,7 @@ def misused(text: object) -> CommandError:
 class LockCommand(BaseCommand):
     """Base class of the package's commands.
 
-    A command needs no database. It runs no system checks, because the checks of other apps may fail.
+    It needs no database, and runs no system checks, because the checks of other apps may fail.
     """
 
     requires_system_checks = []
@@ -66,7 +66,7 @@ class LockCommand(BaseCommand):
 
 
 class StoreCommand(LockCommand):
-    """Base class of the package's commands that ask lock stores, with the options ``--using`` and ``--format``."""
+    """Base class of the commands that read lock stores, with the options ``--using`` and ``--format``."""
 
     default_stores: ClassVar[str] = "all"
 
@@ -107,8 +107,8 @@ class StoreCommand(LockCommand):
     def print_locks(self, found: Sequence[tuple[str, LockInfo]], *, wide: bool = False) -> None:
         """Write a table to stdout with a line for each lock. ``found``: pairs of store alias and lock.
 
-        If several stores are configured, each line has the store's alias, because redlock_release may need it. Unless
-        ``wide``, names and holders are shortened so that the lines fit the terminal.
+        If several stores are configured, each line has the store's alias. Unless ``wide``, names and holders are
+        shortened to fit the terminal.
         """
         width = None if wide or not self.stdout.isatty() else shutil.get_terminal_size().columns
         lines = lock_table(found, width, with_store=len(locks) > 1)

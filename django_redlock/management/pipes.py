@@ -1,4 +1,4 @@
-"""Output without a reader: `redlock_list --watch | head`, `redlock_run … 2>&-`."""
+"""Handles output whose reader has gone: `redlock_list --watch | head`, `redlock_run … 2>&-`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNREAD = 141  # 128 + SIGPIPE: the exit code that a shell reports for a program 
 def unread() -> Iterator[None]:
     """Context manager that exits with code `UNREAD`, without a traceback, when the reader of stdout closes the pipe.
 
-    At its end the buffers of stdout and stderr are empty, because the interpreter would exit with code 120 otherwise.
+    It flushes stdout and stderr at its end, because the interpreter would exit with code 120 for unflushed output.
     """
     try:
         try:

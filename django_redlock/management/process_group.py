@@ -31,8 +31,8 @@ class ProcessGroup:
 
     Processes that leave the group, such as daemons, are not included. ``grace``: seconds from SIGTERM to SIGKILL.
 
-    On Linux this process reaps the orphans of the command, whichever group they are in: process 1 of a container may
-    not reap them, or this process may be process 1.
+    On Linux this process reaps the command's orphans, in any process group, because process 1 of a container may not
+    reap orphans, or may be this process.
     """
 
     def __init__(self, command: Sequence[str], grace: float) -> None:
@@ -50,15 +50,15 @@ class ProcessGroup:
 
     @property
     def ended_by_loss(self) -> bool:
-        """True if the loss of the lock ended the command. False after a signal in `ENDING` to this process."""
+        """Whether the loss of the lock ended the command. False after a signal in `ENDING` to this process."""
         return self._lost.is_set() and not (self._ended_by_itself or self._asked_to_end)
 
     def run(self, environment: Mapping[str, str]) -> int:
         """Run the command until it ends. Signals to this process are forwarded to the command's process group.
 
         ``environment``: variables added to those of this process. Returns the exit code as a shell reports it, 128 + n
-        after signal n. Raises ``OSError`` when the command can't be started. After `stop`, the command is not started,
-        and the exit code is that of SIGTERM (143).
+        after signal n. After `stop`, returns 143 (SIGTERM) without starting the command. Raises ``OSError`` when the
+        command can't be started.
         """
         self._begun = True
         if self._lost.is_set():
@@ -144,10 +144,10 @@ class ProcessGroup:
                 self._stopped(os.WSTOPSIG(status))
 
     def _stopped(self, number: int) -> None:
-        """React when the signal ``number`` has stopped the command. A shell that continues us continues the command.
+        """React when the signal ``number`` has stopped the command. SIGCONT to this process continues the command.
 
-        - SIGTTIN, SIGTTOU: the command uses the terminal. It gets the terminal from our group, and continues. If a
-          third group has the terminal, this process stops, too.
+        - SIGTTIN, SIGTTOU: the command uses the terminal. It gets the terminal from this process, and continues. If a
+          third process group has the terminal, this process stops, too.
         - SIGTSTP (Ctrl-Z): this process stops, too. Without a job-control shell, the command continues at once.
         - Any other signal, or no terminal: the command stays stopped, and the lock is renewed.
         """
@@ -169,7 +169,7 @@ class ProcessGroup:
         self._send(signal.SIGCONT)
 
     def _end_rest(self) -> None:
-        """End the processes that the command has left running, because they would go on without the lock.
+        """End the processes that the command has left running, because they would continue without the lock.
 
         Sends SIGTERM and, after ``grace`` seconds, SIGKILL.
         """
@@ -188,9 +188,10 @@ class ProcessGroup:
 
 @contextlib.contextmanager
 def _wake_ups() -> Iterator[int]:
-    """Context manager: a pipe that becomes readable at each signal that Python handles (the self-pipe trick).
+    """Context manager with a pipe that becomes readable at each signal that Python handles (the self-pipe trick).
 
-    In a blocking ``waitpid()``, the handler of a signal that came just before would run only at the command's end.
+    Without it, the handler of a signal that arrives just before a blocking ``waitpid()`` would run only at the
+    command's end.
     """
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
@@ -204,9 +205,9 @@ def _wake_ups() -> Iterator[int]:
 
 
 class Terminal:
-    """The controlling terminal of this process. Its truth value is false if the process has no terminal.
+    """The controlling terminal of this process; false if the process has no terminal.
 
-    One process group at a time, the foreground group, can read from the terminal.
+    Only one process group at a time, the foreground group, can read from the terminal.
     """
 
     def __init__(self) -> None:
@@ -247,7 +248,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Have the kernel kill this process, the future command, when the process ``parent`` ends. Linux only."""
+    """Make the kernel kill this process, the future command, when the process ``parent`` ends. Linux only."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # the parent ended before prctl()
         os._exit(1)

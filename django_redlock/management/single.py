@@ -33,7 +33,7 @@ class SingleInstanceCommand(BaseCommand):
     - ``lock_options`` (``{}``): options of ``lock()``. Without ``blocking_timeout`` the command doesn't wait.
     - ``every`` (``None``): the command starts at most once in this time, in seconds or as a ``timedelta``.
 
-    ``handle`` finds the lock in ``self.lock``.
+    ``handle`` can use the lock as ``self.lock``.
 
     If the store does not reply, the exit code is 69. If the lock is lost while the command runs,
     ``self.lock.check()`` and the end of the command raise ``LockLost``. SIGTERM and SIGHUP raise ``SystemExit``, so

@@ -33,7 +33,7 @@ def lock_table(found: Sequence[tuple[str, LockInfo]], width: int | None, *, with
     """Return a table of locks: its head, and a row for each lock. ``found``: pairs of store alias and lock.
 
     ``with_store``: whether the first column is the store's alias. Names and holders are shortened to fit ``width``
-    columns of the terminal (``None``: no limit). Columns that have nothing to say about any lock are left out.
+    columns of the terminal (``None``: no limit). Columns that are empty for all locks are left out.
     """
     rows = [_row(alias, held) for alias, held in found]
     heads = [

@@ -18,8 +18,8 @@ EXPORTERS = {"prometheus": "prometheus_client", "opentelemetry": "opentelemetry"
 class Metric(NamedTuple):
     """A metric of lock events.
 
-    ``kinds``: the events. ``labels``: names of the labels, each with the field of the `EventRecord` that has its value.
-    ``seconds``: the field that a histogram records; ``""`` for a counter.
+    ``kinds``: the kinds of events that it counts. ``labels``: names of labels, each with the `EventRecord` field of its
+    value. ``seconds``: the field that a histogram records; ``""`` for a counter.
     """
 
     prometheus: str
@@ -47,7 +47,7 @@ METRICS = (
 
 
 def measured(records: Iterable[EventRecord]) -> Iterator[tuple[Metric, dict[str, str], float]]:
-    """Yield each metric that ``records`` change, with the values of its labels, and its seconds; 1 for a counter."""
+    """Yield the metrics that ``records`` change, with the labels' values and the amount: seconds; 1 for a counter."""
     for record in records:
         for metric in METRICS:
             if record.kind in metric.kinds:

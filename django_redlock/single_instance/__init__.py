@@ -1,1 +1,1 @@
-"""The part of ``single_instance_task`` that Celery tasks and Django's tasks share: one call of a task at a time."""
+"""The code that the ``single_instance_task`` decorators of Celery and ``django.tasks`` share."""

@@ -47,7 +47,7 @@ MODES: dict[str, Mode] = {
 
 
 def new_delivery_id() -> str:
-    """Return a delivery id in hex: 4 bytes with the time in seconds and 8 random bytes. `ended_mark` splits it."""
+    """Return a delivery id in hex: 4 bytes with the time in seconds, then 8 random bytes."""
     return f"{int(time.time()):08x}{os.urandom(8).hex()}"
 
 
@@ -66,7 +66,10 @@ class TaskCall(NamedTuple):
     cluster: bool = False  # the records are in a Redis Cluster
 
     def owner(self, ttl: float = 0.0) -> bytes:
-        """Describe the running thread or asyncio task as JSON, with the call's task and id. ``ttl``: seconds, or 0."""
+        """Return the description of the running thread or asyncio task, with the call's task and id, as JSON.
+
+        ``ttl``: the lease of the running body in seconds; 0 if there is none.
+        """
         own = f',"label":{encode(clean(self.task))},"task_id":{encode(clean(self.task_id))}}}'
         return describe_owner(None, ttl)[:-1] + own.encode()
 
@@ -81,12 +84,12 @@ ACTIONS = (*dict.fromkeys(AT_SUBMIT + AT_START),)
 
 
 class Conflict(NamedTuple):
-    """A refused call of a task, and the call in its way.
+    """A refused call of a task, and the call that holds its lock.
 
     ``task``, ``task_id`` and ``key`` (the lock's name) belong to the refused call. ``where``: "submit" if the sender
-    was refused, "start" if a worker was. ``holder``: id of the task in the way, ``""`` if unknown. ``state``: its
-    state, "queued" or "running"; "held" if the store keeps no records of tasks; "replaced" if a later call has replaced
-    the refused one. ``remaining``: seconds until the record in the way ends unless it is renewed.
+    was refused, "start" if a worker was. ``holder``: the task id of the call that holds the lock, ``""`` if unknown.
+    ``state``: the state of that call, "queued" or "running"; "held" if the store keeps no records of tasks; "replaced"
+    if a later call has replaced the refused one. ``remaining``: seconds until the lock expires unless it is renewed.
     """
 
     task: str
@@ -107,9 +110,9 @@ OnConflict = Literal["skip", "log", "raise", "wait", "retry", "replace"] | Calla
 
 
 def conflict_of(call: TaskCall, where: Where, refusal: Refusal) -> Conflict:
-    """Return the `Conflict` for ``refusal``, the store's answer to ``call``.
+    """Return the `Conflict` for ``refusal``, the store's answer to ``call``. ``where``: "submit" or "start".
 
-    ``where``: "submit" or "start". The id of a task that is being enqueued is not known yet: it is empty.
+    ``Conflict.holder`` is empty if the call that holds the lock has no task id yet, because it is being enqueued.
     """
     extra = Owner.parse(refusal.holder).extra
     task_id, holder = (
@@ -145,7 +148,7 @@ def notify_duplicate(conflict: Conflict, warn: bool = False) -> None:
 
 
 def duplicate_result(conflict: Conflict) -> dict[str, str]:
-    """Return the value that a skipped call has as its result in a worker. Every serializer can carry it."""
+    """Return the value that a skipped call has as its result in a worker: texts that every serializer supports."""
     return {"redlock": "duplicate", "key": conflict.key, "holder": conflict.holder}
 
 

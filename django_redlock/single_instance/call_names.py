@@ -19,7 +19,7 @@ TextOf = Callable[[Any], str]
 
 
 class _Texts(dict[str, Any]):
-    """Headers, of which a missing one is an empty text."""
+    """A dict of message headers in which a missing header is an empty text."""
 
     def __missing__(self, name: str) -> str:
         return ""
@@ -28,8 +28,7 @@ class _Texts(dict[str, Any]):
 class CallNamer:
     """Derives lock names for the calls of one task.
 
-    Raises ``TypeError`` when ``key`` and ``ValueError`` when ``unique_on`` refers to an argument that the task doesn't
-    have.
+    Raises ``TypeError`` when ``key``, ``ValueError`` when ``unique_on`` names an argument that the task doesn't have.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class CallNamer:
             raise ValueError(f"{where} {self._function}(): there is no argument {unknown[0]!r} (arguments: {known})")
 
     def _bound(self, this: tuple[Any, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call by name, with defaults applied, and without ``this``."""
+        """Return the arguments of a call by name, with default values. ``this``: leading arguments to leave out."""
         names = self._positional
         if names is not None and not kwargs and len(args) + len(this) == len(names):
             return dict(zip(names[len(this) :], args, strict=True))  # the common case, many times faster than bind()
@@ -74,10 +73,10 @@ class CallNamer:
     ) -> str:
         """Return the lock's name for a call of the task named ``task``.
 
-        ``text_of``: a function for values that are not of a JSON type. It returns the value as text, or raises an error
-        if the value can't be sent. ``this``: ``(None,)`` if the task's function has a first argument that messages
-        don't contain, such as ``self``; else ``()``. ``headers``: the message's headers, for a ``key`` that uses them.
-        Raises ``TypeError`` when the arguments don't fit the task, ``ValueError`` for a name that no lock can have.
+        ``text_of``: returns a value that is not of a JSON type as text, or raises an error if the value can't be sent.
+        ``this``: ``(None,)`` if the task's function takes ``self``, else ``()``. ``headers``: the message's headers,
+        for a ``key`` that uses them. Raises ``TypeError`` when the arguments don't fit the task, ``ValueError`` for a
+        name that no lock can have.
         """
         if callable(self._key):
             name = self._key(*args, **kwargs, **({_HEADERS: dict(headers)} if self._sees_headers else {}))

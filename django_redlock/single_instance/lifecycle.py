@@ -1,8 +1,8 @@
-"""The life of a call: `submit_call` sends it, and a `BodyRun` runs its body. Celery and ``django.tasks`` share both.
+"""The two steps of a task call, for Celery and ``django.tasks``: `submit_call` sends it, a `BodyRun` runs its body.
 
-They are coroutines for blocking code and for asyncio, see `django_redlock.call_styles`. If the store refuses a call at
-its start, a worker can put the call off: the store keeps the call's message until a body ends. The process that has
-ended the body then sends the message.
+Both are coroutines that run in blocking code and under asyncio, see `django_redlock.call_styles`. A worker can postpone
+a call whose lock is held: the store keeps the call's message until the running body ends. The process that ran this
+body then sends the message.
 """
 
 from __future__ import annotations
@@ -48,13 +48,12 @@ async def submit_call(
 ) -> Any:
     """Write the record of the queued call, and send the call. Returns the result of ``send``, or a `Conflict`.
 
-    The record comes first: a call that is sent before may end before its record is written, and nothing would remove
-    the record.
+    The record is written first: a call that was sent before could end before the write, and its record would remain.
 
-    ``lock``: the `TaskLock`. ``own``: the call is a retry by the task that owns the record. ``must_send``: the call is
-    sent even if it is refused, and a worker decides when it starts the body. ``must_survive``: it is sent even if the
-    store is down.
-    Raises ``LockNotAcquired`` for a duplicate with the action "raise" or "wait", ``LockUnavailable``.
+    ``lock``: the `TaskLock`. ``own``: the call is a retry by the task that owns the record. ``must_send``: send the
+    call even if it is refused; a worker then decides when to start the body. ``must_survive``: send the call even if
+    the store is unavailable. Raises ``LockNotAcquired`` for a duplicate with the action "raise" or "wait",
+    ``LockUnavailable``.
     """
     conflict: Conflict | None = None
     recorded = bool(call.mode.at_submit)
@@ -110,10 +109,10 @@ def _record_flow(lock: Any, call: TaskCall, own: bool, must_send: bool) -> Flow[
 
 
 class BodyRun:
-    """One run of a task's body, and the decisions that depend on the framework. Subclasses override these.
+    """One run of a task's body with its lock held. Subclasses override the methods that depend on the framework.
 
     ``lock``: the `TaskLock`. ``on_conflict``: the task's option for a call that is refused at its start. ``known``: the
-    actions that the option may name. ``begun``: the lock is held, or the run is unprotected.
+    actions that the option may name. ``begun``: the lock is held, or the body runs without a lock.
     """
 
     known: tuple[str, ...] = tuple(action for action in AT_START if action != "retry")
@@ -128,7 +127,7 @@ class BodyRun:
         """Run ``body`` with the lock held, and return its value. A refused call gets the action of ``on_conflict``.
 
         Raises ``LockNotAcquired`` for a duplicate that must fail, ``LockUnavailable`` when the store is unavailable,
-        and the errors of the methods that the framework overrides.
+        and the errors of overridden methods.
         """
         handle: Lock | None = None
         outcome: Hold | Refusal | None = None
@@ -168,11 +167,10 @@ class BodyRun:
         return await self.style.drive(flow, self.lock.store)
 
     async def cancel(self) -> None:
-        """Cancel the queued call."""
         await self._drive(self.lock.cancel_flow(self.call, self.same_delivery))
 
     def _decided(self, conflict: Conflict) -> tuple[str, Exception]:
-        """Return the action for a conflict, and the error with which the call fails if it must."""
+        """Return the action for a conflict, and the error to raise if the action says that the call fails."""
         if conflict.state == "replaced":
             return ("log" if self.on_conflict == "log" else "skip"), conflict.error()
         try:
@@ -189,40 +187,39 @@ class BodyRun:
         return conflict_of(self.call, "start", refusal)
 
     async def refused(self, conflict: Conflict, action: str, failure: Exception) -> Any:
-        """Return the value of a refused call, or raise ``failure``. ``action``: what ``on_conflict`` says."""
+        """Return the result of a refused call, or raise ``failure``. ``action``: the action of ``on_conflict``."""
         await self.cancel()
         if action in ("raise", "wait"):
             raise failure
         return duplicate_result(conflict)
 
     async def on_unavailable(self, error: LockUnavailable) -> None:
-        """Raise ``error``, with which the store has answered the start, unless the body runs unprotected."""
+        """Raise ``error``, unless ``on_store_error`` says that the body runs without a lock."""
         if self.lock.options.on_store_error != "run":
             await self.cancel()
             raise error
         logger.warning("task %s[%s] runs unprotected: %s", self.call.task, self.call.task_id, error)
 
     def ending(self, error: BaseException | None) -> Ending:
-        """Return the effect of the body's end on the record. ``error``: what the body has raised."""
+        """Return the effect of the body's end on the record. ``error``: the exception of the body, if any."""
         return "removed"
 
     def send(self, message: bytes) -> None:
-        """Send the message of a call that was put off until this body ended."""
+        """Send the message of a call that was postponed until this body ended."""
 
 
 def end_flow(lock: Lock, ending: Ending) -> Flow[bytes | None]:
-    """Release the lock of a task's body. Returns what `message_flow` returns. ``ending``: the effect on its record."""
+    """Release the lock of a task's body. Returns the result of `message_flow`. ``ending``: the effect on the record."""
     if isinstance(lock, BodyLock):
         lock.running.ending = ending
     return message_flow(lock.release_flow())
 
 
 def message_flow(flow: Flow[Any]) -> Flow[bytes | None]:
-    """Run ``flow``, which ends a task's body. Returns the message of another call that waited for the end of the body.
+    """Run ``flow``, which ends a task's body. Returns the message of a call that waited for this end, or ``None``.
 
-    The caller must send the message now; ``None`` if no call waited. The script that ends the body may reply ``[1,
-    message]`` in place of 1. A ``LockError`` is logged and not raised, because it must not change the outcome of the
-    task, and the message must not be lost.
+    The caller must send the message at once. The script that ends the body replies 1, or ``[1, message]``. A
+    ``LockError`` is logged and not raised, because an error here must not change the outcome of the task.
     """
     message: bytes | None = None
     try:

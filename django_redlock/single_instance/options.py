@@ -1,6 +1,6 @@
-"""The options of ``single_instance_task``. Each stands once, with its type, its default and its meaning.
+"""`TaskOptions`: the options of ``single_instance_task``, each with its type, default and description.
 
-Signatures, checks and the table in the documentation come from the fields of `TaskOptions`.
+Signatures, checks and the table in the documentation are generated from its fields.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class TaskOptions:
 
     @cached_property
     def states(self) -> Mode:
-        """The states of a call in which it refuses other calls: the meaning of ``mode``."""
+        """The states, at submit and at start, in which a call refuses another call. They follow from ``mode``."""
         return MODES[self.mode]
 
     @property
@@ -129,17 +129,17 @@ class TaskOptions:
 
     @cached_property
     def retries(self) -> int | None:
-        """The largest number of pauses between tries after conflicts; ``None``: no limit."""
+        """How often a refused call is tried again at most; ``None``: no limit."""
         waits = self.mode == "until_and_while_executing"  # retried without limit, so that it is not lost
         return self.conflict_retries or (None if waits else 20)
 
     @cached_property
     def queued_ttl(self) -> float:
-        """The time to live of a queued record in seconds, from the ETA on."""
+        """The time in seconds after a call's ETA at which its queued record expires."""
         return cast("float", (self.ttl or DEFAULT_BODY_TTL) if self.states.until_expiry else self.queue_ttl)
 
     def body_ttl(self, max_ttl: float) -> float:
-        """Return the lease of a running body in seconds: the declared ttl, or the default capped at ``max_ttl``."""
+        """Return the lease of a running body in seconds: the option ``ttl``, or a default of at most ``max_ttl``."""
         if self.ttl is not None and not self.states.until_expiry:
             return cast("float", self.ttl)
         return min(cast("float", self.ttl or DEFAULT_BODY_TTL), DEFAULT_BODY_TTL, max_ttl)
@@ -178,10 +178,10 @@ class TaskDecorator(Protocol[O]):
 
 
 def takes(options: Callable[O, Any], *left_out: str) -> Callable[[Callable[..., Any]], TaskDecorator[O]]:
-    """Return a decorator that gives a function the signature and the type of a task decorator with these options.
+    """Return a decorator that gives a function the signature of a task decorator with ``options``.
 
     The text ``{options}`` in the function's docstring is replaced with a line for each option. ``left_out``: options
-    that the function does not have.
+    that the function does not take.
     """
 
     def typed(function: Callable[..., Any]) -> TaskDecorator[O]:
@@ -198,7 +198,7 @@ def takes(options: Callable[O, Any], *left_out: str) -> Callable[[Callable[..., 
 
 
 def meaning_of(option: str) -> str:
-    """Return the sentence of `TaskOptions` that says what ``option`` does."""
+    """Return the description of ``option`` from the source of `TaskOptions`."""
     return str(get_type_hints(TaskOptions, include_extras=True)[option].__metadata__[0])
 
 
@@ -207,7 +207,7 @@ def _is_count(given: Any) -> bool:
 
 
 def _pair(given: tuple[Any, ...]) -> tuple[OnConflict, OnConflict]:
-    """Return the two actions of a pair, checked."""
+    """Return ``given``, a pair of actions at submit and at start. Raises ``ValueError`` for an invalid pair."""
     if len(given) != 2:
         raise ValueError(f"on_conflict must be one value or a pair (at submit, at start), not {given!r}")
     for side, action, known in zip(("submit", "start"), given, (AT_SUBMIT, AT_START), strict=True):

@@ -1,8 +1,8 @@
-"""The requests that change the record of a task's call. Each is one atomic script, and can be sent again.
+"""The requests that change the record of a task's call. Each is one atomic script, and can be repeated safely.
 
-Two kinds of locks (primitives): `BODY` for the lease of a running body, `QUEUED` for a queued record. With these
-primitives, the core renews and releases the lease of a body like the lease of any lock, and retries the removal of a
-queued record in the background. The flows are for code that doesn't hold the body's lease: submit, rename, cancel.
+Two kinds of locks (primitives): `BODY` is the lease of a running body, `QUEUED` the record of a queued call. The core
+renews and releases them like any lock, and retries the removal of a queued record in the background. Code that doesn't
+hold the body's lease uses the flows: submit, rename, cancel.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_MESSAGES = 1000  # most messages that the store keeps for one lock
 
 
 def task_keys(keys: Keys) -> tuple[bytes, ...]:
-    """Return the keys that the scripts for records get, see ``core/lua/task_record.lua``."""
+    """Return the keys that scripts for task records need, see ``core/lua/task_record.lua``."""
     lock = keys.lock
     return (*keys.of_mutex, lock + b":put_off", lock + b":put_off:order", lock + b":replaced")
 
@@ -53,10 +53,10 @@ class BodyPrimitive(Primitive):
     """The kind of lock that a running body holds. The payload of its claims is a `RunningBody`."""
 
     def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
-        """Return the request that starts the body. Its script writes the lease to the record, or refuses the call.
+        """Return the request that starts the body: it writes the lease to the record, or refuses the call.
 
         If the ``queue_order`` of this primitive is `RESTORED`, the request restores the lease of a running body after a
-        loss of data. Calls with other task ids then don't refuse it.
+        loss of data, even if calls with other task ids are recorded.
         """
         call, keys = claim.payload.call, claim.keys
         ended, number = ended_mark(call)
@@ -76,11 +76,11 @@ class BodyPrimitive(Primitive):
         return EvalScript(_START, (*task_keys(keys), ended), args, node, undo)
 
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
-        """Return the request that lets the lease end ``ttl`` seconds from now."""
+        """Return the request that extends the lease to ``ttl`` seconds from now."""
         return EvalScript(_EXTEND, (claim.keys.lock,), (claim.token, millis(ttl)), node)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        """Return the request that ends the body and releases the body's lease. ``keep`` has no effect."""
+        """Return the request that ends the body and releases its lease. ``keep`` has no effect."""
         running: RunningBody = claim.payload
         return end_request(running.call, running.ending, claim.token, node=node)
 
@@ -88,7 +88,8 @@ class BodyPrimitive(Primitive):
 def end_request(call: TaskCall, ending: Ending, token: bytes = b"", part: bytes = b"", node: int = 0) -> EvalScript:
     """Return the request that ends the body of ``call``. ``ending``: the effect on the record.
 
-    ``token``: that of the body's lease; empty: any. ``part``: a part of the owner's JSON of the body; empty: any owner.
+    The request has an effect only if the body's lease has ``token``, and the JSON of its owner contains ``part``. An
+    empty value matches any body.
     """
     ended, number = ended_mark(call)
     args = (
@@ -103,8 +104,6 @@ def end_request(call: TaskCall, ending: Ending, token: bytes = b"", part: bytes 
 
 
 class BodyLock(Lock):
-    """The lock handle of a running body."""
-
     def __init__(self, store: Store, call: TaskCall, options: LockOptions) -> None:
         super().__init__(store, BODY, call.name, call.keys, options)
         self.running = RunningBody(call)
@@ -131,23 +130,23 @@ QUEUED = QueuedPrimitive("task", _START, _EXTEND, _CANCEL)
 
 
 def cancel_request(call: TaskCall) -> EvalScript:
-    """Return the request that removes the record of a queued call. The call that it has replaced can run then.
+    """Return the request that removes the record of a queued call. If it had replaced another call, that call may run.
 
-    Without a delivery id in ``call``, the record is removed whatever its delivery.
+    If ``call`` has no delivery id, the record is removed whatever its delivery id is.
     """
     return EvalScript(_CANCEL, task_keys(call.keys), (call.task_id.encode(), call.delivery_id.encode()))
 
 
 def cancel_token(task_id: str) -> bytes:
-    """Return the token under which the removal of the record of a call is scheduled."""
+    """Return the token under which the removal of a queued record is scheduled for retries."""
     return b"cancel:" + task_id.encode()
 
 
 def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> Flow[Refusal | None]:
-    """Write the record of a queued call. Returns ``None``, or a `Refusal` if another call is in the way.
+    """Write the record of a queued call. Returns ``None``, or a `Refusal` if another call holds the lock.
 
-    ``own``: the call is a retry of a task. It is always granted if there is a record with its task id. ``replace``:
-    replace a queued call that is in the way. Raises ``LockUnavailable``.
+    ``own``: the call is a retry, which is always granted if there is a record with its task id. ``replace``: replace
+    another queued call. Raises ``LockUnavailable``.
     """
     args = (
         call.task_id.encode(),
@@ -185,7 +184,7 @@ def cancel(call: TaskCall) -> Flow[bool]:
 
 
 def rename(call: TaskCall, task_id: str) -> Flow[bool]:
-    """Give the queued record of ``task_id`` (``"?"``: whose id begins with it) the task id and the owner of ``call``.
+    """Give the queued record of ``task_id`` the task id and the owner of ``call``. ``"?"``: any provisional id.
 
     Returns whether the record was changed. Raises ``LockUnavailable``.
     """
@@ -194,10 +193,7 @@ def rename(call: TaskCall, task_id: str) -> Flow[bool]:
 
 
 def keep_message(call: TaskCall, message: bytes) -> Flow[bool]:
-    """Store the message of a call that was refused at its start. The script that ends a body returns the message.
-
-    Returns ``False``, and stores nothing, if the call would no longer be refused. Raises ``LockUnavailable``.
-    """
+    """Store the message of a refused call. The script that ends the running body returns this message."""
     args = (
         call.task_id.encode(),
         call.delivery_id.encode(),
@@ -211,15 +207,15 @@ def keep_message(call: TaskCall, message: bytes) -> Flow[bool]:
 
 
 def remember_ended(call: TaskCall) -> Flow[bool]:
-    """Record that the delivery of ``call`` has ended, so that it is not run again. Raises ``LockUnavailable``."""
+    """Record that ``call`` has ended, so that another copy of its message is not run. Raises ``LockUnavailable``."""
     return (yield from _run(call, end_request(call._replace(task_id=""), "ended")))
 
 
 def end_dead(call: TaskCall, pid: int, redelivered: bool) -> Flow[bool]:
     """End the body of ``call`` if it ran in the dead process ``pid`` of this host. Raises ``LockUnavailable``.
 
-    ``redelivered``: the broker will deliver the message again, so the call counts as queued again in the modes that
-    queue. Otherwise the record is removed, and no copy of the message runs. Returns whether the body ran there.
+    ``redelivered``: the broker will deliver the message again, so the record becomes a queued one in modes with queued
+    records. Otherwise the record is removed, and no copy of the message runs. Returns whether the body ran there.
     """
     host = describe_owner()[1:].partition(b'"pid":')[0]
     request = end_request(call, "requeued" if redelivered else "ended", part=host + b'"pid":%d,' % pid)
@@ -248,9 +244,9 @@ _SIGN = 1 << 63
 
 
 def ended_mark(call: TaskCall) -> tuple[bytes, bytes]:
-    """Return the key of the set that lists the delivery of ``call`` once it has ended, and its number in the set.
+    """Return the key of the set that lists ended deliveries, and the number of the delivery of ``call`` in it.
 
-    A delivery id that is not from `new_delivery_id` contains no time, and its delivery has a set of its own.
+    The key contains the time from the delivery id. A delivery id without a time has a set of its own.
     """
     lock_key = call.keys.lock
     sent, number = divmod(int(call.delivery_id, 16), 1 << 64)

@@ -35,11 +35,11 @@ declared: WeakKeyDictionary[Callable[..., Any], TaskOptions] = WeakKeyDictionary
 
 
 class RecordStore(NamedTuple):
-    """Where the lock of a task is.
+    """The backend of a task's lock, and the store that performs the lock's requests.
 
-    ``backend``: the backend that the task's option ``using`` names. ``store``: performs the requests of the lock. If
-    ``keeps_records``, it is the store for the records of queued and running calls, otherwise the backend itself.
-    ``options``: those of a running body's lease. ``cluster``: the backend is a Redis Cluster.
+    ``backend``: the backend that the task's option ``using`` names. ``keeps_records``: ``store`` is the store for
+    records of queued and running calls; otherwise ``store`` is ``backend``. ``options``: the options of a running
+    body's lease. ``cluster``: ``backend`` is a Redis Cluster.
     """
 
     backend: Backend
@@ -52,7 +52,7 @@ class RecordStore(NamedTuple):
 class TaskLock:
     """The lock of one task. Calls with the same lock name exclude each other.
 
-    ``namer``: makes the lock's name from the arguments of a call.
+    ``namer``: derives the lock's name from the arguments of a call.
     """
 
     def __init__(self, options: TaskOptions, function: Callable[..., Any]) -> None:
@@ -62,7 +62,7 @@ class TaskLock:
 
     @property
     def records(self) -> RecordStore:
-        """Where the lock is. Raises ``LockNotSupported`` if the backend does not support the task's mode or limit."""
+        """The backend and store of the lock. Raises ``LockNotSupported`` if it does not support the mode or limit."""
         backend, records = locks[self.options.using], self._records
         if records is None or records.backend is not backend:
             if reason := unsupported(backend, self.options):
@@ -107,7 +107,7 @@ class TaskLock:
         self.drive(self.cancel_flow(call, same_delivery))
 
     def cancel_flow(self, call: TaskCall, same_delivery: bool = True) -> Flow[None]:
-        """`cancel` as a flow."""
+        """Remove the queued record as `cancel` does: a flow, for code that has an event loop."""
         if not call.mode.at_submit:
             return
         call = call if same_delivery else call._replace(delivery_id="")
@@ -123,7 +123,7 @@ class TaskLock:
             logger.warning("task %s[%s]: %s", call.task, call.task_id, error)
 
     def drive(self, flow: Flow[Any]) -> Any:
-        """Run ``flow``, a generator of requests, on `store`, blocking. Returns its result."""
+        """Perform the requests of ``flow`` on `store`, blocking. Returns the flow's result."""
         return drive(flow, self.store.perform)
 
 
@@ -131,7 +131,7 @@ class TaskLock:
 
 
 def unsupported(backend: Backend, options: TaskOptions) -> str:
-    """Return the reason why ``backend`` does not support a task with these options, or an empty text."""
+    """Return why ``backend`` does not support a task with these options; an empty text if it does."""
     has_limits = "semaphore" in backend.kinds
     if backend.task_store() is not None or (options.mode == "while_executing" and (has_limits or options.limit == 1)):
         return ""
@@ -140,7 +140,7 @@ def unsupported(backend: Backend, options: TaskOptions) -> str:
 
 
 def refusals(tasks: Iterable[tuple[str, TaskOptions]]) -> list[str]:
-    """Return a reason for each of ``tasks``, pairs of name and options, that its lock backend does not support."""
+    """Return a message for each task that its lock backend does not support. ``tasks``: names and options."""
     reasons = []
     for name, options in tasks:
         with suppress(Exception):  # other checks report an alias that can't be built

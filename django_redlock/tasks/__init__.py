@@ -1,6 +1,6 @@
-"""``@single_instance_task`` allows at most one call of a task of ``django.tasks`` at a time. It stands above ``@task``.
+"""``@single_instance_task`` allows at most one call of a ``django.tasks`` task at a time, and stands above ``@task``.
 
-It serves Django's own ``django.tasks`` and the package django-tasks, and imports neither. `django_redlock.celery` has
+The decorator works with Django's own ``django.tasks`` and with the package django-tasks. `django_redlock.celery` has
 the decorator for Celery tasks.
 """
 
@@ -24,7 +24,7 @@ _KNOWN = tuple(name for name in OPTIONS if name not in _CELERY_ONLY)
 
 @takes(TaskOptions, *_CELERY_ONLY)
 def single_instance_task(task: Any = None, /, **given: Any) -> Any:
-    """Allow at most one call of a task of ``django.tasks`` at a time. Its place is above ``@task``.
+    """Allow at most one call of a task of ``django.tasks`` at a time. The decorator stands above ``@task``.
 
     ::
 

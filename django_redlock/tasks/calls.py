@@ -1,7 +1,7 @@
-"""The calls of a task of ``django.tasks``: the lock's names and records, and what it adds to the common flows.
+"""The calls of a task of ``django.tasks``: the names of their locks, their records, and the runs of their bodies.
 
-A call gets its id from the task backend. ``enqueue()`` writes the queued record with a provisional id, and the final id
-only after it has sent the call.
+The task backend assigns the id of a call when the call is sent. ``enqueue()`` writes the queued record with a
+provisional id before, and replaces it with the final id afterwards.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ enqueuing: ContextVar[tuple[str, str]] = ContextVar("redlock_enqueuing", default
 
 
 class DjangoTaskLock(TaskLock):
-    """The lock of one task of ``django.tasks``. It names the lock of each call, and makes a `TaskCall` of each call."""
+    """The lock of one task of ``django.tasks``. It derives the lock's name and a `TaskCall` from each call."""
 
     def __init__(self, options: TaskOptions, task: Any) -> None:
         super().__init__(options, task.func)
@@ -58,8 +58,8 @@ class DjangoTaskLock(TaskLock):
     def call(self, name: str, task_id: str = "", run_after: Any = None) -> TaskCall:
         """Return a new `TaskCall` of the task, with a new delivery id. ``name``: the lock's name.
 
-        ``task_id``: the id of the call's ``TaskResult``. ``""`` if it is not known: the `TaskCall` then gets a
-        provisional id. ``run_after``: the datetime before which the call does not start, as in ``Task``.
+        ``task_id``: the id of the call's ``TaskResult``; ``""``: a provisional id is generated. ``run_after``: the
+        datetime before which the call does not start, as in ``Task``.
         """
         delivery_id = new_delivery_id()
         delay = 0.0 if run_after is None else max(0.0, (run_after - timezone.now()).total_seconds())
@@ -68,10 +68,10 @@ class DjangoTaskLock(TaskLock):
 
 
 def cancel_after_rollback(lock: DjangoTaskLock, call: TaskCall, result: Any) -> None:
-    """Cancel the call ``result`` if its transaction is rolled back. For task backends whose queue is a table.
+    """Cancel ``call``, whose ``TaskResult`` is ``result``, if the open transaction is rolled back.
 
-    Its record has the provisional id or, after the renaming, the final id. Both are tried, because the reply to the
-    renaming may have been lost.
+    For task backends whose queue is a database table. The record has the provisional or the final id: both are removed,
+    because the reply to the renaming may have been lost.
     """
     if call.mode.at_submit and (row := getattr(result, "db_result", None)) is not None:
         for each in (call, call._replace(task_id=result.id)):
@@ -81,7 +81,7 @@ def cancel_after_rollback(lock: DjangoTaskLock, call: TaskCall, result: Any) -> 
 def rename_flow(call: TaskCall, task_id: str) -> Flow[None]:
     """Give the record with the provisional id ``task_id`` the task id of ``call``. Errors are logged and not raised.
 
-    If a worker has started the call before, it has renamed the record already, and this flow changes nothing.
+    Has no effect if a worker has started the call, because the worker renames the record itself.
     """
     try:
         yield from rename(call, task_id)
@@ -90,7 +90,7 @@ def rename_flow(call: TaskCall, task_id: str) -> Flow[None]:
 
 
 class DjangoRun(BodyRun):
-    """One run of a body. ``is_named``: the worker knows the call's id."""
+    """One run of a task's body. ``is_named``: whether the worker knows the id of the call."""
 
     same_delivery = False  # the worker doesn't know the delivery id of the record
 
@@ -101,9 +101,9 @@ class DjangoRun(BodyRun):
     def acquire_flow(self, handle: Lock, wait: float) -> Flow[Hold | Refusal]:
         """Acquire the lock of the body.
 
-        The body may start before ``enqueue()`` has written the final id, and the call's own record then refuses it. So
-        a queued record with a provisional id counts as the call's own: it gets the task id of the call, and the lock is
-        acquired again. If the worker doesn't know the call's id, any queued record counts as the call's own.
+        If a worker starts the body before ``enqueue()`` has written the final id, the call is refused by its own
+        record. In that case the queued record with a provisional id gets the task id of the call, and the lock is
+        acquired again. If the worker doesn't know the call's id, any queued record is taken.
         """
         call = self.call
         if not call.mode.at_submit:
@@ -122,7 +122,7 @@ class DjangoRun(BodyRun):
         return outcome
 
     async def refused(self, conflict: Conflict, action: str, failure: Exception) -> Any:
-        """Cancel the call, if it was queued and a task of another mode with the same key runs."""
+        """Rename the record if it has a provisional id, then act as `BodyRun.refused`, which removes the record."""
         if self.call.mode.at_submit:
             # The body may have started before enqueue() has renamed the record.
             await self.style.drive(rename_flow(self.call, UNNAMED), self.lock.store)

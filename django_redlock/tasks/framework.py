@@ -1,4 +1,4 @@
-"""The framework that a task belongs to: Django's own ``django.tasks``, or the package django-tasks."""
+"""Tells Django's own ``django.tasks`` from the package django-tasks, and returns the modules and results of each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_task(candidate: Any) -> bool:
 
 
 def base_module(task: Any) -> Any:
-    """Return the module with ``Task`` and ``TaskResult`` that the task belongs to."""
+    """Return the module that defines ``Task`` and ``TaskResult`` in the task's framework."""
     return sys.modules[next(each.__module__ for each in type(task).__mro__ if each.__module__ in _HOMES)]
 
 
@@ -41,11 +41,11 @@ def _duplicate_class(result: type) -> Any:
 
 
 def duplicate_of(task: Any, args: Any, kwargs: Any, conflict: Conflict) -> Any:
-    """Return the result of a refused ``enqueue()``, a ``TaskResult`` with the id of the call in the way.
+    """Return the result of a refused ``enqueue()``: a ``TaskResult`` with the id of the call that holds the lock.
 
-    The arguments are those of the refused call. The id is ``""`` if the call in the way is being enqueued at this
-    moment. The times are ``None``, and the status is ``READY`` or ``RUNNING``, until ``refresh()`` loads all but the
-    arguments from the task backend.
+    The arguments are those of the refused call. The id is ``""`` if the other call has no id yet. The times are
+    ``None``, and the status is ``READY`` or ``RUNNING``; ``refresh()`` loads the other call's values from the task
+    backend.
     """
     base = base_module(task)
     statuses = base.TaskResultStatus

@@ -1,4 +1,4 @@
-"""A task of ``django.tasks`` whose calls have a lock."""
+"""`ProtectedDjangoTask`: a task of ``django.tasks`` whose calls hold a lock."""
 
 from __future__ import annotations
 
@@ -42,16 +42,13 @@ else:
 
 
 class ProtectedDjangoTask(_Task):
-    """Mixin for the framework's ``Task`` class. A call holds a lock while it is queued or runs, or only while it runs.
-
-    The mode of the task decides which.
-    """
+    """Mixin for the framework's ``Task`` class. A call holds a lock while it is queued or runs, as ``mode`` says."""
 
     __slots__ = ()
 
     @property
     def redlock(self) -> DjangoTaskLock:
-        """The lock of the task. It is stored on the task's function, so that copies made by ``using()`` share it."""
+        """The lock of the task. It is an attribute of the task's function, which copies made by ``using()`` share."""
         lock: DjangoTaskLock = getattr(self.func, _ATTRIBUTE)
         return lock
 
@@ -121,7 +118,7 @@ class ProtectedDjangoTask(_Task):
 
 
 def _restored(path: str, changes: dict[str, Any]) -> Any:
-    """Restore a pickled task: return the task at the dotted path ``path`` with the fields ``changes``."""
+    """Return the task at the dotted path ``path`` with the fields ``changes``. Called to unpickle a task."""
     return replace(import_string(path), **changes)
 
 
@@ -143,7 +140,7 @@ def protect(task: Any, options: TaskOptions) -> Any:
 
 
 def _announce(task_result: Any, **_: Any) -> None:
-    """Remember the id of the call that a worker is about to run, because ``call()`` gets the arguments only.
+    """Store the id of the call that a worker is about to run, because ``call()`` gets only the arguments.
 
     A receiver of the framework's signal ``task_started``.
     """

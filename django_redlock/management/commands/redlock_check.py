@@ -55,9 +55,9 @@ class Command(StoreCommand):
             raise SystemExit(1)
 
     def _armed(self, aliases: list[str], options: dict[str, Any]) -> bool:
-        """Arm the stores ``aliases``: take their new servers into service now, without a quarantine.
+        """Take the new servers of the stores ``aliases`` into service now, without a quarantine (``--arm``).
 
-        Returns ``False``, and arms nothing, unless the operator confirms it or has given ``--yes``.
+        Returns ``False`` without a change unless the operator confirms, or has given ``--yes``.
         """
         self.stderr.write(self.style.WARNING(ASSERTION))
         asks = options["format"] == "table"  # a program that reads JSON can't answer a question

@@ -88,7 +88,7 @@ class Command(StoreCommand):
 def _selected(alias: str, options: dict[str, Any]) -> Listed:
     """List the locks of one store that match the command's options, at most ``--limit``.
 
-    A lock with several holders matches an option if any holder does.
+    A lock with several holders matches if any holder does.
     """
     chosen = {option: options[option] for option in FILTERS if options[option] is not None}
     limit = options["limit"]

@@ -115,7 +115,7 @@ class Command(StoreCommand):
 
 
 def _named(alias: str, name: str, options: dict[str, Any]) -> Iterator[LockInfo]:
-    """Yield the held locks of one store that a NAME selects: the lock and its stripes, or all that match a glob."""
+    """Yield the held locks of one store that NAME selects: the lock with its stripes, or all that match a glob."""
     backend = locks[alias]
     if not options["names"] or (not options["exact"] and GLOB & set(name)):
         yield from backend.held(name)

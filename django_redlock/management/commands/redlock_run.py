@@ -38,7 +38,7 @@ settings: it was not run."""
     behind: Sequence[str] = ()  # the arguments after the first `--`
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Split the arguments at the first ``--``, because argparse would drop a second ``--`` that is for COMMAND."""
+        """Split the arguments at the first ``--``, because argparse would also drop a second one, inside COMMAND."""
         if "--" in argv:
             first = argv.index("--")
             argv, self.behind = argv[:first], argv[first + 1 :]
@@ -161,14 +161,14 @@ settings: it was not run."""
 
 
 def _longest_wait(skip_if_locked: bool, timeout: float | None, every: float | None) -> float:
-    """Return the seconds to wait for the lock. ``--every`` doesn't wait for the next period without ``--timeout``."""
+    """Return the seconds to wait for the lock. With ``--every``, the default is 0: don't wait for the next period."""
     if skip_if_locked or (every and timeout is None):
         return 0.0
     return threading.TIMEOUT_MAX if timeout is None else timeout
 
 
 def _refusal(error: LockNotAcquired) -> str:
-    """Return who holds the lock or, if ``--every`` allows no start yet, when the command may start again."""
+    """Return a text with the holder of the lock or, with ``--every``, the time until the command may start again."""
     owner = error.holder or Owner()
     done = state_of(owner) == "done"
     return f"lock {error.name!r}: {already_running(owner, error.retry_after)}" if done else str(error)
