@@ -1,4 +1,4 @@
-"""The Django app config. It prepares the lock stores when Django starts. Django also starts if a store is down."""
+"""The Django app config. It loads the Lua scripts into the lock stores when Django starts, and ignores their errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SERVING = {"beat", "db_worker", "runserver", "worker"}  # the subcommands of COM
 
 
 class RedlockConfig(AppConfig):
-    """The config of the app ``django_redlock``: system checks, Lua scripts and metrics are set up at the start."""
+    """The config of the app ``django_redlock``. It sets up system checks, Lua scripts and metrics."""
 
     name = "django_redlock"
     verbose_name = "Locks"
@@ -29,9 +29,9 @@ class RedlockConfig(AppConfig):
     def ready(self) -> None:
         """Register the system checks, read and hash every Lua script, and switch on the metrics.
 
-        In a web server or a worker, the scripts are also loaded into the lock stores that answer. Any other process,
-        such as a test run, a type checker or ``migrate``, connects at its first lock. Raises ``ImproperlyConfigured``
-        for a bad ``REDLOCK_METRICS``.
+        In a web server or a worker, the scripts are also loaded into the lock stores that reply. Any other process,
+        such as a test run, a type checker or ``migrate``, opens its first connection for its first lock. Raises
+        ``ImproperlyConfigured`` for a bad ``REDLOCK_METRICS``.
         """
         from .checks import settings  # noqa: F401  (registers the system checks)
         from .core.flow.scripts import all_scripts
@@ -53,7 +53,7 @@ def watch() -> None:
 
 
 def is_serving(argv: Sequence[str]) -> bool:
-    """Return whether ``argv`` runs a web server or a worker that this package knows."""
+    """Return whether ``argv`` is the command line of a web server or a worker that this package knows."""
     program, *arguments = argv or [""]
     path = PurePath(program)
     name = path.parent.name if path.stem == "__main__" else path.stem
@@ -61,10 +61,10 @@ def is_serving(argv: Sequence[str]) -> bool:
 
 
 def prepare(patience: float = MAX_PREPARE_SECONDS) -> None:
-    """Load the Lua scripts into every configured lock store that answers within ``patience`` seconds. Never raises.
+    """Load the Lua scripts into every configured lock store that replies within ``patience`` seconds. Never raises.
 
-    Afterwards no connection is open, and no thread runs unless a store hangs, so that a server can fork its workers. A
-    script that is not loaded here is loaded by the first lock that needs it.
+    Afterwards no connection is open and, unless a store hangs, no thread runs, so that a server can fork its workers. A
+    missing script is loaded by the first lock that needs it.
     """
     from .backend_registry import locks
     from .core.events import logger

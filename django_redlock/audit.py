@@ -13,11 +13,11 @@ from .models import HeldLock
 
 
 def log_force_release(row: HeldLock, username: str, user: Any = None, where: str = "") -> None:
-    """Log that ``username`` has released the lock ``row`` by force, and add a ``LogEntry`` if the admin is installed.
+    """Log that ``username`` released the lock ``row`` by force, and add a ``LogEntry`` if the admin is installed.
 
     ``user``: the Django user of the ``LogEntry``; ``None`` means the user named ``username``. If no user has this name,
     no ``LogEntry`` is added. ``where``: the place of the release, such as ``on host1``, for the message of the
-    ``LogEntry``. A failure of the database is logged and not raised, because the lock is released already.
+    ``LogEntry``. Database errors are logged and not raised, because the lock has been released.
     """
     held = row.held
     holders = ", ".join(map(str, owners(held)))

@@ -58,7 +58,7 @@ def configuration() -> Mapping[str, Any]:
 
 
 def is_redis_cache(cache: Mapping[str, Any]) -> bool:
-    """Return whether ``cache``, an entry of ``CACHES``, is of one of the caches on Redis that this package knows."""
+    """Return whether ``cache``, an entry of ``CACHES``, is one of the known Redis caches."""
     return str(cache.get("BACKEND", "")).startswith(_REDIS_CACHES)
 
 
@@ -105,7 +105,7 @@ def build(alias: str, entry: Any) -> Backend:
 
 
 def key_prefix_of(value: Any) -> Any:
-    """Return the key prefix in the setting ``value``, or the function that returns it, of which the path may be given.
+    """Return ``value``, the setting KEY_PREFIX; a dotted path is replaced with the function that it names.
 
     Raises ``ValueError`` for a dotted path that names no function.
     """

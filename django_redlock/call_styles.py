@@ -1,6 +1,6 @@
-"""One algorithm for blocking code and for asyncio: a coroutine that makes its calls through `Blocking` or `Awaiting`.
+"""One algorithm for blocking code and for asyncio: a coroutine that makes its calls through a `Blocking` or `Awaiting`.
 
-The calls of `Blocking` never suspend, so `complete` runs such a coroutine without an event loop.
+The methods of `Blocking` never suspend, so `complete` runs such a coroutine without an event loop.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ class Blocking:
     """The calls of blocking code. A parameter of this type also takes `Awaiting`, the calls of asyncio."""
 
     async def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function of the user. In asyncio it may be a coroutine function."""
+        """Call a function of the application. Under asyncio it may be a coroutine function."""
         return function(*args)
 
     async def query(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a plain function that may use the database. In asyncio a thread calls it."""
+        """Call a plain function that may use the database. Under asyncio a thread calls it."""
         return function(*args)
 
     async def method(self, target: Any, name: str, *args: Any) -> Any:
-        """Call ``target.name(*args)``. In asyncio its twin, with an ``a`` before the name, is awaited."""
+        """Call ``target.name(*args)``. Under asyncio await ``target.aname(*args)``."""
         return getattr(target, name)(*args)
 
     async def drive(self, flow: Flow[T], store: Store) -> T:
@@ -87,10 +87,10 @@ class Blocking:
             yield held
 
     async def result(self, future: Future[Any], seconds: float | None, instead: str) -> Any:
-        """Return the result that another thread or task gives ``future``. Raises ``TimeoutError`` after ``seconds``.
+        """Return the result of ``future``, which another thread or task sets.
 
-        Raises ``RuntimeError`` in a coroutine, because its event loop may have to run that task. ``instead``: what to
-        use there.
+        Raises ``TimeoutError`` after ``seconds``, and ``RuntimeError`` in a running event loop, which the other task
+        may need. ``instead``: the function to use there, for the message.
         """
         check_may_block("this call", instead)
         return future.result(seconds)

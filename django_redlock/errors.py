@@ -71,7 +71,7 @@ class LockNotAcquired(LockError, TimeoutError):
 class LockLost(LockError):
     """The lease ended before this handle released it: it expired, was released by force, or the store lost its data.
 
-    Another holder may already change the protected data: stop the work, and don't write.
+    Another holder may already change the protected data, so the work must stop without further writes.
     """
 
     reason = "the lease was lost, and another process may hold the lock now"
@@ -116,11 +116,11 @@ class PermitNotHeld(LockNotHeld, ValueError):
 
 
 class LockUnavailable(LockError, ConnectionError):
-    """The store does not serve: it is down, hangs, is read-only or out of memory, or requires a password.
+    """The store can't be used: it is down, hangs, is read-only or out of memory, or requires a password.
 
     The lock may be free or held. ``errors``: the error of each node that failed, by the name of the node.
-    ``unconfirmed``: True if a request may have been carried out although its reply was lost. After an acquire, such a
-    grant is released in the background.
+    ``unconfirmed``: whether a request may have been carried out although its reply was lost. A lock that was granted in
+    this way is released in the background.
     """
 
     reason = "the store is unavailable"

@@ -38,7 +38,8 @@ def duration(seconds: float) -> str:
 def printable(value: object) -> str:
     """Return ``value`` as text with escaped control characters, invisible characters, and spaces at both ends.
 
-    A terminal does not obey them, and no name looks like another: U+202E, for example, reverses the text after it.
+    Escaped characters have no effect in a terminal, and no name looks like another: U+202E, for example, reverses the
+    text after it.
     """
     text = str(value)
     if not text.isprintable():
@@ -47,7 +48,7 @@ def printable(value: object) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """Return ``text``, cut to at most ``width`` characters. The beginning and the end stay: there names differ most."""
+    """Return ``text``, cut in the middle to at most ``width`` characters, because names differ most at both ends."""
     if len(text) <= width:
         return text
     tail = (width - 1) // 2
@@ -82,7 +83,7 @@ def _printable_owner(owner: Owner) -> Owner:
 
 
 def task_of(owner: Owner) -> str:
-    """Return the name of the Celery or Django task in ``owner``, or else of the asyncio task; ``""`` without a task."""
+    """Return the name of the Celery or Django task in ``owner``, or of the asyncio task; ``""`` without a task."""
     return owner.label if "task_id" in owner.extra else owner.task
 
 
@@ -127,7 +128,7 @@ def added_fields(owner: Owner) -> list[str]:
 def age(owner: Owner) -> float | None:
     """Return the seconds since ``owner``, a holder or waiter, called ``acquire()``; ``None`` if unknown.
 
-    The result depends on the clocks of two machines: of the owner and of this process.
+    The result is wrong by the difference between the clocks of the owner's machine and of this machine.
     """
     return max(0.0, time.time() - owner.since) if owner.since else None
 

@@ -1,4 +1,4 @@
-"""`HeldLock`, the model behind the admin's list of locks and behind the permissions for this list.
+"""`HeldLock`: the model for the admin's list of locks and for the permissions of this list.
 
 It has no table: `admin.queryset` reads the lock stores instead. The module also exports `FencedModel`, so that one
 module has all models of the package.
@@ -29,8 +29,8 @@ class NoRows(models.Manager["HeldLock"]):
 class HeldLock(models.Model):
     """A lock that is held now.
 
-    The permission ``view_heldlock`` is needed to see the lock, ``delete_heldlock`` to release the lock by force. The
-    texts are `printable`; only ``held.name`` is the name in the store.
+    The permission ``view_heldlock`` is needed to see the lock, ``delete_heldlock`` to release it by force. All texts
+    are `printable`, except for ``held.name``, which is the unchanged name.
     """
 
     id = models.CharField(primary_key=True, max_length=1024, editable=False)
@@ -52,7 +52,7 @@ class HeldLock(models.Model):
         return self.name
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Raise ``TypeError``: a lock is acquired, not saved."""
+        """Raise ``TypeError``, because locks can't be saved."""
         raise TypeError("a lock is acquired, not saved")
 
     @classmethod

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def namer(template: str, function: Callable[..., Any], *given: str, follow_wrapped: bool = True) -> Callable[..., str]:
-    """Return a function that makes the lock's name from the arguments of a call of ``function``.
+    """Return a function that derives the lock's name from the arguments of a call of ``function``.
 
     The returned function takes the arguments of ``function`` and, as keyword arguments, the names in ``given``.
     A field of ``template`` begins with the name of an argument and may use the syntax of ``str.format``, such as

@@ -1,6 +1,6 @@
 """Functions such as ``lock("order:17")`` for all kinds of locks, on a backend of the ``REDLOCK`` setting.
 
-Each function calls the method of the same name of ``locks[using]``; see there for the options. All functions raise
+Each function calls the method of the same name of ``locks[using]``, which documents the options. All functions raise
 ``ImproperlyConfigured`` for an alias that is not configured, ``TypeError`` for an unknown option, and the errors of the
 method.
 """

@@ -1,10 +1,10 @@
 """Django signals for the events of locks. The sender is the backend's class.
 
 Each signal is sent with ``event``, an immutable `django_redlock.core.events.Event`: kind, lock, name, alias, waited,
-held, reason, holder, primitive. A receiver runs inside the call that causes the event, such as ``acquire()``, so it has
-to be fast. If the renewal notices a loss, ``lock_lost`` is sent from a background thread; ``lock_abandoned`` always is.
-If asyncio code uses the lock, a receiver must be a plain function; otherwise a coroutine function is allowed, too.
-Django logs the exception of a receiver (logger ``django.dispatch``); the lock is not affected.
+held, reason, holder, primitive. A receiver runs inside the call that causes the event, such as ``acquire()``, so it
+must be fast. ``lock_abandoned`` and, if the renewal detects the loss, ``lock_lost`` are sent from a background thread.
+A receiver may be a coroutine function unless asyncio code uses the lock. Django logs exceptions of receivers (logger
+``django.dispatch``); the lock is not affected.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Queries of the admin and the commands: live locks, health, history.
 
-Each store is asked separately, so that the error of one store doesn't hide the answers of the other stores.
+Each function reads one store, so that the error of one store doesn't hide the data of the others.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def list_locks(alias: str, pattern: str = "*", limit: int | None = None, max_key
 def health(alias: str) -> list[dict[str, Any]]:
     """Return a dict for each node of one store: ``node``, ``ok``, ``problems`` and details, such as the version.
 
-    Never raises: a store that fails has a single dict with the problem.
+    Never raises: if the store fails, the result is one dict with the problem.
     """
     try:
         return locks[alias].health()
@@ -64,7 +64,7 @@ def health(alias: str) -> list[dict[str, Any]]:
 
 
 def last_hour(alias: str, name: str = "") -> list[MinuteStats]:
-    """Return the counts of each minute of the last hour, the current minute last.
+    """Return the counts of events in each minute of the last hour, the current minute last.
 
     Never raises: if the store fails, the result is empty. ``name``: the lock; ``""`` means all locks of the store.
     """
@@ -76,7 +76,7 @@ def last_hour(alias: str, name: str = "") -> list[MinuteStats]:
 
 
 def node_views(pk: str) -> list[NodeView]:
-    """Ask each node of a store about the lock with the primary key ``pk``.
+    """Return the reply of each node of a store about the lock with the primary key ``pk``.
 
     Returns ``[]`` for a store with a single node or a bad entry in the settings, and for an invalid name.
     """

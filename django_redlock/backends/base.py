@@ -1,4 +1,4 @@
-"""The base of all backends: their options, and the methods that make locks and inspect them.
+"""The base class of all backends: options, and methods that create locks and inspect them.
 
 For a store of your own, subclass `django_redlock.backends.storage.StorageBackend`.
 """
@@ -39,14 +39,14 @@ class Backend(LockFactories):
     Times are seconds or a ``timedelta``.
 
     - ``location``: where the store is; each backend has its own format.
-    - ``key_prefix`` ("redlock"): the beginning of all keys. On Redis also a function that returns it and is called for
-      each lock, for example for tenants; there is no history then.
-    - ``ttl`` (30, or ``max_ttl`` if that is less): the lease of a lock that names no other.
+    - ``key_prefix`` ("redlock"): the beginning of all keys. On Redis also a function that returns the prefix and is
+      called for each lock, for example for tenants; it disables the history.
+    - ``ttl`` (30, or ``max_ttl`` if that is less): the default lease of a lock.
     - ``max_ttl`` (300): the longest ttl that a lock may have.
     - ``auto_renew`` (``True``): whether a held lock is renewed when a third of its ttl has passed.
     - ``blocking_timeout`` (``None``): how long ``with`` waits; ``None`` means no limit.
-    - ``history`` (200): how many lock names are counted separately in each minute of the last hour, on Redis only;
-      0 or ``False``: no history; ``True``: 200.
+    - ``history`` (200): how many lock names are counted separately in each minute of the last hour, on Redis only; 0 or
+      ``False``: no history; ``True``: 200.
     - ``clock`` (this machine's): a function that returns monotonic seconds.
 
     Raises ``TypeError`` for an unknown option, ``ValueError`` for a bad value.
@@ -89,7 +89,7 @@ class Backend(LockFactories):
 
     @property
     def key_prefix(self) -> str:
-        """The beginning of a lock's keys. If ``KEY_PREFIX`` is a function, it is called: the prefix is a tenant's.
+        """The beginning of a lock's keys: the option, or the result of the function that is the option.
 
         Raises ``LockError`` if the function fails or returns no valid prefix.
         """
@@ -116,7 +116,7 @@ class Backend(LockFactories):
         return _logged(await self.alisting(pattern, limit))
 
     def listing(self, pattern: str = "*", limit: int | None = None, max_keys: int | None = None) -> Listing:
-        """Return the live locks that `held` returns, as a `Listing`, which also says whether the list is complete.
+        """Return the locks of `held` as a `Listing`, which also says whether the list is complete.
 
         ``max_keys``: stop after reading about this number of keys, and put the locks with the most waiters first.
         Raises ``LockUnavailable``.
@@ -128,7 +128,7 @@ class Backend(LockFactories):
         return await self.adrive(self._listing(pattern, limit, max_keys))
 
     def describe(self, name: str) -> LockInfo | None:
-        """Return holder and waiters of the lock ``name``; ``None`` if the lock is free. Raises ``LockUnavailable``."""
+        """Return holder and waiters of the lock ``name``, or ``None`` if it is free. Raises ``LockUnavailable``."""
         return self.drive(self.algorithm.describe(name, self.keys_of(name), with_waiters=True))
 
     async def adescribe(self, name: str) -> LockInfo | None:
@@ -164,9 +164,9 @@ class Backend(LockFactories):
     def arm(self) -> dict[str, str]:
         """Take new Redis servers into service at once, without a quarantine.
 
-        The caller asserts that no lock is held on these servers. Returns a dict with ``"armed"`` or the reason of the
-        failure for each node; the dict is empty for a store that needs no arming. A node refuses if its marker names
-        another server, because locks of that server may still be held. Raises ``LockUnavailable`` if no node replies.
+        Only safe if no lock is held on these servers. Returns a dict from node to ``"armed"`` or the reason of the
+        failure, empty for a store without quarantine. A node is not armed if its marker names another server, because
+        locks of that server may still be held. Raises ``LockUnavailable`` if no node replies.
         """
         return self.drive(self._arm())
 
@@ -175,10 +175,10 @@ class Backend(LockFactories):
         return await self.adrive(self._arm())
 
     def prepare(self) -> None:
-        """Prepare the servers for the first lock, for example by loading scripts. Raises nothing."""
+        """Prepare the servers for the first lock, for example by loading scripts. Never raises."""
 
     def server_of(self, keys: Keys) -> str:
-        """Return the address of the Redis Cluster's server that has the lock with ``keys``; ``""`` for other stores.
+        """Return the address of the Redis Cluster server that stores ``keys``; ``""`` for other stores.
 
         The renewal extends the leases of locks with the same address in one pipeline.
         """
@@ -191,7 +191,7 @@ class Backend(LockFactories):
         return keys_for(self.encoded_prefix, check_name(name))
 
     def new_probe(self) -> Lock:
-        """Return a lock with a random name. `health` acquires and releases it, without events."""
+        """Return a lock with a random name and without events, for `health`."""
         return self.lock(f"redlock_check:{token_hex(8)}", ttl=min(PROBE_TTL, self.max_ttl), owner="redlock_check")
 
     _listing: Callable[[str, int | None, int | None], Flow[Listing]]  # arguments of `listing`
@@ -217,17 +217,17 @@ class Backend(LockFactories):
     def task_store(self) -> Store | None:
         """Return the store for the records of queued and running tasks; ``None`` if this backend can't keep records.
 
-        One Redis, a Redis Cluster, a primary with its replicas, and memory can keep records. Several nodes that vote
-        can't, because no single script can change the record on all of them.
+        One Redis, a Redis Cluster, a primary with replicas, and memory can keep records. Several nodes that vote can't,
+        because no script can change a record on all of them atomically.
         """
         return None
 
     def drive(self, flow: Flow[T]) -> T:
-        """Run ``flow`` (``core.flow``) on this store, blocking, and return its result."""
+        """Perform the requests of ``flow``, a generator (see ``core.flow``), blocking. Returns the flow's result."""
         return drive(flow, self.perform)
 
     async def adrive(self, flow: Flow[T]) -> T:
-        """`drive` for asyncio: run ``flow`` on the running event loop."""
+        """`drive` for asyncio."""
         return await adrive(flow, self.aperform)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The backend that grants every lock at once, for tests of code that needs no real locks."""
+"""A backend that grants every lock at once, for tests of code that needs no real locks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DummyBackend(StorageBackend):
     for_tenants = True
 
     def task_store(self) -> Store:
-        """Return a twin of this backend that keeps no records. Every call can be queued, started and ended."""
+        """Return a copy of this backend that keeps no task records, so every call can be queued, started and ended."""
         twin = copy(self)
         twin.algorithm = SingleNode(self.clock)
         return twin

@@ -115,9 +115,9 @@ def _server(backend: Any, node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
 
 
 def _probe(backend: Any, node: int, pool: ServerPool) -> Flow[list[str]]:
-    """Acquire and release a lock with a random name on the server of ``pool``. Returns its problem, if there is one.
+    """Acquire and release a lock with a random name on the server of ``pool``. Returns the problem, if any, as a list.
 
-    INFO shows neither missing permissions for scripts and keys, nor that memory has run out. A quarantine is ignored.
+    INFO does not show missing permissions or a lack of memory. A quarantine is ignored.
     """
     asked, probes = backend.nodes[node], (backend.new_probe() for _ in range(MAX_PROBES))
     if isinstance(asked, ClusterNode):
@@ -136,7 +136,7 @@ def _probe(backend: Any, node: int, pool: ServerPool) -> Flow[list[str]]:
 
 
 def _quarantine(reply: Any, max_ttl: float, problems: list[str], warnings: list[str]) -> dict[str, Any]:
-    """Return two entries for the row of a server, and add to its ``problems`` and ``warnings``.
+    """Return two details of a server, and append messages to ``problems`` and ``warnings``.
 
     ``armed``: whether the server grants locks. ``quarantine``: the seconds until the server grants locks; ``None`` if
     it waits for replicas. ``reply``: the server's reply to a `Quarantine.noop_request`.
@@ -159,7 +159,7 @@ def _quarantine(reply: Any, max_ttl: float, problems: list[str], warnings: list[
 
 
 def _version(info: ServerInfo) -> str:
-    """Return the version. The ``redis_version`` of Valkey is that of a compatible Redis, not its own."""
+    """Return the version of the server. For Valkey, ``redis_version`` is only the compatible version of Redis."""
     return f"Valkey {info['valkey_version']}" if "valkey_version" in info else info.get("redis_version", "")
 
 

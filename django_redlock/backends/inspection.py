@@ -23,7 +23,7 @@ _WAITERS = b":waiters"
 
 
 class FoundKeys(NamedTuple):
-    """The keys that a SCAN has found. Other fields as in `Listing`."""
+    """The keys that a SCAN has found. The fields besides ``keys`` are as in `Listing`."""
 
     keys: list[bytes]
     scanned: int
@@ -34,8 +34,8 @@ class FoundKeys(NamedTuple):
 def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, node: int = 0) -> Flow[Listing]:
     """Return up to ``limit`` live locks whose names match the glob ``pattern``, on the node with index ``node``.
 
-    Without ``max_keys``, the SCAN stops when it has found ``limit`` locks. With ``max_keys``, it stops after about
-    ``max_keys`` keys, and of the locks found, the result has the ``limit`` locks with the most waiters.
+    Without ``max_keys``, the SCAN stops when it has found ``limit`` locks. With ``max_keys``, the SCAN stops after
+    about ``max_keys`` keys, and the result contains the ``limit`` locks with the most waiters.
 
     Costs one request for every 1,000 keys read, and one for every 100 locks described. Raises ``LockUnavailable`` if no
     server is available.
@@ -63,7 +63,7 @@ def describe_all(
 ) -> Flow[tuple[list[LockInfo], dict[str, Exception]]]:
     """Return the live locks among ``named``, and the errors of servers that were unavailable.
 
-    ``named``: the names, each with the request that describes the lock. ``pattern``: for errors.
+    ``named``: pairs of name and the request that describes the lock. ``pattern``: the glob, for error messages.
     """
     locks: list[LockInfo] = []
     unanswered: dict[str, Exception] = {}
@@ -81,7 +81,7 @@ def describe_all(
 
 
 def _by_waiters(keys: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Return the keys of locks among ``keys`` in two lists: locks with waiters, and locks without."""
+    """Return the keys of locks among ``keys`` as two lists: locks with waiters, locks without."""
     waited_for = {key.removesuffix(_WAITERS) for key in keys if key.endswith(_WAITERS)}
     held = [key for key in keys if key.endswith(b"}")]
     return [key for key in held if key in waited_for], [key for key in held if key not in waited_for]
@@ -90,7 +90,8 @@ def _by_waiters(keys: list[bytes]) -> tuple[list[bytes], list[bytes]]:
 def find_keys(keys_like: str, limit: int | None, max_keys: int | None, pattern: str, node: int = 0) -> Flow[FoundKeys]:
     """Find the keys that match the glob ``keys_like``, with SCAN on all servers of the node with index ``node``.
 
-    Stops after more than ``limit`` keys were found, or about ``max_keys`` keys were read. ``pattern``: for errors.
+    Stops after more than ``limit`` keys were found, or about ``max_keys`` keys were read. ``pattern``: for error
+    messages.
     """
     pools = yield from _pools(node, pattern)
     found = yield from _scan(pools, keys_like, limit, max_keys, pattern, node)
@@ -151,7 +152,7 @@ class NodeView(NamedTuple):
 
 
 def describe_on_each_node(name: str, backend: Any) -> Flow[list[NodeView]]:
-    """Ask each node of ``backend`` about the lock ``name``."""
+    """Return the reply of each node of ``backend`` about the lock ``name``."""
     seen = []
     for index, node in enumerate(backend.nodes):
         start = time.perf_counter()

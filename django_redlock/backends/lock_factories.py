@@ -1,4 +1,4 @@
-"""The methods of a backend that make locks: ``lock()``, and one for each other kind."""
+"""The methods of a backend that create locks: ``lock()``, and one for each other kind of lock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ L = TypeVar("L")
 
 
 class LockFactories:
-    """The methods of a backend that make locks.
+    """Mixin with the methods of a backend that create locks.
 
     ``kinds``: the kinds of locks that the backend supports. ``mutex``: the primitive of ``lock()``. ``has_fencing``:
     whether a lock may have a fencing token. ``queue_order``: the order of the fair queue of an rwlock.
@@ -88,14 +88,15 @@ class LockFactories:
         - ``blocking`` (``True``): whether ``with`` waits for a lock that is held.
         - ``blocking_timeout`` (the backend's): how long ``with`` waits; ``None`` means no limit.
         - ``auto_renew`` (the backend's): whether the lease is renewed.
-        - ``max_hold`` (``None``): the longest time to hold the lock; its lease is lost after that.
-        - ``min_hold`` (``None``): the lock stays taken for at least this time, even when released earlier.
+        - ``max_hold`` (``None``): the longest time to hold the lock; after this time the lock is lost.
+        - ``min_hold`` (``None``): the shortest time before another holder can acquire the lock, even after an early
+          release.
         - ``every`` (``None``): the lock is granted at most once in this time, even if its holder dies. ``with`` waits
-          for the next grant only if ``blocking_timeout`` is given.
+          for the next period only if ``blocking_timeout`` is given.
         - ``fair`` (``False``): waiters with this option get the lock in order of arrival.
         - ``fencing`` (``False``): the lock has a fencing token, a number that grows with every grant.
         - ``owner`` (``None``): a label, or a mapping of fields, shown beside host, pid and thread.
-        - ``on_lost`` ("raise"): what a lost lease causes at the end of ``with``: "raise" raises ``LockLost``, "warn"
+        - ``on_lost`` ("raise"): the effect of a lost lease: "raise" raises ``LockLost`` at the end of ``with``, "warn"
           logs. A plain function is called with the lock at the moment of the loss; ``("raise", function)``: both.
 
         Raises ``TypeError`` and ``ValueError`` for bad values, and ``LockNotSupported`` for an option that this backend
@@ -151,8 +152,8 @@ class LockFactories:
     def rlock(self, name: str, **options: Unpack[CommonOptions]) -> RLock:
         """Return a reentrant lock: the thread or asyncio task that holds the lock may acquire it again.
 
-        The lock is free when the holder has released it as often as acquired it, through whichever handles. Options and
-        errors: `Backend.lock`.
+        The lock becomes free when the holder has released it as often as acquired it. Different handles may be used.
+        Options and errors: `Backend.lock`.
         """
         return self._make_kind(RLock, RLOCK, name, options)
 
@@ -186,14 +187,14 @@ class LockFactories:
     ) -> Striped:
         """Return a lock that acquires any free stripe of ``stripes`` in one request.
 
-        Use it for work that is split into parts, for example an inventory in segments. ``.stripe`` of the lock is the
-        index of the stripe that is held, from 0, and ``switch()`` goes on to another one. Each handle tries the stripes
-        from a different start. Callers may use different numbers of stripes for a name.
+        For work that is split into parts, for example an inventory in segments. ``.stripe`` is the index of the held
+        stripe, from 0. ``switch()`` exchanges the held stripe for another. Handles search from different stripes.
+        Callers may use different numbers of stripes for a name.
 
         - ``stripes``: the number of stripes, from 1 to 256.
         - ``without``: indexes of stripes to exclude, for example segments that are sold out; not all of them.
 
-        Options and errors: `Backend.lock`. Also raises ``TypeError`` or ``ValueError`` for other values.
+        Options and errors: `Backend.lock`. Also raises ``TypeError`` or ``ValueError`` for bad stripes.
         """
         check_stripes(stripes)
         if (left_out := frozenset(without)) and left_out.issuperset(range(stripes)):
@@ -241,10 +242,11 @@ class LockFactories:
         - ``on_elected``: called with the leader, in a separate thread or task, when the candidate is elected. If it
           raises, the term ends.
         - ``on_lost``: called with the leader when the term ends. It must stop the work before another candidate leads.
-        - ``ttl`` (the backend's): the lease in seconds; another candidate leads this long after the leader was killed.
+        - ``ttl`` (the backend's): the lease in seconds. If the leader is killed, another candidate leads after this
+          time.
         - ``stop_before`` (a third of the lease): if the lease can't be renewed, the term ends this number of seconds
-          before the lease; at most half of the ttl.
-        - ``owner``: as for a lock.
+          before the lease does; at most half of the ttl.
+        - ``owner``: as in `Backend.lock`.
 
         Raises ``TypeError`` and ``ValueError`` for bad values.
         """
@@ -295,7 +297,7 @@ class LockFactories:
     def _make_kind(
         self, handle: Callable[..., L], primitive: Primitive, name: str, options: CommonOptions, *, fair: bool = False
     ) -> L:
-        """Return a handle for a kind of lock other than the mutex, with options that `lock` has checked.
+        """Return a handle for another kind of lock than the mutex. `lock` checks the options.
 
         ``handle``: the class of the handle, or a function that gets the arguments of `Lock`. ``fair``:
         whether the kind has a fair queue of its own, and therefore allows the option ``fair=True``.

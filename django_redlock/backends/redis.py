@@ -1,4 +1,4 @@
-"""The backend for one Redis (a server, the master of Sentinels, a Cluster), and the base of its relatives."""
+"""The backend for one Redis (a server, a master behind Sentinels, a Cluster), and the base class of Redis backends."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ UNKNOWN_SERVER = "~"  # stands for an unknown server address, and sorts behind a
 def default_node_timeout(ttl: float) -> float:
     """Return the default node timeout in seconds, which is 5 % of ``ttl``, but at least 0.05 and at most 0.25.
 
-    Waiting for a node that hangs must not use up the lease.
+    It is short because waiting for a hanging node uses up the lease.
     """
     return min(0.25, max(0.05, 0.05 * ttl))
 
@@ -49,14 +49,13 @@ class RedisBaseBackend(Backend):
 
     - ``node_timeout`` (5 % of the ttl, between 0.05 and 0.25): seconds after which a server that doesn't reply counts
       as unavailable.
-    - ``quarantine``: whether a server that may have forgotten a lock grants none for ``max_ttl`` seconds.
+    - ``quarantine``: whether a server that may have lost its data grants no locks for ``max_ttl`` seconds.
     - ``cohort`` (64): how often in a row a lock on one Redis may be handed over within one process. Waiters of a
-      process or event loop queue locally, and only the first waits in Redis. 0: no local queue, each waits in Redis.
+      process or event loop queue locally, and only the first waits in Redis. 0: no local queue, all wait in Redis.
     - ``sentinel_kwargs`` (``None``): settings of connections to Sentinels that differ from those to the data nodes:
       ``username``, ``password``, ``ssl`` (whether to use TLS), ``ssl_ca_certs`` and redis-py's other ``ssl_…``.
-    - ``address_remap`` (``None``): for servers behind NAT, a dict, a function or its dotted path, which maps the
-      addresses that the Cluster or the Sentinels report to those that this process can reach, as ``"host:port"`` or
-      pairs.
+    - ``address_remap`` (``None``): for servers behind NAT: a dict, a function or its dotted path. It maps addresses
+      that the Cluster or the Sentinels report to reachable addresses, as ``"host:port"`` or pairs.
     - ``credential_provider`` (``None``): an object with ``get_credentials()``, as redis-py's ``CredentialProvider``, or
       the dotted path of its class or of a function that returns it. Connections are replaced after ten minutes at most,
       so that credentials are renewed before they end.
@@ -132,7 +131,7 @@ class RedisBaseBackend(Backend):
     def prepare(self) -> None:
         """Load the Lua scripts into every server that replies in time, and start a quarantine that is due.
 
-        Raises nothing: a script that is missing is loaded by the first lock that needs it.
+        Never raises: a missing script is loaded by the first lock that needs it.
         """
         guard = self.algorithm.quarantine
         scripts = [*all_scripts(), *(guard.scripts() if guard else ())]
@@ -159,10 +158,10 @@ class RedisBackend(RedisBaseBackend):
 
     - ``location``: ``redis://``, ``unix://``, ``redis+sentinel://h:p,h:p/SERVICE/DB``, ``redis+cluster://h:p,h:p`` or
       ``cache:ALIAS``. With TLS: ``rediss://``, ``rediss+sentinel://``, ``rediss+cluster://``. Also a ``redis.Redis`` or
-      ``valkey.Valkey`` client, or the dotted path of a function that returns one: the client's server, settings and
-      limit are taken over, not its connections.
-    - ``quarantine`` (``False``): a server that has restarted grants nothing for ``max_ttl`` seconds, so it can't grant
-      a lock that is still held.
+      ``valkey.Valkey`` client, or the dotted path of a function that returns one. Server, settings and connection limit
+      are copied from the client; its connections are not used.
+    - ``quarantine`` (``False``): whether a restarted server grants no locks for ``max_ttl`` seconds, because locks from
+      before the restart may still be held.
     - other options: those of `RedisBaseBackend`.
 
     Source of the algorithm: Redis documentation, "Distributed Locks with Redis", "Correct Implementation with a Single

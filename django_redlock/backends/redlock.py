@@ -33,7 +33,7 @@ class RedlockBackend(RedisBaseBackend):
       ``arm()`` takes new nodes into service without that delay.
     - other options: those of `RedisBaseBackend`.
 
-    Warns if the number of nodes is even, because four nodes tolerate no more failures than three. Source: Redis
+    Warns if the number of nodes is even, because four nodes tolerate no more failures than three nodes. Source: Redis
     documentation, "The Redlock Algorithm".
     """
 
@@ -77,9 +77,9 @@ class RedlockBackend(RedisBaseBackend):
         return any(released for _, released in outcomes)
 
     def _ask_each(self, name: str, ask: Callable[[int], Flow[T]]) -> Flow[list[tuple[str, T]]]:
-        """Run the flow ``ask(index)`` for each node. Returns the labels and results of the nodes that have replied.
+        """Run the flow ``ask(index)`` for each node. Returns pairs of label and result for the nodes that have replied.
 
-        ``name``: for errors. Raises ``LockUnavailable`` if they are no majority.
+        ``name``: for error messages. Raises ``LockUnavailable`` unless a majority has replied.
         """
         results, errors = [], dict[str, Any]()
         for index, node in enumerate(self.nodes):

@@ -13,10 +13,10 @@ from .redis import RedisBackend
 class ReplicaBackend(RedisBackend):
     """Locks on a primary with replicas. A grant or renewal counts once WAIT reports that enough replicas have it.
 
-    - ``min_replicas`` ("majority"): the replicas that must confirm: "majority" (so many that they and the primary are
-      more than half of all servers), "all" or a number; 0 is plain asynchronous replication.
-    - ``wait_timeout`` (the node timeout): seconds for the replicas to confirm.
-    - ``lag`` (2): seconds after which a replica that has acknowledged nothing counts as gone.
+    - ``min_replicas`` ("majority"): the replicas that must confirm: a number, "all", or "majority" (together with the
+      primary more than half of all servers). 0 is plain asynchronous replication.
+    - ``wait_timeout`` (the node timeout): seconds to wait for the replicas' confirmation.
+    - ``lag`` (2): seconds without an acknowledgement after which a replica counts as absent.
     - ``quarantine`` (``True``): a promoted replica or a restarted primary grants nothing until all earlier leases have
       ended.
     - other options: those of `RedisBaseBackend`.

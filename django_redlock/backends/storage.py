@@ -40,7 +40,7 @@ POLL_SECONDS = 0.05, 0.2  # pause between two tries if the store has no wake-ups
 
 
 def call_storage(function: Callable[..., T], *args: Any, undo: Callable[[], Any] | None = None) -> Flow[T]:
-    """Flow (`core.flow`) that calls a function of the store, and returns its result or raises its `LockError`.
+    """A flow (see `core.flow`) that calls ``function`` of the store. Returns its result, or raises its `LockError`.
 
     ``undo`` is called after ``function`` if the task that waits for the result was cancelled.
     """
@@ -59,7 +59,7 @@ def _called(request: CallFunction) -> Any:
 
 
 class StorageAlgorithm:
-    """The algorithm for a store that is not Redis. It calls the methods of a `StorageBackend`."""
+    """The rule by which a store that is not Redis grants locks. It calls the methods of a `StorageBackend`."""
 
     acquire_free = hand_over = None
 
@@ -86,7 +86,7 @@ class StorageAlgorithm:
             raise
 
     def _wait(self, claim: Claim, woken: WakeEvent, seconds: float) -> Flow[None]:
-        """Wait until another attempt of ``claim`` may succeed, for ``seconds`` at most."""
+        """Wait until another attempt to acquire for ``claim`` may succeed, for at most ``seconds``."""
         backend = self._backend
         if backend.max_wait is not None:
             yield AwaitTurn(woken, min(seconds, backend.max_wait))
@@ -151,16 +151,16 @@ class StorageBackend(Backend):
     def attempt(
         self, primitive: Primitive, claim: Claim, asked: float, deadline: float, wake: Callable[[], Any]
     ) -> Lease | Refusal:
-        """Try once, as `acquire_once`, to acquire the kind of lock ``primitive``. Calls `acquire_once` by default.
+        """Try once to acquire a lock of the kind ``primitive``. Returns a lease or a refusal.
 
-        Overridden by a store that has more kinds of locks, or a queue of waiters: with `max_wait`, it lists a refused
-        claim as a waiter, and calls ``wake`` when another attempt may succeed. The last attempt is the one ``asked`` at
-        ``deadline`` or later (seconds of the clock): it ends the wait.
+        The default calls `acquire_once`. A store with more kinds of locks, or with a queue of waiters, overrides this
+        method. If `max_wait` is set, the method queues a refused claim, and calls ``wake`` when another attempt may
+        succeed. An attempt with ``asked`` >= ``deadline`` (seconds of the clock) is the last one and ends the wait.
         """
         return self.acquire_once(claim)
 
     def abandon(self, primitive: Primitive, claim: Claim) -> None:
-        """Release ``claim``, whose caller gives up without an outcome, and end its wait. Must not block."""
+        """Release ``claim``, whose caller was interrupted, and end its wait. Must not block."""
         renewal.release_later(self, primitive, claim)
 
     def extend(self, lease: Lease, ttl: float) -> Lease | None:
@@ -172,14 +172,14 @@ class StorageBackend(Backend):
         return [_called(CallFunction(self.extend, each)) for each in leases]
 
     def release(self, claim: Claim, keep: float = 0.0) -> bool:
-        """Release the lock. Others can acquire it only ``keep`` seconds later. Returns whether the claim still held it.
+        """Release the lock. It can't be acquired for ``keep`` more seconds. Returns whether the claim still held it.
 
         Returns at once, without waiting for ``keep``.
         """
         raise NotImplementedError
 
     def describe_once(self, name: str) -> LockInfo | None:
-        """Return the lock ``name`` with its holder; ``None`` if the lock is free."""
+        """Return the holder of the lock ``name`` and other facts; ``None`` if the lock is free."""
         raise LockNotSupported(name, f"{type(self).__name__} can't tell who holds a lock")
 
     def names(self) -> Iterable[str]:
@@ -195,14 +195,14 @@ class StorageBackend(Backend):
         raise LockNotSupported(name, f"{type(self).__name__} can't release by force")
 
     def subscribe(self, claim: Claim, wake: Callable[[], Any]) -> Callable[[], None] | None:
-        """Have ``wake`` called when another try to acquire for ``claim`` may succeed, or at once if it may succeed now.
+        """Arrange that ``wake`` is called as soon as another attempt to acquire for ``claim`` may succeed.
 
         Returns a function that cancels the subscription; ``None`` if the store has no wake-ups, so that waiters poll.
         """
         return None
 
     def run_script(self, request: EvalScript) -> Any:
-        """Return the reply of a script for the records of tasks. Only for a store that keeps them in memory."""
+        """Run a script for task records, and return its reply. Only for a store in memory."""
         raise TypeError(f"{request.script.name} is for Redis only")
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
@@ -242,7 +242,7 @@ class StorageBackend(Backend):
         """Call the function of ``request`` in a thread of this backend, and return its result.
 
         If the store hangs, it blocks these threads, not those of ``asyncio.to_thread``. A cancelled task does not wait
-        for the function, which may still acquire the lock: ``undo`` is called after it.
+        for the function; ``undo`` is called after the function has returned.
         """
         if (executor := self._executor) is None:
             name = f"redlock-{type(self).__name__}"

@@ -1,4 +1,4 @@
-"""Locks that are shared with older code, which keeps a lock as a timestamp in a Redis key, set with SETNX."""
+"""`TimestampBackend`: locks shared with older code that keeps a lock as a timestamp in a Redis key, set with SETNX."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ UNITS = {"s": b"1000", "ms": b"1"}
 class TimestampPrimitive(Primitive):
     """The primitive for a mutex whose value in Redis is the time at which its lease ends.
 
-    ``form``: two script arguments: how many milliseconds one unit of the value has, and the clock skew in milliseconds.
-    The ``payload`` of a claim that adopts a lock is the token of the holder that has handed it off.
+    ``form``: two script arguments: the milliseconds in one unit of the value, and the clock skew in milliseconds. If a
+    claim adopts a lock, its ``payload`` is the previous holder's token.
     """
 
     form: tuple[bytes, bytes]
@@ -61,7 +61,7 @@ class TimestampPrimitive(Primitive):
 
 
 class TimestampAlgorithm(SingleNode):
-    """The algorithm for one node that older clients use, too.
+    """The algorithm for one node that is shared with older clients.
 
     Waiters poll while an older client holds the lock, because older clients send no wake-ups.
     """
@@ -73,14 +73,14 @@ class TimestampAlgorithm(SingleNode):
 class TimestampBackend(RedisBackend):
     """Locks shared with older code that uses ``SETNX key <end of the lease>``, GET and GETSET, and stays unchanged.
 
-    - ``unit`` ("s"): "s" or "ms", the unit of the values that the older code writes.
+    - ``unit`` ("s"): unit of the values that the older code writes, "s" or "ms".
     - ``key_format``: the older code's name of the key, with ``{name}`` and optionally ``{prefix}``.
     - ``clock_skew``: seconds by which the clocks of the older code's machines may differ from the server's clock.
     - other options: those of `RedisBaseBackend`.
 
     Older code has no fencing tokens and no quarantine: ``fencing=True`` raises ``LockNotSupported`` and
     ``quarantine=True`` raises ``ValueError``. Source: Redis documentation, SETNX, "Design pattern: Locking with SETNX".
-    This backend decides in one script by the server's clock, which avoids the races of that pattern on its side.
+    This backend uses one script and the server's clock, which avoids the races of that pattern on its side.
     """
 
     for_tenants = False
@@ -147,8 +147,8 @@ class TimestampBackend(RedisBackend):
 def _key_format(text: str, prefix: str) -> tuple[Callable[..., str], Callable[[bytes], str | None]]:
     """Parse the option ``key_format``, and return two functions: from a name to its key, and back.
 
-    The first takes a function that escapes the parts of the key around the name. The second returns ``None`` for a key
-    that no lock can have. Raises ``ValueError`` for an invalid format.
+    The first function also takes a function that escapes the parts of the key around the name. The second returns
+    ``None`` for a key that is no lock's. Raises ``ValueError`` for an invalid format.
     """
     try:
         head, tail = text.format(name="\0", prefix=prefix).split("\0")

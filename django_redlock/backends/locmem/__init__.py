@@ -1,4 +1,4 @@
-"""The backend that keeps locks in the memory of one process."""
+"""A backend that keeps locks in the memory of one process."""
 
 from .backend import LocMemBackend
 

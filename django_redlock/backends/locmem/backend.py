@@ -27,7 +27,7 @@ on_fork(_tables.clear)
 
 
 def wake_all() -> None:
-    """Wake everything that waits in memory. It looks at its clock again, which a test may have moved forward."""
+    """Wake all waiters in memory, so that they read the clock again. Called by tests that have moved the clock."""
     for table in list(_tables.values()):
         table.wake_all()
 
@@ -52,7 +52,7 @@ class LocMemBackend(StorageBackend):
         return _tables.get(where) or _tables.setdefault(where, LockTable())
 
     def clear(self) -> None:
-        """Forget every lock of this location, like FLUSHDB on a Redis server."""
+        """Delete all locks of this location, as FLUSHDB does on a Redis server."""
         if (table := _tables.pop(str(self.location), None)) is not None:
             table.wake_all()
 
@@ -116,7 +116,7 @@ class LocMemBackend(StorageBackend):
     # ── records of tasks ─────────────────────────────────────────────────────────────────────
 
     def task_store(self) -> Store:
-        """Return a twin of this backend that acquires with the scripts for the records of tasks."""
+        """Return a copy of this backend that acquires locks with the scripts for task records."""
         twin = copy(self)
         twin.algorithm = SingleNode(self.clock)
         return twin
@@ -137,7 +137,10 @@ class LocMemBackend(StorageBackend):
         return await super().aperform(request)
 
     def _run_when_changed(self, request: BlockThenEval) -> Flow[Any]:
-        """Run the script after a change of a record, or at once if it is no longer refused."""
+        """Run a script. If it refuses a call, run it again when a task record has changed.
+
+        The wait ends after ``request.seconds``.
+        """
         woken, waiting = WakeEvent(), self.table.tasks.waiting
         waiting.add(woken)
         try:

@@ -1,4 +1,4 @@
-"""The table of a `LocMemBackend`, which has holders and waiters by lock name. Times are seconds of its clock."""
+"""The table of a `LocMemBackend`: holders and waiters by lock name. Times are seconds of the backend's clock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .task_table import TaskTable
 
 
 class Holder(NamedTuple):
-    """A holder of a lock, with its claim. ``expires``: when the lease ends."""
+    """A holder of a lock: its claim, and the time ``expires`` at which its lease ends."""
 
     claim: Claim
     expires: float
@@ -36,7 +36,7 @@ class QueueEntry(NamedTuple):
 class LockTable:
     """The locks of one location by Redis key, with their holders and waiters, and the records of tasks.
 
-    All methods are called under `mutex`.
+    Callers must hold `mutex`.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class LockTable:
         return self._mutex
 
     def live_holders(self, key: bytes, now: float) -> list[Holder]:
-        """Return the holders of the lock at the time ``now``. Removes those whose leases have ended."""
+        """Remove expired holders, and return the holders of the lock at the time ``now``."""
         entries = [entry for entry in self.held.get(key, ()) if entry.expires > now]
         if entries:
             self.held[key] = entries
@@ -69,7 +69,7 @@ class LockTable:
         return entries
 
     def change(self, claim: Claim, now: float, *, expires: float, **change: Any) -> bool:
-        """Change the end of the lease of ``claim``, and fields of the claim. Returns whether it holds all its locks."""
+        """Change the end of the lease and other fields of ``claim``. Returns whether the claim holds all its locks."""
         found = 0
         for keys in claim.all_keys:
             entries = self.live_holders(keys.lock, now)
@@ -108,7 +108,7 @@ class LockTable:
         return Lease.granted(granted, now, self.fence)
 
     def _refusal(self, primitive: Primitive, claim: Claim, key: bytes, now: float) -> Refusal | None:
-        """Return the refusal of one lock of ``claim``; ``None`` if it can be granted."""
+        """Return the refusal of the lock ``key`` of ``claim``; ``None`` if this lock can be granted."""
         entries = self.live_holders(key, now)
         if primitive is ADOPT:
             if any(entry.claim.token in (claim.payload, claim.token) for entry in entries):
@@ -148,7 +148,7 @@ class LockTable:
     # ── waiters ──────────────────────────────────────────────────────────────────────────────
 
     def leave(self, claim: Claim) -> None:
-        """Remove ``claim`` from the waiters, and wake the others if it was in a fair queue."""
+        """Remove ``claim`` from the waiters. If the claim was in a fair queue, wake the other waiters."""
         for keys in claim.all_keys:
             waiters = self.waiters.get(keys.lock, {})
             left = waiters.pop(claim.token, None)
@@ -158,13 +158,13 @@ class LockTable:
                 self.wake(keys.lock)
 
     def wake(self, *all_keys: bytes) -> None:
-        """Wake all waiters for the locks. Each waiter tries again."""
+        """Wake all waiters for the locks ``all_keys``, so that they try again."""
         for key in all_keys:
             for each in self.waiters.get(key, {}).values():
                 each.wake()
 
     def wake_all(self) -> None:
-        """Wake all waiters for locks, and all tasks that wait."""
+        """Wake all waiters for locks, and all waiting tasks."""
         with self.mutex:
             self.wake(*self.waiters)
             self.tasks.wake_all()

@@ -1,4 +1,4 @@
-"""Keeps the records of tasks in the memory of one process. A port of ``core/lua/task_*.lua`` to a dict."""
+"""Task records in the memory of one process: the scripts ``core/lua/task_*.lua`` in Python, on a dict."""
 
 from __future__ import annotations
 
@@ -27,28 +27,27 @@ class TaskRecord(NamedTuple):
 
     @property
     def encoded(self) -> bytes:
-        """The record as the value of its field in a Redis hash."""
         return b" ".join(b"%d" % part if isinstance(part, int) else part for part in self)
 
     def counts(self, states: bytes, now: int) -> bool:
-        """Return whether the state is in ``states``. A running task whose next message was sent is queued, too."""
+        """Return whether the state is in ``states``. A running task with a next delivery also counts as queued."""
         return self.state in states or (self.next_due > now and b"queued" in states)
 
     def at(self, now: int) -> TaskRecord | None:
-        """Return the record as it is at the time ``now``; ``None`` if it has expired."""
+        """Return the record at the time ``now``; ``None`` if it has expired."""
         return self if self.due > now else self.stopped(now, 0)
 
     def stopped(self, now: int, keep: int) -> TaskRecord | None:
-        """Return the record after the end of the body; ``None`` if the record is removed.
+        """Return the record after the end of the body; ``None`` if nothing remains.
 
-        The task is queued with its next delivery. Without a next delivery, it is queued for ``keep`` milliseconds.
+        A task with a next delivery is queued for it. Otherwise the task is queued for ``keep`` milliseconds.
         """
         if self.next_due > now:
             return queued(self.next_delivery_id, self.next_due, self.owner)
         return queued(self.delivery_id, now + keep, self.owner) if keep else None
 
     def refusal(self, now: int) -> list[Any]:
-        """Return the reply of the script to a call that is refused at the time ``now`` because of this record."""
+        """Return a script's reply to a call that this record refuses at the time ``now``."""
         return [0, self.due - now, now * 1000, b'{"state":"%b",%b' % (self.state, self.owner[1:])]
 
 
@@ -60,9 +59,9 @@ def queued(delivery_id: bytes, due: int, owner: bytes) -> TaskRecord:
 class TaskTable:
     """The records of tasks of one location by lock key and task id.
 
-    ``past``: the deliveries that have ended or were replaced by a later call, by key and delivery, each with the time
-    until which this is known. ``messages``: those of calls that were refused at their start, by lock key and delivery
-    id. They are sent again when a body ends.
+    ``past``: the expiry times of marks for ended or replaced deliveries, by key and delivery. ``messages``: the
+    messages of calls that were refused at their start, by lock key and delivery id. They are sent again when a body
+    ends.
     """
 
     def __init__(self) -> None:
@@ -114,7 +113,7 @@ def _digest(entries: Iterable[bytes]) -> str:
 class TaskScripts:
     """The scripts ``task_*.lua`` on the records ``entries`` of one lock, at the time ``now`` (milliseconds).
 
-    Each method has the arguments and the reply of the script of its name. ``keys``: the KEYS of the script.
+    Each method has the name, the arguments and the reply of a script. ``keys``: the KEYS of the script.
     """
 
     def __init__(self, table: TaskTable, keys: Sequence[bytes], entries: dict[bytes, TaskRecord], now: int) -> None:
@@ -233,7 +232,7 @@ class TaskScripts:
         return 0  # waiters are not listed in memory
 
     def _blocker(self, task: bytes, token: bytes, states: bytes, limit: bytes) -> TaskRecord | None:
-        """Return the record that refuses the start of the task; ``None`` if it may start. See ``task_record.lua``."""
+        """Return the record that refuses the start of ``task``, see ``task_record.lua``; ``None`` if it may start."""
         mine = self._entries.get(task)
         if mine and mine.state == b"running":
             return mine if mine.token != token else None

@@ -1,4 +1,4 @@
-"""The backend that keeps locks in ZooKeeper."""
+"""A backend that keeps locks in ZooKeeper."""
 
 from .backend import ZooKeeperBackend
 

@@ -27,7 +27,7 @@ REMOVE_RETRY_SECONDS = 0.2  # pause before another try to remove a znode while t
 
 
 class LeaseEnd(Orphan):
-    """The removal of a znode at the end of its lease, unless the lease has been extended."""
+    """The scheduled removal of a znode when its lease ends. An extension of the lease postpones it."""
 
     def release_flow(self) -> Flow[bool]:
         backend: Any = self.store
@@ -44,8 +44,8 @@ class ZooKeeperBackend(StorageBackend):
     - ``node_timeout`` (2): seconds for which a request waits for a reply.
     - other options: those of `Backend`.
 
-    Waiters get the lock in order of arrival. Source of the algorithm: ZooKeeper documentation, "Recipes and Solutions",
-    "Locks" and "Recoverable Errors and the GUID".
+    Waiters acquire the lock in order of arrival. Source of the algorithm: ZooKeeper documentation, "Recipes and
+    Solutions", "Locks" and "Recoverable Errors and the GUID".
     """
 
     not_adopting = "its locks end with the session of the process that acquired them"
@@ -106,7 +106,7 @@ class ZooKeeperBackend(StorageBackend):
     def close(self) -> None:
         """End the session. The backend can be used again afterwards.
 
-        The session goes on while this process holds or waits for a lock, because its end would free the lock.
+        The session stays open while this process holds or waits for a lock, because ending the session frees its locks.
         """
         super().close()
         with self._opening:
@@ -135,9 +135,9 @@ class ZooKeeperBackend(StorageBackend):
     ) -> Lease | Refusal:
         """Queue ``claim``, and return its lease if it is first in the queue, otherwise a refusal.
 
-        A claim that is refused at its last attempt leaves the queue. Under asyncio the request may have waited for a
-        free thread since ``asked``. While there is no connection, that wait counts towards ``connect_timeout``. Raises
-        ``LockUnavailable``.
+        A claim that is refused at its last attempt leaves the queue. ``asked``: the time of the call. Under asyncio the
+        call may have waited for a free thread since; without a connection, this wait counts towards
+        ``connect_timeout``. Raises ``LockUnavailable``.
         """
         now = self.clock()
         until = (now if self._connect().connected else asked) + self.connect_timeout
@@ -155,7 +155,7 @@ class ZooKeeperBackend(StorageBackend):
         return outcome
 
     def abandon(self, primitive: Primitive, claim: Claim) -> None:
-        """Have the znode of ``claim`` removed in the background, if the claim is queued. Does not block."""
+        """Schedule the removal of the znode of ``claim``, if the claim is queued. Does not block."""
         if self._contenders.leave(claim.token) is not None:
             self._remove_later(claim, 0.0)
 
@@ -163,7 +163,7 @@ class ZooKeeperBackend(StorageBackend):
         renewal.schedule_release(claim.token, Orphan(self, MUTEX, claim, math.inf), delay)  # repeated until it succeeds
 
     def _hold_until(self, lease: Lease, ends: float) -> bool:
-        """Have the znode of ``lease`` removed at the time ``ends``. Returns ``False`` if its removal has begun."""
+        """Schedule the removal of the lease's znode for the time ``ends``. Returns ``False`` if removal has begun."""
         contender = self._contenders.get(lease.claim.token)
         if contender is None or not self._contenders.hold_until(contender, ends):
             return False

@@ -15,11 +15,11 @@ from ...core.values import Claim
 class Contender:
     """A claim in the queue of a lock, as its holder or as a waiter.
 
-    ``prefix``: the beginning of the name of its znode. ``path``: the path of its znode; ``None`` until the ensemble has
-    confirmed the znode. ``written``: when the last confirmed write was sent; it proves that the session was alive at or
-    after that time. ``ends``: when the lease ends unless it is extended; the znode is removed then. ``written`` and
-    ``ends`` are seconds of the backend's clock. ``leaves``: whether the znode is to be removed, or is removed already.
-    ``wake``: wakes the waiter.
+    ``prefix``: the beginning of the znode's name. ``path``: the path of the znode; ``None`` until the ensemble has
+    confirmed its creation. ``written``: the time at which the last confirmed write was sent; the session was alive
+    then. ``ends``: the time at which the lease ends unless it is extended; the znode is then removed. Both times are
+    seconds of the backend's clock. ``leaves``: whether the znode is being removed or was removed. ``wake``: wakes the
+    waiter.
     """
 
     claim: Claim
@@ -33,7 +33,7 @@ class Contender:
 
     @property
     def end_token(self) -> bytes:
-        """The name under which the end of the lease is scheduled in the renewal."""
+        """The token under which the end of the lease is scheduled."""
         return b"end " + self.claim.token
 
     def change(self, _event: Any = None) -> None:
@@ -57,12 +57,12 @@ class Contenders:
         return None if found is None or found.leaves else found
 
     def add(self, contender: Contender) -> None:
-        """Add ``contender``, which the end of a session may have removed although the next session has its znode."""
+        """Add ``contender``, unless it is present. The end of the previous session may have removed it."""
         with state_mutex:
             self._here[contender.claim.token] = contender
 
     def hold_until(self, contender: Contender, ends: float) -> bool:
-        """Set the end of the lease of ``contender``. Returns ``False`` if its znode was removed, or will be."""
+        """Set the end of the lease of ``contender``. Returns ``False`` if its znode is being removed or was removed."""
         with state_mutex:
             if self.get(contender.claim.token) is not contender:
                 return False
@@ -70,9 +70,10 @@ class Contenders:
             return True
 
     def leave(self, token: bytes, now: float | None = None) -> Contender | None:
-        """Mark the contender with ``token`` as one whose znode is to be removed, and return it.
+        """Mark the contender with ``token`` for removal of its znode, and return the contender.
 
-        ``now``: do so only if its lease has ended by this time. Returns ``None`` otherwise, and without a contender.
+        ``now``: mark the contender only if its lease has ended by this time. Returns ``None`` if no contender was
+        marked.
         """
         with state_mutex:
             contender = self._here.get(token)
@@ -89,7 +90,7 @@ class Contenders:
                 del self._here[contender.claim.token]
 
     def end_session(self) -> None:
-        """Mark the leases of the session, which has ended, as lost, and wake its waiters, which then queue again.
+        """Handle the end of the session: mark its leases as lost, and wake its waiters, which then queue again.
 
         The ensemble has removed all znodes of the session.
         """

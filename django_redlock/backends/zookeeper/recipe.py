@@ -44,7 +44,7 @@ class Recipe:
         return f"{self.root}/{escaped(name)}"
 
     def ask(self, method: str, *args: Any, until: float, **options: Any) -> Any:
-        """Send a request with kazoo's client, and return the reply, as `Session.ask`."""
+        """Send a request with kazoo's client, and return the reply, as `Session.ask` does."""
         return self.connect().ask(method, *args, until=until, **options)
 
     def children(self, name: str, until: float) -> list[str]:
@@ -87,7 +87,8 @@ class Recipe:
         """Create the znode of ``claim``, and return its contender.
 
         After a lost reply, finds the znode by its unique prefix, or creates the znode again. Raises `ZooKeeperError` if
-        the claim was released or the session has ended meanwhile. The caller then has the znode removed.
+        the claim was released or the session has ended meanwhile; the caller must then schedule the removal of the
+        znode.
         """
         contender = Contender(claim, claim_digest(claim) + "-")
         self._contenders.add(contender)
@@ -117,8 +118,8 @@ class Recipe:
     def find(self, contender: Contender, until: float) -> bool:
         """Look for the znode of ``contender`` by its prefix. Returns whether the znode exists.
 
-        If so, sets the path and the fencing token of ``contender``. Sends ``sync`` first. After the reply to ``sync``,
-        each earlier request of this session has been carried out or never will be.
+        If so, sets the path and the fencing token of ``contender``. Sends ``sync`` first: after its reply, no earlier
+        request of this session is pending on the servers.
         """
         parent = self.path(contender.claim.name)
         with suppress(NoZnode):
@@ -132,8 +133,8 @@ class Recipe:
     def _is_in_front(self, contender: Contender, child: str, until: float) -> bool:
         """Watch the znode ``child`` for ``contender``, and return whether the znode still exists.
 
-        Uses ``get``, because ``exists`` would leave a watch on an absent znode. kazoo keeps the watch of a waiter that
-        gives up until the holder's next renewal.
+        Uses ``get``, because ``exists`` would set a watch on an absent znode. If the waiter gives up, kazoo keeps the
+        watch until the holder's next renewal.
         """
         try:
             self.ask("get", f"{self.path(contender.claim.name)}/{child}", watch=contender.change, until=until)
@@ -144,8 +145,8 @@ class Recipe:
     def _granted(self, contender: Contender, until: float) -> Lease:
         """Return the lease of ``contender``, which is at the head of the queue.
 
-        Before that, checks by a write to the contender's znode that the session is alive. A write that was confirmed
-        within the last `FINAL_REQUEST_SECONDS` is enough.
+        First a write to the contender's znode checks that the session is alive, unless a write was confirmed within the
+        last `FINAL_REQUEST_SECONDS`.
         """
         claim = contender.claim
         if contender.written is None or self._clock() - contender.written > FINAL_REQUEST_SECONDS:

@@ -1,4 +1,4 @@
-"""A ZooKeeper session with a timeout for every request. The end of the session is reported at once.
+"""A ZooKeeper session with a timeout for every request, and a callback at the end of the session.
 
 Only this module imports kazoo, and only when a backend is made.
 """
@@ -95,8 +95,8 @@ class Session:
 
         - The session's ``timeout`` is set to the timeout that the server grants, which may be shorter than requested.
         - The wait for a server that accepts a connection and does not reply, for example while it starts, ends after
-          the answer timeout. kazoo would wait for the session timeout.
-        - A ``KeyboardInterrupt`` while kazoo wakes its thread is raised. kazoo would take it for a closed connection.
+          ``answer_timeout``. kazoo would wait for the session timeout.
+        - A ``KeyboardInterrupt`` while kazoo wakes its thread is raised. kazoo would treat it as a closed connection.
         """
         from kazoo.handlers.threading import AsyncResult
         from kazoo.protocol.serialization import Connect
@@ -131,7 +131,7 @@ class Session:
 
     @property
     def broken(self) -> bool:
-        """True if kazoo no longer tries to connect, for example after a failed authentication."""
+        """Whether kazoo no longer tries to connect, for example after a failed authentication."""
         routine = self.client._connection._connection_routine
         return routine is None or not routine.is_alive()
 
@@ -154,7 +154,7 @@ class Session:
         raise Unanswered("not connected")
 
     def send(self, method: str, *args: Any, **options: Any) -> Any:
-        """Call ``<method>_async`` of kazoo's client, and return the pending result: `answer` waits for the reply."""
+        """Call ``<method>_async`` of kazoo's client, and return the pending result, whose reply `answer` waits for."""
         return getattr(self.client, f"{method}_async")(*args, **options)
 
     def answer(self, pending: Any, until: float) -> Any:
@@ -205,5 +205,5 @@ class Session:
             ending.join(timeout)
 
     def abandon(self) -> None:
-        """Forget the session in the child of a fork, because the session and its threads belong to the parent."""
+        """Discard the session in the child of a fork, because the session and its threads belong to the parent."""
         atexit.unregister(self.client.handler.stop)
