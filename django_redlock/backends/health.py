@@ -88,7 +88,7 @@ def _server(backend: Any, node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
         problems += yield from _probe(backend, node, pool)
     standing: dict[str, Any] = {}
     guard = backend.algorithm.quarantine
-    if guard is not None and info.get("role") == "master":  # a replica grants no locks anyway
+    if guard is not None and info.get("role", "master") == "master":  # a replica grants no locks anyway
         reply = yield from run_idempotent(guard.noop_request(node))  # starts a quarantine that is due
         standing = _quarantine(reply, backend.max_ttl, problems, warnings)
     return {

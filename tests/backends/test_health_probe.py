@@ -37,6 +37,14 @@ def test_a_user_without_info(own_redis, client_of):
     assert "refuses INFO" in row["warnings"][0]
 
 
+def test_a_quarantine_without_info(own_redis, client_of):
+    """With a quarantine, a server whose scripts may not call INFO grants no lock, and is not healthy."""
+    url = as_user(own_redis(), "~redlock:* +@all -info")
+    (row,) = client_of(RedisBackend(url, node_timeout=5, quarantine=True)).health()
+    assert not row["ok"]
+    assert "its marker can't be read: " in row["problems"][0]
+
+
 def test_memory_that_has_run_out(own_redis, client_of):
     """health() reports a server that is out of memory and does not evict."""
     server = own_redis()
