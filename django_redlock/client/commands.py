@@ -1,4 +1,4 @@
-"""The Redis commands for each request of a flow (`core.flow`), and how their replies become its result.
+"""Translates the requests of flows (`core.flow`) into Redis commands, and the replies into results of requests.
 
 A plan is a generator: it yields a `Request`, `AwaitFuture` or `Sleep`, receives the reply, and returns the result for
 the flow. Threads and asyncio use the same plans.
@@ -61,7 +61,7 @@ def set_request(nodes: Nodes, request: SetIfAbsent) -> Request:
 
 
 def read_set_reply(replies: list[Any] | Fault) -> bool | Fault | None:
-    """Return ``True`` if the key was set, ``None`` if it existed, or a `Fault`. ``replies``: those to `set_request`."""
+    """Return ``True`` if the key was set, ``None`` if it existed, or a `Fault`. ``replies``: to a `set_request`."""
     if isinstance(replies, Fault):
         return replies
     return True if replies[0] == b"OK" else None
@@ -70,8 +70,8 @@ def read_set_reply(replies: list[Any] | Fault) -> bool | Fault | None:
 def read_reply(nodes: Nodes, call: EvalScript, replies: list[Any] | Fault, index: int = -1) -> Flow[Any]:
     """Return the result of ``call``, whose reply is ``replies[index]``, or a `Fault` if there is no usable reply.
 
-    After NOSCRIPT, sends the source of the script. After MOVED or ASK, sends the call to the server that the reply
-    names. Returns a `Fault` after any other error, and after `MAX_REDIRECTS` repetitions.
+    After NOSCRIPT, sends the source of the script. After MOVED or ASK, sends ``call`` to the server that the reply
+    names. Returns a `Fault` after any other error, and after `MAX_REDIRECTS` redirections.
     """
     node, pool = nodes[call.node], None
     for tries in range(MAX_REDIRECTS + 1):
@@ -143,7 +143,7 @@ def _block_then_eval(nodes: Nodes, block: BlockThenEval) -> Flow[Any]:
 
 
 def _seconds_between(clock: Any, reply: Any) -> float:
-    """Return the seconds from ``clock``, a reply to TIME, to ``reply``, which has the time of the same server.
+    """Return the seconds between two replies of one server: ``clock`` to TIME, and ``reply``, which has a time.
 
     Returns 0 if the server has refused TIME.
     """
@@ -155,10 +155,10 @@ def _seconds_between(clock: Any, reply: Any) -> float:
 
 
 def _must_poll(pool: ServerPool | None, reply: Any, seconds: float) -> bool:
-    """Return whether to poll instead, after ``reply`` to a blocking command that took ``seconds``. ``pool`` remembers.
+    """Return whether to poll after ``reply`` to a blocking command that took ``seconds``. Marks ``pool`` if so.
 
-    A server or proxy may refuse the command, or close the connection at once. The latter counts when it happens twice
-    in a row, because a server also closes connections when it restarts.
+    A server or proxy may refuse the command, or close the connection at once. A closed connection counts only twice in
+    a row, because a server also closes connections when it restarts.
     """
     if not isinstance(reply, Fault):
         if pool is not None:
@@ -178,7 +178,7 @@ def _must_poll(pool: ServerPool | None, reply: Any, seconds: float) -> bool:
 
 
 def _poll(node: Node, keys: Sequence[bytes], seconds: float) -> Flow[Any]:
-    """Do what BLPOP does, with LPOP again and again, for ``seconds``. The pauses grow.
+    """Imitate BLPOP for ``seconds``: repeat LPOP with growing pauses.
 
     Returns a pair, the key of the list and its element; ``None`` if no element came in time; or a `Fault`.
     """
@@ -226,7 +226,7 @@ def _command(nodes: Nodes, command: Command) -> Flow[Any]:
 
 
 def _batch(nodes: Nodes, batch: Batch) -> Flow[list[Any]]:
-    """Run the scripts in one pipeline for each server that has some of their keys."""
+    """Run the scripts in one pipeline for each server that has some of their keys. Returns the replies in order."""
     node, calls = nodes[batch.node], batch.script_calls
     answers: list[Any] = [None] * len(calls)
     parts, fault = _by_pool(node, calls), None
@@ -251,7 +251,7 @@ def _batch(nodes: Nodes, batch: Batch) -> Flow[list[Any]]:
 
 
 def _by_pool(node: Node, calls: Sequence[EvalScript]) -> Mapping[ServerPool | None, Sequence[int]]:
-    """Group the indexes of ``calls`` by the pool of the server that has the key; ``None`` if it isn't known."""
+    """Group the indexes of ``calls`` by the pool of the server that has the keys; ``None``: the server is unknown."""
     parts: defaultdict[ServerPool | None, list[int]] = defaultdict(list)
     for index, call in enumerate(calls):
         parts[node.known_pool(call.keys[0])].append(index)

@@ -1,7 +1,7 @@
-"""Opens connections with redis-py, in a limited time: TLS, AUTH, HELLO, CLIENT SETNAME and SELECT are redis-py's.
+"""Opens connections in a limited time. redis-py does TLS, AUTH, HELLO, CLIENT SETNAME and SELECT.
 
-The private names of redis-py and valkey-py that are used: ``Connection._sock`` (redis-py 5.2 to 8.1, valkey-py 6.0 to
-6.2), which every parser reads, too.
+One private name is used, which redis-py's parsers also use: ``Connection._sock`` (redis-py 5.2 to 8.1, valkey-py 6.0 to
+6.2).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _NO_CLIENT_INFO: dict[str, Any] = dict.fromkeys({"driver_info"} & PARAMETERS or 
 
 
 class _Handshake:
-    """The parser of a new connection of redis-py: has one deadline for all replies, ``timeout`` seconds from its start.
+    """The parser of a new redis-py connection, with one deadline for all replies: ``timeout`` seconds from its start.
 
-    ``connection`` is the connection that it makes of redis-py's. Whoever takes it must set it to ``None``.
+    ``connection`` is the `Connection` made from redis-py's. A caller that takes it must set it to ``None``.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -65,7 +65,7 @@ class _Handshake:
 def open_connection(kind: type[Any], settings: Mapping[str, Any], timeout: float) -> Connection:
     """Connect, log in and select the database, with a connection of redis-py's class ``kind``.
 
-    Connecting and the handshake may take ``timeout`` seconds each. Raises redis-py's errors and ``OSError``.
+    The connect and the handshake may take ``timeout`` seconds each. Raises redis-py's errors and ``OSError``.
     """
     handshake = _Handshake(timeout)
     fixed = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": Retry(NoBackoff(), 0)}
@@ -81,7 +81,7 @@ def open_connection(kind: type[Any], settings: Mapping[str, Any], timeout: float
 
 
 def connection_settings(kind: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``settings`` with RESP2, and with the defaults of our connections: no client info, TCP keepalive."""
+    """Return ``settings`` with RESP2, and with this package's defaults: no client info, TCP keepalive."""
     defaults = dict(_NO_CLIENT_INFO)
     if not issubclass(kind, UnixDomainSocketConnection):
         options = {getattr(socket, name): value for name, value in KEEPALIVE.items() if hasattr(socket, name)}
@@ -103,24 +103,22 @@ def takes_unbounded_time(settings: Mapping[str, Any]) -> bool:
 
 
 class AwaitFuture(NamedTuple):
-    """A request of a flow: wait until ``future`` is done, for ``seconds`` at most."""
+    """A request of a flow: wait until ``future`` is done, for at most ``seconds``."""
 
     future: Future[Any]
     seconds: float
 
     def perform(self) -> None:
-        """Wait, blocking the thread."""
         wait([self.future], self.seconds)
 
     async def aperform(self) -> None:
-        """Wait on the event loop."""
         future = asyncio.wrap_future(self.future)
         future.add_done_callback(lambda done: done.cancelled() or done.exception())  # mark as retrieved
         await asyncio.wait([future], timeout=self.seconds)
 
 
 class BoundedCalls:
-    """Runs each call in a separate thread, and stops waiting after a timeout. An overdue call goes on in its thread.
+    """Runs each call in a separate thread, and stops waiting after a timeout. An overdue call continues in its thread.
 
     While `MAX_OVERDUE` calls are overdue, further calls fail at once.
     """
@@ -129,7 +127,7 @@ class BoundedCalls:
         self._limits: dict[Future[Any], float] = {}  # call under way -> its time limit; kept by the call's thread
 
     def run(self, call: Callable[[], T], seconds: float, late: Callable[[T], object]) -> Flow[T]:
-        """Flow that runs ``call``, and returns its result or raises its exception: redis-py's errors or ``OSError``.
+        """Run ``call``, and return its result or raise its exception: redis-py's errors or ``OSError``.
 
         Raises ``TimeoutError`` after ``seconds``, or at once if `MAX_OVERDUE` calls are overdue. If the call returns
         later, ``late`` is called with the result. Raises redis-py's ``ConnectionError`` if no thread can be started.

@@ -1,4 +1,4 @@
-"""One connection to one server: a socket that never blocks, and the reader of its replies."""
+"""One connection to one server: a non-blocking socket and the reader of its replies."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _WOULD_BLOCK = BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError
 
 
 class ReplyIncomplete(RedisTimeoutError):
-    """Raised when a reply has not arrived, or only a part of the reply. The read can be repeated."""
+    """Raised when a reply has not arrived completely. The read can be repeated."""
 
 
 class ConnectionSilent(RedisTimeoutError):
-    """Raised when a connection that had been idle gives no reply: a firewall may have dropped it without a word.
+    """Raised when a connection that had been idle gives no reply. A firewall may have dropped the connection silently.
 
     The request may be repeated on a new connection.
     """
@@ -36,15 +36,15 @@ class AllInUse(RedisConnectionError):
 
 
 def closed_by_server(replied: bool = True) -> RedisConnectionError:
-    """Return the exception for a connection that has ended. ``replied``: whether the server had sent anything."""
+    """Return the exception for a connection that the server closed. ``replied``: whether it had sent a reply before."""
     return RedisConnectionError(f"Connection closed by server{'' if replied else ' before its first reply'}.")
 
 
 class Connection:
     """A connection on which one caller at a time sends requests and reads their replies.
 
-    ``source`` is redis-py's connection, which closes the socket ``sock``, also when this object is garbage-collected.
-    It must not refer to this object. ``timeout`` limits the wait for a server that takes no bytes, in seconds.
+    ``source``: redis-py's connection, which closes the socket ``sock``, also when this object is garbage-collected. It
+    must not refer to this object. ``timeout``: the longest wait for a server that accepts no bytes, in seconds.
     """
 
     __slots__ = (
@@ -71,15 +71,13 @@ class Connection:
 
     @property
     def was_idle(self) -> bool:
-        """True if the connection had served a request before the one that it serves now."""
+        """Whether the connection had served a request before the current request."""
         return self.idle_since > 0
 
     def fileno(self) -> int:
-        """Return the file descriptor of the socket."""
         return self._sock.fileno()
 
     def close(self) -> None:
-        """Close the connection."""
         self._close()
 
     # ── blocking ─────────────────────────────────────────────────────────────────────────────
@@ -96,10 +94,10 @@ class Connection:
             sent += self.write(payload[sent:])
 
     def receive(self, count: int, until: float) -> list[Any]:
-        """Read the next ``count`` replies by ``until`` (monotonic seconds; 0: without waiting), and return them.
+        """Read and return the next ``count`` replies. ``until``: the deadline (monotonic seconds); 0: don't wait.
 
-        An error reply is an exception in the list. Raises `ReplyIncomplete` if the replies are not complete by then,
-        and redis-py's errors.
+        An error reply is an exception in the list. Raises `ReplyIncomplete` if replies are missing at the deadline, and
+        redis-py's errors.
         """
         arrived, reader = self._arrived, self._reader
         while len(arrived) < count:
@@ -117,7 +115,7 @@ class Connection:
         self._readable(max(0.0, until - time.monotonic()) * 1000)
 
     def read_available(self, count: int) -> bool:
-        """Read replies from the bytes that were received, up to ``count``, and return whether there are so many."""
+        """Read up to ``count`` replies from the received bytes. Returns whether all ``count`` replies are complete."""
         arrived, read = self._arrived, self._reader.reply
         while len(arrived) < count:
             if (reply := read()) is INCOMPLETE:
@@ -128,7 +126,7 @@ class Connection:
     # ── without waiting, also for asyncio ────────────────────────────────────────────────────
 
     def write(self, payload: bytes) -> int:
-        """Send as many bytes of ``payload`` as the socket takes at once, and return their number."""
+        """Send as many bytes of ``payload`` as the socket accepts at once. Returns their number."""
         try:
             return self._sock.send(payload)
         except _WOULD_BLOCK:
@@ -137,7 +135,7 @@ class Connection:
             raise closed_by_server(self._replied) from error
 
     def fill(self) -> bool:
-        """Receive the bytes that have arrived, and return whether there were any. Raises redis-py's errors."""
+        """Receive the bytes that have arrived. Returns whether there were any. Raises redis-py's errors."""
         try:
             data = self._sock.recv(READ_SIZE)
         except _WOULD_BLOCK:
@@ -152,14 +150,14 @@ class Connection:
 
 
 def _checked(reply: Any) -> Any:
-    """Return ``reply``. Raises an error reply that ends the request, such as LOADING."""
+    """Return ``reply``. Raises it if it is an error reply that ends the request, such as LOADING."""
     if isinstance(reply, Exception) and not isinstance(reply, ResponseError):
         raise reply
     return reply
 
 
 def _poll_for(sock: socket.socket, writing: bool) -> Callable[[float], Any]:
-    """Return a function that waits up to its argument in ms, until ``sock`` can be read, or written."""
+    """Return a function that waits until ``sock`` is readable, or writable. Its argument: the longest wait in ms."""
     if (new_poll := getattr(select, "poll", None)) is not None:
         poll = new_poll()
         poll.register(sock.fileno(), select.POLLOUT if writing else select.POLLIN)

@@ -1,4 +1,4 @@
-"""Why a request has no usable reply, and whether a retry may help: `Fault`, and the chains of errors behind it."""
+"""Makes a `Fault` from the error of a request: a clear message, and whether a retry may help."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _REASONS = {AuthenticationError: "authentication", ReadOnlyError: "read only", R
 
 
 def record_fault(node: Node, error: Exception, connected: bool = False, where: str = "") -> Fault:
-    """Record ``error`` from the server at ``where``, and return its `Fault`. ``node`` may forget the server.
+    """Return the `Fault` for ``error``, and record it. After most errors ``node`` looks for its server again.
 
-    ``error`` must have no exception of the caller in its chain (`without_context`). ``where`` is the server's address.
-    ``connected`` says whether the connection was open before the error. The fault is ``stale``, so that the request may
-    be repeated at once, if the server has closed the connection, if the connection was idle and is silent, or if the
-    server takes no writes (READONLY, NOREPLICAS). After any other `ResponseError` but CLUSTERDOWN, ``node`` keeps the
-    server. After all other errors, ``node`` forgets the server, and the next request looks for the server again.
+    ``where``: the server's address. ``connected``: whether the connection was open before the error. ``error`` must not
+    have an exception of the caller in its chain (`without_context`). The fault is ``stale``, which means that the
+    request may be repeated at once, if the server has closed the connection, an idle connection is silent, or the
+    server takes no writes (READONLY, NOREPLICAS). After any other `ResponseError` except CLUSTERDOWN, ``node`` keeps
+    the server.
     """
     late = timed_out(error)
     silent = isinstance(error, ConnectionSilent)
@@ -64,7 +64,7 @@ def record_fault(node: Node, error: Exception, connected: bool = False, where: s
 
 
 def check_reply(node: Node, call: EvalScript, reply: Any, where: str = "") -> Any:
-    """Return ``reply``, or a `Fault` for an error, and for a reply of a type that our scripts don't return.
+    """Return ``reply``, or a `Fault` for an error and for a type that the package's scripts don't return.
 
     The scripts return integers and arrays. Scripts without a compensation (``call.compensation``) may also return nil.
     ``where``: the server's address, for the `Fault`.
@@ -79,8 +79,8 @@ def check_reply(node: Node, call: EvalScript, reply: Any, where: str = "") -> An
 def _plain_error(error: Exception, late: bool, connected: bool, tls: bool) -> Exception:
     """Return ``error``, or a clearer error with ``error`` as its cause if the reason is known.
 
-    ``late`` says whether ``error`` is a timeout, ``connected`` whether the connection was open before the error,
-    ``tls`` whether the connection uses TLS.
+    ``late``: whether ``error`` is a timeout. ``connected``: whether the connection was open before the error. ``tls``:
+    whether the connection uses TLS.
     """
     clearer: Exception | None = None
     if late:
@@ -104,7 +104,7 @@ def _plain_error(error: Exception, late: bool, connected: bool, tls: bool) -> Ex
 
 
 def _reason(error: Exception, late: bool) -> str:
-    """Return the kind of ``error`` in one or two words, for a ``"fault"`` event. ``late``: ``error`` is a timeout."""
+    """Return the kind of ``error`` in one or two words, for a ``"fault"`` event. ``late``: whether it is a timeout."""
     if late:
         return "timeout"
     return next((word for kind, word in _REASONS.items() if isinstance(error, kind)), "connection")
@@ -116,8 +116,8 @@ def _reason(error: Exception, late: bool) -> str:
 def without_context(error: E, handled: BaseException | None) -> E:
     """Return ``error``, after removing ``handled`` and its causes from its chain.
 
-    ``handled`` is ``sys.exception()`` before the request: an exception that the caller handles. Python adds it to the
-    chain of each error that is raised meanwhile, although it has nothing to do with the request.
+    ``handled``: ``sys.exception()`` before the request, an exception that the caller handles. Python adds it to the
+    chain of later errors, although it is unrelated to the request.
     """
     each: BaseException = error
     while (context := each.__context__) is not None:
@@ -129,7 +129,6 @@ def without_context(error: E, handled: BaseException | None) -> E:
 
 
 def caused_by(error: Exception, cause: BaseException | None) -> Exception:
-    """Return ``error`` with ``cause`` as its cause."""
     error.__cause__ = cause
     return error
 
@@ -144,9 +143,9 @@ def timed_out(error: BaseException | None) -> bool:
 
 
 def forget_frames(error: BaseException | None) -> None:
-    """Remove the tracebacks of ``error`` and of the errors that caused it. Does nothing for ``None``.
+    """Remove the tracebacks of ``error`` and of its causes. Has no effect on ``None``.
 
-    A `Fault` may be kept after the call has ended. Its tracebacks would keep the callers' lock handles alive, and the
+    A `Fault` may be kept after the call has ended. Its tracebacks would keep the callers' lock handles alive, and their
     leases would be renewed.
     """
     seen: set[int] = set()  # two errors may be each other's cause
@@ -175,7 +174,7 @@ _HINTS = (  # the words of an error, whether the connection uses TLS (None: eith
 
 
 def hint_of(error: Exception, tls: bool) -> str:
-    """Return what may help against ``error``, in parentheses after a space; ``""`` if unknown or said already.
+    """Return a hint against ``error`` in parentheses; ``""`` if there is none or if the message contains it.
 
     ``tls``: whether the connection uses TLS.
     """

@@ -1,4 +1,4 @@
-"""Performs the requests that flows (`core.flow`) yield, on Redis servers."""
+"""Performs the requests of flows (`core.flow`) on Redis servers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .round_trip import Request, asend, send
 class Executor:
     """Performs the requests of flows (`core.flow`) on ``nodes``, blocking or for asyncio.
 
-    ``timeout`` is the node timeout in seconds. ``greeting`` is an encoded command that is sent on each new connection
-    for requests to all nodes.
+    ``timeout``: the node timeout in seconds. ``greeting``: an encoded command, sent first on each connection for
+    requests to all nodes.
     """
 
     def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
@@ -56,12 +56,12 @@ class Executor:
 
 
 def _perform(request: Any) -> Any:
-    """Perform a request that a plan or a flow yields, blocking, and return its result."""
+    """Perform one request, blocking, and return its result."""
     return _PERFORMED[type(request)][0](request)
 
 
 async def _aperform(request: Any) -> Any:
-    """`_perform` for asyncio."""
+    """Perform one request on the event loop, and return its result."""
     return await _PERFORMED[type(request)][1](request)
 
 

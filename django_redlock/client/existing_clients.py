@@ -1,4 +1,4 @@
-"""Uses the servers and settings of clients that an application has: redis-py's, valkey-py's, credential providers."""
+"""Copies servers and settings from an application's objects: redis-py and valkey-py clients, credential providers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OF_CLUSTER = "username", "password", "credential_provider", "client_name"
 
 
 def client_node(client: Any, timeout: float, credentials: Mapping[str, Any], remap: Remap) -> Node:
-    """Return the node for ``client``, a client of redis-py or valkey-py: its servers, settings and limit.
+    """Return the node for ``client``, a redis-py or valkey-py client, with its servers, settings and connection limit.
 
     Raises ``ValueError`` for anything else.
     """
@@ -42,7 +42,7 @@ def client_node(client: Any, timeout: float, credentials: Mapping[str, Any], rem
 def pool_node(pool: Any, timeout: float, credentials: Mapping[str, Any], remap: Remap, label: str = "") -> Node:
     """Return the node for the server of ``pool``, a connection pool of redis-py or valkey-py.
 
-    ``credentials``: more connection settings. ``label`` names the node in messages.
+    ``credentials``: more connection settings. ``label``: the name of the node in messages.
     """
     kind, settings = _portable_settings(pool)
     settings |= credentials
@@ -60,8 +60,8 @@ def pool_node(pool: Any, timeout: float, credentials: Mapping[str, Any], remap: 
 def _portable_settings(pool: Any) -> tuple[type[Any], dict[str, Any]]:
     """Return the class of connections to use in place of those of ``pool``, and the settings that apply to them.
 
-    A class of redis-py's and its subclasses are kept, with the settings that a subclass has added. For a class of
-    valkey-py the class of redis-py with the same name takes its place. Raises ``ValueError`` for connections without
+    The class is that of ``pool`` if it is a redis-py class or a subclass; subclasses keep their added settings. A
+    valkey-py class is replaced with the redis-py class of the same name. Raises ``ValueError`` for connections without
     sockets, such as fakeredis'.
     """
     kind, settings = pool.connection_class, pool.connection_kwargs
@@ -80,7 +80,7 @@ def _portable_settings(pool: Any) -> tuple[type[Any], dict[str, Any]]:
 
 
 def called(path: str) -> Any:
-    """Return what the function at the dotted ``path`` returns. Raises ``ValueError`` with the reason if it fails."""
+    """Call the function at the dotted ``path``, and return its result. Raises ``ValueError`` if this fails."""
     try:
         return resolve_name(path)()
     except Exception as error:
@@ -88,9 +88,9 @@ def called(path: str) -> Any:
 
 
 def credential_settings(provider: Any) -> dict[str, Any]:
-    """Return the connection settings for ``provider``, the option ``credential_provider``: an object or dotted path.
+    """Return the connection settings for the option ``credential_provider``: an object or a dotted path.
 
-    Raises ``ValueError`` for what provides no credentials.
+    Raises ``ValueError`` if ``provider`` provides no credentials.
     """
     if provider is None:
         return {}

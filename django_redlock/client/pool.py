@@ -1,7 +1,7 @@
 """The pool of connections to one server, for threads and event loops.
 
-The pool hands out a connection without a check, because a check would cost one or two polls. A request on a connection
-that the server has closed fails. The request is then repeated on another connection, because scripts are idempotent.
+The pool does not check idle connections, because a check would cost one or two polls. If the server has closed a
+connection, the request is repeated on another connection, which is safe because scripts are idempotent.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ NO_LIMIT = 2**31  # redis-py's default for ``max_connections``
 
 
 class _Slot:
-    """The right to use one connection. It ends when nothing refers to the slot any longer, also after an interrupt."""
+    """The right to use one connection. It ends when the slot is garbage-collected, also after an interrupt."""
 
     __slots__ = ("__weakref__",)
 
 
 class _Limit:
-    """Limits the connections in use to ``size``, at least 2, with a slot for each."""
+    """Limits the number of connections in use to ``size``, at least 2. Each connection in use has a slot."""
 
     def __init__(self, size: int) -> None:
         self.size = max(2, size)
@@ -70,11 +70,11 @@ class _Limit:
 
 
 class ServerPool:
-    """The idle connections to one server. Opens new connections when none is idle, ``limit`` at most.
+    """The idle connections to one server. Opens a new connection when none is idle, up to ``limit`` connections.
 
-    ``kind`` and ``settings`` are the class and the settings of redis-py's connections. ``timeout`` limits connecting,
-    and the wait for a reply, in seconds. ``where`` is the server's address in messages. Idle connections belong to no
-    thread and to no event loop.
+    ``kind``, ``settings``: class and settings of redis-py's connections. ``timeout``: the longest time to connect, and
+    to wait for a reply, in seconds. ``where``: the server's address in messages. Idle connections belong to no thread
+    and no event loop.
     """
 
     def __init__(self, kind: type[Any], settings: Mapping[str, Any], timeout: float, limit: int | None = None) -> None:
@@ -103,12 +103,12 @@ class ServerPool:
 
     @property
     def is_full(self) -> bool:
-        """True if no more connections may be opened."""
+        """Whether the connection limit is reached."""
         return self._limit is not None and self._limit.reached
 
     @property
     def can_block(self) -> bool:
-        """False if the server or a proxy refuses blocking commands, so that waiters poll."""
+        """Whether blocking commands work. Otherwise, the server or a proxy refuses them, and waiters poll."""
         return time.monotonic() >= self.poll_until
 
     # ── one caller at a time ─────────────────────────────────────────────────────────────────
@@ -124,9 +124,9 @@ class ServerPool:
         return connection
 
     def checkout_lasting(self, seconds: float) -> Flow[Connection]:
-        """Flow like `checkout` for a lasting use: a request that blocks, or an event loop.
+        """Return a connection for a long use: a request that blocks on the server, or an event loop.
 
-        Waits up to ``seconds`` for a free connection, and leaves one free for renewals.
+        Waits up to ``seconds`` for a free connection, and leaves one free for renewals. Errors are those of `checkout`.
         """
         slot = yield from self._slot(seconds, spare=1)
         connection = self._idle() or (yield from self._connect_in_time())
@@ -145,10 +145,9 @@ class ServerPool:
     def connect(self) -> Connection:
         """Return a new connection. Raises redis-py's errors, and ``TimeoutError`` when connecting takes too long.
 
-        The look-up of a host name and a credential provider have no timeout, so the call runs in a thread for twice
-        ``timeout`` at most. A connection that is ready later becomes idle, and may be the result of a later call whose
-        own connection is not ready in time. A pool with a limit returns an idle connection if it has one, and raises
-        `AllInUse` if the limit is reached.
+        Connecting runs in a thread if it needs a host name look-up or a credential provider, which have no timeout. The
+        caller waits for at most twice ``timeout``. A connection that is ready later becomes idle. If a pool with a
+        limit has an idle connection, returns that connection. Raises `AllInUse` if the limit is reached.
         """
         slot = drive(self._slot(0.0), AwaitFuture.perform)
         connection = (self._idle() if slot else None) or self._open()
@@ -165,9 +164,9 @@ class ServerPool:
             connection.close()
 
     def discard(self, connection: Connection, compensation: bytes | None = None) -> None:
-        """Close a connection.
+        """Close a connection, after sending ``compensation`` if the socket accepts it at once.
 
-        First sends ``compensation``, an encoded request that undoes an earlier request, if the socket takes it at once.
+        ``compensation``: an encoded request that undoes an earlier request.
         """
         if compensation:
             with contextlib.suppress(RedisConnectionError):
@@ -176,7 +175,10 @@ class ServerPool:
         connection.slot = None
 
     def _slot(self, seconds: float, spare: int = 0) -> Flow[_Slot | None]:
-        """Flow that waits up to ``seconds`` for a slot, and returns the slot; ``None`` if there is no limit."""
+        """Wait up to ``seconds`` for a slot, and return the slot; ``None`` if the pool has no limit.
+
+        ``spare``: the number of slots to leave free.
+        """
         until = time.monotonic() + seconds
         while (limit := self._limit) is not None:
             if (slot := limit.take(spare)) is not None:
@@ -216,7 +218,7 @@ class ServerPool:
     # ── all tasks of an event loop ───────────────────────────────────────────────────────────
 
     def shared(self) -> SharedConnection | None:
-        """Return the connection that the tasks of the running loop share; ``None`` if none accepts requests."""
+        """Return the connection that tasks of the running loop share; ``None`` without one that accepts requests."""
         shared = self._shared.current()
         if shared is not None and time.monotonic() - shared.connection.opened_at > self._max_age:
             shared.retire()

@@ -1,4 +1,4 @@
-"""Removes passwords from settings before error messages and checks show the settings."""
+"""Removes user names and passwords from settings that are shown in error messages and checks."""
 
 from __future__ import annotations
 

@@ -23,13 +23,13 @@ def encode_command(*parts: bytes) -> bytes:
 
 
 def encode_evalsha(call: EvalScript) -> bytes:
-    """Return the command EVALSHA for ``call`` in RESP. It names the script by its SHA-1."""
+    """Return the RESP command EVALSHA for ``call``, which names the script by its SHA-1."""
     keys, args = call.keys, call.args
     return _encode(_evalsha(call.script.sha, len(keys), len(args)), (*keys, *args))
 
 
 def encode_eval(call: EvalScript) -> bytes:
-    """Return the command EVAL for ``call`` in RESP. It has the script's source, for a server without the script."""
+    """Return the RESP command EVAL for ``call`` with the script's source, for a server without the script."""
     return encode_command(b"EVAL", call.script.source, b"%d" % len(call.keys), *call.keys, *call.args)
 
 
@@ -40,7 +40,7 @@ def encode_set_if_absent(key: bytes, value: bytes, ttl_ms: bytes) -> bytes:
 
 @cache
 def _evalsha(sha: bytes, keys: int, args: int) -> bytes:
-    """Return the first part of an EVALSHA command in RESP. It ends with the number of keys."""
+    """Return the beginning of an EVALSHA command in RESP, up to the number of keys."""
     head = b"*%d\r\n" % (3 + keys + args)
     return head + b"$7\r\nEVALSHA\r\n$40\r\n%b\r\n$%d\r\n%d" % (sha, len(str(keys)), keys)
 
@@ -64,10 +64,10 @@ INCOMPLETE: Final = object()  # the bytes of the next reply have not all arrived
 
 
 class Reader:
-    """Turns the bytes of a server into replies. Does no I/O: `feed` takes bytes, `reply` reads.
+    """A RESP parser without I/O: `feed` takes received bytes, `reply` returns the next reply.
 
-    Strings are bytes. An error reply is an exception, also inside an array. ``unread`` is empty if all bytes that were
-    fed were read.
+    Strings are bytes. An error reply is an exception, also inside an array. ``unread``: received bytes that are not
+    parsed yet.
     """
 
     __slots__ = ("_open", "_position", "unread")
@@ -85,7 +85,7 @@ class Reader:
     def reply(self) -> Any:
         """Read and return the next reply; `INCOMPLETE` if more bytes are needed.
 
-        Raises redis-py's ``InvalidResponse`` for bytes that are no reply.
+        Raises redis-py's ``InvalidResponse`` for bytes that are not RESP.
         """
         if len(self.unread) < 6 and not self._open and (usual := _USUAL.get(self.unread)) is not None:
             self.unread = b""
@@ -109,7 +109,7 @@ class Reader:
             raise InvalidResponse(f"unexpected data: {shown!r}") from error
 
     def _value(self) -> Any:
-        """Read one value. Of an array, reads the length only, and returns `_NOTHING`."""
+        """Read one value. For an array, read only the length, and return `_NOTHING`."""
         data, start = self.unread, self._position
         end = data.find(b"\r\n", start)
         if end < 0:
@@ -142,7 +142,7 @@ _PARSER: Any = getattr(redis.cluster, "ClusterParser", DefaultParser)
 
 
 def error_reply(line: bytes) -> RedisError:
-    """Return the exception for an error reply: of redis-py's class for its code, otherwise ``ResponseError``."""
+    """Return the exception for an error reply: redis-py's class for its code, or ``ResponseError``."""
     text = line.decode(errors="replace")
     try:
         error: RedisError = _PARSER.parse_error(text)

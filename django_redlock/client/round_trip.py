@@ -26,14 +26,13 @@ BLOCK_GRACE = 0.002  # seconds that a blocking command may take longer than aske
 class Request(NamedTuple):
     """A request to one server.
 
-    ``payload`` has the encoded commands, ``replies`` is the number of their replies. The request goes to the server of
-    ``pool``. Without a ``pool`` it goes to the server of ``node`` that has ``key``, and without a ``key`` to any server
-    of ``node``. ``compensation`` returns the script that undoes the request. The script is sent if the replies can't be
-    read. ``compensation`` is ``None`` if there is nothing to undo.
+    ``payload``: the encoded commands. ``replies``: the number of their replies. ``pool``: the server's pool; ``None``:
+    the server of ``node`` that has ``key``, or any server of ``node`` without a ``key``. ``compensation``: returns the
+    script that undoes the request, which is sent if the replies can't be read; ``None`` if there is nothing to undo.
 
-    ``blocks``: the seconds for which the server may delay the replies, because BLPOP or WAIT is among the commands;
-    ``None``: it replies at once. ``confirmed``: WAIT comes last, after scripts. Its reply is not read if the first
-    script granted nothing because the server is in quarantine.
+    ``blocks``: the seconds for which BLPOP or WAIT may delay the replies; ``None``: no such command. ``confirmed``:
+    whether WAIT is the last command, after scripts. The reply to WAIT is not read if the first script was refused by a
+    quarantine.
     """
 
     node: Node
@@ -96,7 +95,7 @@ async def asend(request: Request) -> list[Any] | Fault:
 
 
 def _send_blocking(request: Request, blocks: float) -> Flow[list[Any] | Fault]:
-    """Flow like `send` for a request that blocks on the server. Yields `AwaitFuture` and `AwaitReadable`."""
+    """`send` as a flow, for a request that blocks on the server. Yields `AwaitFuture` and `AwaitReadable`."""
     node, key, payload, count, compensation, pool, _, confirmed = request
     connection, slot, complete, handled = None, None, False, sys.exception()
     try:
@@ -137,11 +136,9 @@ class AwaitReadable(NamedTuple):
     until: float
 
     def perform(self) -> None:
-        """Wait, blocking the thread."""
         self.connection.wait(self.until)
 
     async def aperform(self) -> None:
-        """Wait on the event loop."""
         loop, number = asyncio.get_running_loop(), self.connection.fileno()
         readable = asyncio.Event()
         loop.add_reader(number, readable.set)
@@ -154,7 +151,7 @@ class AwaitReadable(NamedTuple):
 
 
 def _receive(connection: Connection, count: int, until: float) -> Flow[list[Any]]:
-    """Flow like `Connection.receive`. Also reads what has arrived after ``until``: an event loop may have been busy."""
+    """`Connection.receive` as a flow. After ``until``, reads what has arrived, because the loop may have been busy."""
     while not connection.read_available(count):
         late = time.monotonic() >= until
         yield AwaitReadable(connection, until)
@@ -164,7 +161,7 @@ def _receive(connection: Connection, count: int, until: float) -> Flow[list[Any]
 
 
 def _fault(node: Node, pool: ServerPool | None, connection: Connection | None, error: Exception) -> Fault:
-    """Return the `Fault` for ``error``. It is ``stale`` if the request is to be repeated: no undo may follow then."""
+    """Return the `Fault` for ``error``. It is ``stale`` if the request will be repeated, so that no undo may follow."""
     if isinstance(error, ReplyIncomplete) and connection is not None and connection.was_idle:
         error = ConnectionSilent(*error.args)
     return record_fault(node, error, connection is not None, pool.where if pool else "")
@@ -173,6 +170,6 @@ def _fault(node: Node, pool: ServerPool | None, connection: Connection | None, e
 def _not_serving(replies: list[Any]) -> bool:
     """Return whether the first script granted nothing because the server is in quarantine.
 
-    In quarantine there is nothing for replicas to confirm, so the reply to WAIT is not needed.
+    There is then nothing for replicas to confirm, and the reply to WAIT is not needed.
     """
     return isinstance(replies[0], list) and replies[0][:1] not in ([0], [1])

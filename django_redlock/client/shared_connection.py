@@ -1,6 +1,6 @@
-"""The connection that the asyncio tasks of an event loop share for all requests that do not block on the server.
+"""The connection that the asyncio tasks of an event loop share, for all requests that do not block on the server.
 
-The requests of one round of the loop are written together, and the replies are matched in order (redis.io, "Redis
+Requests of one iteration of the loop are written together, and replies are matched in order (redis.io, "Redis
 pipelining"). Each request has its own deadline.
 """
 
@@ -27,10 +27,10 @@ Discard = Callable[[Connection], object]
 
 @dataclass(slots=True, eq=False)
 class PendingRequest:
-    """A request on a shared connection. ``future`` gets the list of its ``count`` replies.
+    """A request on a shared connection. The result of ``future`` is the list of its ``count`` replies.
 
-    ``payload`` has the encoded commands. ``compensation`` returns the script that undoes the request; ``None`` if there
-    is nothing to undo. ``due``: when the replies must have arrived, by the loop's clock; 0 if it was not written yet.
+    ``payload``: the encoded commands. ``compensation``: returns the script that undoes the request; ``None`` if there
+    is nothing to undo. ``due``: the deadline of the replies by the loop's clock; 0 if the request was not written yet.
     """
 
     future: asyncio.Future[list[Any]]
@@ -47,8 +47,8 @@ class PendingRequest:
 class SharedConnection:
     """A connection to one server that carries the requests of the tasks of an event loop.
 
-    Takes over ``connection``, and gives it to ``discard`` at the end. A reply must arrive within ``timeout`` seconds. A
-    ``retired`` connection gets no new requests, and closes after the last reply that a task waits for.
+    ``discard``: called with ``connection`` at the end. ``timeout``: the deadline of each reply in seconds. A
+    ``retired`` connection accepts no new requests, and closes after the last awaited reply.
     """
 
     def __init__(self, connection: Connection, timeout: float, discard: Discard) -> None:
@@ -69,8 +69,8 @@ class SharedConnection:
     def send(self, payload: bytes, count: int, compensation: Compensation = None) -> PendingRequest:
         """Send ``payload``, the encoded commands of a request with ``count`` replies. Returns the pending request.
 
-        Sends at once if the connection is idle, otherwise in the next round of the event loop. ``compensation`` returns
-        the script that undoes the request. Raises the error that has closed the connection.
+        Sends at once if the connection is idle, otherwise in the next iteration of the event loop. ``compensation``:
+        returns the script that undoes the request. Raises the error that has closed the connection.
         """
         if self._error is not None:
             raise _copied(self._error)
@@ -101,7 +101,7 @@ class SharedConnection:
     # ── writing ──────────────────────────────────────────────────────────────────────────────
 
     def _flush(self) -> None:
-        """Write the queued requests in one buffer."""
+        """Write all queued requests at once."""
         requests, self._queued = [request for request in self._queued if request.awaited], []
         if not requests or self._error is not None:
             return
@@ -132,10 +132,7 @@ class SharedConnection:
         self._write(data)
 
     def _undo(self, request: PendingRequest) -> None:
-        """Write the compensation of ``request``, if the request has been written and has a compensation.
-
-        The reply to the compensation is ignored.
-        """
+        """Write the compensation of ``request``, if the request was written and has one. The reply is ignored."""
         if request.compensation and request.due and self._error is None:
             undoing = PendingRequest(self._loop.create_future(), b"", 1, None)
             undoing.future.cancel()
@@ -145,9 +142,9 @@ class SharedConnection:
     # ── reading ──────────────────────────────────────────────────────────────────────────────
 
     def _receive(self) -> None:
-        """Read what has arrived, and pass the replies to their requests.
+        """Read the data that has arrived, and pass the replies to their requests.
 
-        Data that is no reply, and a reply to no request, close the connection.
+        Invalid data, and a reply without a request, close the connection.
         """
         try:
             if not self.connection.fill():
@@ -170,7 +167,7 @@ class SharedConnection:
     # ── deadlines and the end ────────────────────────────────────────────────────────────────
 
     def _watch(self) -> None:
-        """Fail the requests whose deadline has passed, and retire then. Set a timer for the next deadline.
+        """Fail the overdue requests; retire the connection if there are any. Set a timer for the next deadline.
 
         Reads first, because replies may have arrived while the application blocked the event loop.
         """
@@ -225,7 +222,7 @@ def _copied(error: Exception) -> Exception:
 
 @dataclass(eq=False)
 class _Shared:
-    """The connection that the tasks of one event loop share, the task that opens it, and what closes it at the end."""
+    """The shared connection of one event loop, the task that opens it, and the object that closes it with the loop."""
 
     connection: SharedConnection | None = None
     opening: asyncio.Task[SharedConnection] | None = None
@@ -242,9 +239,9 @@ class _Shared:
 
 
 class SharedConnections:
-    """The connections to one server that tasks share, one for each event loop. It is closed when the loop ends.
+    """The shared connections to one server, one for each event loop. Each is closed when its loop ends.
 
-    ``connect`` opens a connection for the running loop.
+    ``connect``: opens a connection for the running loop.
     """
 
     def __init__(self, connect: Callable[[], Coroutine[Any, Any, SharedConnection]]) -> None:
@@ -252,7 +249,7 @@ class SharedConnections:
         self._by_loop: weakref.WeakKeyDictionary[Any, _Shared] = weakref.WeakKeyDictionary()
 
     def current(self) -> SharedConnection | None:
-        """Return the connection of the running loop; ``None`` if none accepts requests."""
+        """Return the connection of the running loop; ``None`` if there is none that accepts requests."""
         shared = self._by_loop.get(asyncio.get_running_loop())
         connection = None if shared is None else shared.connection
         return None if connection is None or connection.retired else connection
@@ -276,7 +273,7 @@ class SharedConnections:
         return await asyncio.shield(shared.opening)  # a cancelled task must not cancel the others' connection
 
     def retire(self) -> None:
-        """Close the connections of all loops. Each loop closes its connection in its next round."""
+        """Close the connections of all loops. Each loop closes its connection in its next iteration."""
         for loop in self._loops():
             if (shared := self._by_loop.get(loop)) and shared.connection is not None:
                 with contextlib.suppress(RuntimeError):  # the loop has ended and has closed it

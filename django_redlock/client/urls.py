@@ -1,4 +1,4 @@
-"""Parses the setting LOCATION, and creates the node for each location."""
+"""Parses the setting LOCATION: creates the node for each location."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .redact import redact
 
 
 def _address(text: str, default_port: int) -> Address:
-    """Parse ``host:port``, or a host, which gets ``default_port``. Raises ``ValueError`` for an invalid address."""
+    """Parse ``host:port`` or ``host``, with ``default_port``. Raises ``ValueError`` for an invalid address."""
     host, _, port = text.rpartition(":") if re.search(r":\d+$", text) else (text, "", "")
     if not host:
         raise ValueError(f"expected host:port, not {text!r}")
@@ -63,8 +63,8 @@ _SENTINEL_LOGIN = {"sentinel_username": "username", "sentinel_password": "passwo
 class NodeOptions(NamedTuple):
     """Options of a backend for the servers behind a location.
 
-    ``sentinel_kwargs``: settings of the connections to Sentinels, as redis-py's ``Sentinel`` takes them. ``remap``:
-    returns the address at which the client reaches a server, from the address that Sentinels or the Cluster report.
+    ``sentinel_kwargs``: settings of connections to Sentinels, as in redis-py's ``Sentinel``. ``remap``: returns the
+    address at which this client reaches a server, from the address that Sentinels or the Cluster report.
     ``credentials``: the connection setting ``credential_provider``, if there is one.
     """
 
@@ -93,7 +93,7 @@ def _checked(kind: type[AbstractConnection], settings: dict[str, Any]) -> Connec
 
 
 def _split(url: str, default_port: int) -> tuple[type[Connection], list[Address], str, dict[str, Any]]:
-    """Split a URL with several hosts: class of connections, addresses, path, and settings of connections."""
+    """Split a URL with several hosts. Returns connection class, addresses, path, and connection settings."""
     url, _, query = url.partition("?")
     scheme, netloc, path = split_url(url)
     login, at, addresses = netloc.rpartition("@")
@@ -197,8 +197,8 @@ def node_for(location: Any, timeout: float, options: NodeOptions = _NO_OPTIONS) 
     """Return the node for ``location``, an entry of the setting LOCATION. Opens no connection.
 
     ``location``: a URL, ``cache:ALIAS``, a client of redis-py or valkey-py, or the dotted path of a function that
-    returns a client. ``timeout`` limits each request to the node, in seconds. ``options``: see `NodeOptions`. Raises
-    ``ValueError`` for an unknown or invalid location, and ``LockUnavailable`` when the process may open no more files.
+    returns a client. ``timeout``: the longest wait for a reply, in seconds. Raises ``ValueError`` for an unknown or
+    invalid location, ``LockUnavailable`` when the process can't open more files.
     """
     location = canonical_url(location)
     scheme, colon, _ = location.partition(":") if isinstance(location, str) else ("", "", "")

@@ -1,4 +1,4 @@
-"""Sends one request to several nodes, and collects replies until the outcome is certain."""
+"""Sends one request to all nodes of a quorum, and reads replies until the outcome is certain."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Poll(Protocol):
 
 
 class Broadcast:
-    """Sends a request to each node as soon as the node is connected, and reads the replies as they arrive.
+    """One request to all nodes. It is sent to each node that is connected, and replies are read as they arrive.
 
-    No method blocks. `steps` yields the seconds for which the caller must wait for the file descriptors in ``poll``.
-    ``quorum``: all nodes. A slot is the index of a node's request in ``request.requests``.
+    No method blocks: `steps` yields the seconds for which the caller must wait for file descriptors. ``quorum``: all
+    nodes. A slot is the index of a node's request in ``request.requests``.
     """
 
     def __init__(self, quorum: Sequence[QuorumNode], request: SendToAll, poll: Poll) -> None:
@@ -53,7 +53,7 @@ class Broadcast:
         self.end = math.inf  # of a repetition, see `_repeat_silent`; infinite: nothing was repeated
 
     def steps(self) -> Generator[float, Readable, list[Any]]:
-        """Generator that sends the requests, reads the replies, and returns them in the order of the requests.
+        """Send the requests, read the replies, and return them in the order of the requests.
 
         Yields the longest time to wait in seconds, and receives the file descriptors that are readable, with their
         events. A reply is a `Fault` if the node is unavailable, and ``None`` if the reply was not waited for.
@@ -84,7 +84,7 @@ class Broadcast:
                 connection.discard()  # sends the compensation on the connection of the request, which it can't overtake
 
     def _set_deadlines(self) -> float:
-        """Set the deadlines of a try that begins now, and return now (monotonic seconds)."""
+        """Set the deadlines of a new attempt. Returns the current time in monotonic seconds."""
         now, timeout = time.monotonic(), self.timeout
         self.connect_deadline = self.deadline = now + timeout
         # A release waits for every connection: a vote that is not released blocks the node for the rest of its ttl.
@@ -92,9 +92,9 @@ class Broadcast:
         return now
 
     def _begin(self, now: float) -> None:
-        """Send to all connected nodes, and start to connect to the other nodes. ``now``: monotonic seconds.
+        """Send the request to connected nodes, and start to connect to the other nodes. ``now``: monotonic seconds.
 
-        Nodes that are down are skipped, unless they are needed for the outcome.
+        Nodes that are down are skipped, unless the outcome needs them.
         """
         missing = []
         for slot, node in enumerate(self.nodes):
@@ -117,10 +117,9 @@ class Broadcast:
                     self._not_connected(slot)
 
     def _nodes_needed(self) -> int:
-        """Return how many nodes must be connected so that the request can still succeed; 0 if it waits for no reply.
+        """Return how many nodes must be connected so that the request can succeed; 0 if no reply is awaited.
 
-        This is the smallest number for which the outcome is still open if all other nodes fail, but at least a majority
-        of all nodes.
+        This is the smallest number of nodes that can decide the outcome if all others fail, but at least a majority.
         """
         count, fault = len(self.nodes), Fault(TimeoutError())
         if self.decided([None] * count):
@@ -129,7 +128,7 @@ class Broadcast:
         return next((few for few in candidates if not self.decided([None] * few + [fault] * (count - few))), count)
 
     def _send_to_connected(self) -> None:
-        """Send to nodes that have been connected meanwhile. Record a fault for nodes that take too long to connect."""
+        """Send the request to newly connected nodes. Record a fault for nodes that take too long to connect."""
         now = time.monotonic()
         certain = self.decided(self.replies)
         for slot, closed in tuple(self.connecting.items()):
@@ -162,7 +161,7 @@ class Broadcast:
             self.poll.register(number, READABLE)
 
     def _receive(self, number: int) -> None:
-        """Read the replies on the connection with file descriptor ``number``. Does nothing until they are complete."""
+        """Read the replies on the connection with file descriptor ``number``, if they are complete."""
         (slot, connection), handled = self.open[number], sys.exception()
         try:
             answers = connection.receive()
@@ -183,10 +182,10 @@ class Broadcast:
         del self.open[number]
 
     def _broken(self, slot: int, connection: InFlightConnection, error: Exception) -> None:
-        """Repeat the request of ``slot`` on a new connection if ``connection`` was closed or dropped while idle.
+        """Handle ``error`` on ``connection``: repeat the request of ``slot``, or record a fault as its reply.
 
-        After any other ``error``, and after `MAX_CONNECTIONS` connections for this request, records a fault as the
-        reply.
+        The request is repeated on a new connection if ``connection`` was closed or dropped while idle, but on at most
+        `MAX_CONNECTIONS` connections.
         """
         fault = connection.fail(error)
         if fault.stale and connection.tries < MAX_CONNECTIONS:
@@ -197,9 +196,9 @@ class Broadcast:
             self._failed(slot, connection, fault)
 
     def _repeat_silent(self) -> bool:
-        """Repeat the requests on connections that had been idle and give no reply, and return whether there are any.
+        """Repeat the requests on formerly idle connections that give no reply. Returns whether there are any.
 
-        A firewall may have dropped these connections. The requests are repeated on new connections, once, within the
+        A firewall may have dropped these connections. The requests are repeated once, on new connections, within the
         timeout.
         """
         silent = [number for number, (_, each) in self.open.items() if each.connection.was_idle]

@@ -22,7 +22,7 @@ LOOP_TURN = 0.002  # seconds in which a loop that was blocked reads the data in 
 
 
 class LoopPoll:
-    """A `select.poll` for the running event loop: `poll` suspends the calling task instead of blocking the loop."""
+    """`select.poll` for the running event loop: `poll` suspends the calling task instead of blocking the loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -54,21 +54,21 @@ class LoopPoll:
 
 
 class LoopSlots(asyncio.Semaphore):
-    """Limits the requests of an event loop to `MAX_IN_FLIGHT` at the same time, with a slot for each."""
+    """Limits the concurrent requests of an event loop to `MAX_IN_FLIGHT`. Each request takes one slot."""
 
     def __init__(self) -> None:
         super().__init__(MAX_IN_FLIGHT)
         self._last_answer = 0.0  # by the loop's clock
 
     def answered(self) -> None:
-        """Record that a node has answered a request in flight."""
+        """Record that a node has replied to a request that has a slot."""
         self._last_answer = asyncio.get_running_loop().time()
 
     async def take(self, seconds: float, deadline: float) -> Fault | None:
-        """Wait for a slot and return ``None``.
+        """Wait for a slot. Returns ``None``, or a `Fault` if no slot becomes free in time.
 
-        Returns a `Fault` if, for ``seconds``, none of the requests that have a slot is answered, and if all
-        slots are in use until ``deadline`` (monotonic seconds), but not before ``seconds`` have passed.
+        The wait ends at ``deadline`` (monotonic seconds), but not before ``seconds`` have passed. It ends early if no
+        request with a slot gets a reply for ``seconds``.
         """
         deadline = max(deadline, time.monotonic() + seconds)
         while self.locked():
@@ -88,8 +88,8 @@ class LoopSlots(asyncio.Semaphore):
 class FanOut:
     """Sends requests to all nodes, and reads the replies until the outcome is certain.
 
-    Threads and event loops share the connections. ``timeout`` is the node timeout in seconds. ``greeting`` is an
-    encoded command that is sent on each new connection.
+    Threads and event loops share the connections. ``timeout``: the node timeout in seconds. ``greeting``: an encoded
+    command that is sent first on each new connection.
     """
 
     def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
@@ -110,8 +110,7 @@ class FanOut:
     async def aperform(self, request: SendToAll) -> list[Any]:
         """`perform` for asyncio. At most `MAX_IN_FLIGHT` requests of an event loop are performed at the same time.
 
-        Waits for a free slot first. If no request of the loop is answered for as long as the node timeout, sends
-        nothing and returns a `Fault` for each node's request.
+        If no slot becomes free in time (`LoopSlots.take`), sends nothing and returns a `Fault` for each node.
         """
         slots = self._slots.setdefault(asyncio.get_running_loop(), LoopSlots())
         if (fault := await slots.take(self.timeout, request.deadline)) is not None:

@@ -1,4 +1,4 @@
-"""Connections on which replies may be outstanding, for requests to several nodes."""
+"""`InFlightConnection`: a connection to one node of a quorum on which replies may be outstanding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 
 
 def script_calls_of(request: EvalScript | Batch) -> Sequence[EvalScript]:
-    """Return the calls of scripts in ``request`` as a sequence: one for `EvalScript`, several for `Batch`."""
+    """Return the script calls in ``request``: one for an `EvalScript`, several for a `Batch`."""
     return (request,) if isinstance(request, EvalScript) else request.script_calls
 
 
@@ -57,7 +57,7 @@ class InFlightConnection:
         return encode_eval(call)
 
     def detach(self) -> None:
-        """Stop waiting for the replies. No compensation is sent, because a grant may count as a vote for the lease.
+        """Stop waiting for replies. No compensation is sent, because a late grant may count as a vote for the lease.
 
         After an acquire, the connection is reserved for the release of that acquisition, so that the release can't
         overtake the acquire.
@@ -66,10 +66,10 @@ class InFlightConnection:
         self.compensation = None
 
     def receive(self, until: float = 0.0) -> list[Any]:
-        """Read all outstanding replies, and return those to the last `send`, by ``until`` (monotonic seconds).
+        """Read all outstanding replies by ``until`` (monotonic seconds), and return the replies to the last `send`.
 
-        The default 0 reads without waiting. An error reply becomes a `Fault` in the list. Raises redis-py's errors, and
-        `ReplyIncomplete` if replies are missing at ``until``. After `ReplyIncomplete` the call may be repeated.
+        ``until`` 0: don't wait. An error reply becomes a `Fault` in the list. Raises redis-py's errors, and
+        `ReplyIncomplete` if replies are missing at the deadline; the call may then be repeated.
         """
         replies = self.connection.receive(self._due, until)[-len(self.script_calls) :]
         self._due = 0
@@ -79,11 +79,10 @@ class InFlightConnection:
         return [check_reply(self.node, *each, self.pool.where) for each in zip(self.script_calls, replies, strict=True)]
 
     def fileno(self) -> int:
-        """Return the file descriptor of the socket, for `select.poll`."""
         return self.connection.fileno()
 
     def is_readable(self) -> bool:
-        """Return whether the socket has data or the connection was closed. Does not wait."""
+        """Return whether data has arrived or the connection was closed. Does not wait."""
         poll = select.poll()
         poll.register(self.fileno(), READABLE)
         return bool(poll.poll(0))
@@ -93,13 +92,13 @@ class InFlightConnection:
         self.pool.checkin(self.connection)
 
     def discard(self) -> None:
-        """Close the connection. Sends the compensation of the last request first, if there is one."""
+        """Close the connection, after sending the compensation of the last request, if any."""
         self.pool.discard(self.connection, encode_eval(self.compensation()) if self.compensation else None)
 
     def fail(self, error: Exception) -> Fault:
-        """Close the connection because of ``error``, and return the `Fault` for the error.
+        """Close the connection because of ``error``, after sending the last request's compensation, if any.
 
-        Sends the compensation of the last request first, if there is one.
+        Returns the `Fault` for ``error``.
         """
         self.discard()
         return record_fault(self.node, error, connected=True, where=self.pool.where)

@@ -1,4 +1,4 @@
-"""The background work for one node of a quorum: connects, probes while the node is down, and repeats releases."""
+"""Background work for one node of a quorum: connects, probes while the node is down, and repeats failed releases."""
 
 from __future__ import annotations
 
@@ -27,16 +27,15 @@ MAX_RELEASES = 1000  # releases that are kept for one node; the oldest are dropp
 
 
 class NodeKeeper:
-    """Connects to ``node`` in a thread of its own, so that a node that hangs delays no request.
+    """Connects to ``node`` in a separate thread, so that a hanging node delays no request. Acts as a circuit breaker.
 
-    Knows whether the node is down (a circuit breaker). Requests skip a node that is down, and the thread probes the
-    node until it answers. Releases that failed are repeated on the connection that a probe has opened. A vote that is
-    not released blocks other claims for the rest of the ttl. A late or repeated release is safe, because a release
-    affects only the token that it names.
+    Requests skip a node that is down. The thread probes the node until it replies, and then repeats failed releases,
+    because a vote that is not released blocks other claims for the rest of the ttl. A late or repeated release is safe,
+    because it affects only its own token.
 
-    ``timeout`` limits the wait for replies on a new connection, in seconds. ``greeting`` is an encoded command that is
-    sent on each new connection, to start a quarantine that is due. Its reply is ignored. ``is_used`` returns whether
-    requests use the node: without requests, probing ends, and a new connection is closed after its releases.
+    ``timeout``: the longest wait for replies on a new connection, in seconds. ``greeting``: an encoded command that is
+    sent on each new connection to start a quarantine that is due; its reply is ignored. ``is_used``: returns whether
+    requests use the node. If not, probing ends, and a new connection is closed after its releases.
     """
 
     def __init__(self, node: Node, timeout: float, greeting: bytes, is_used: Callable[[], bool]) -> None:
@@ -52,21 +51,18 @@ class NodeKeeper:
         self._releases: deque[tuple[float, EvalScript]] = deque(maxlen=MAX_RELEASES)  # with the end of their repetition
 
     def failure(self, now: float) -> Exception | None:
-        """Return the error because of which the node is skipped at ``now``; ``None`` if it is not skipped.
-
-        ``now``: monotonic seconds.
-        """
+        """Return the error because of which the node is skipped at ``now`` (monotonic seconds), or ``None``."""
         failed = self._failed
         return failed[1] if failed and now < failed[0] else None
 
     @property
     def is_down(self) -> bool:
-        """True if the last attempt to use the node failed."""
+        """Whether the last attempt to use the node failed."""
         return self._failed is not None
 
     @property
     def is_connecting(self) -> bool:
-        """True if a connection to the node is being opened."""
+        """Whether a connection to the node is being opened."""
         return self._connecting or not self._asked.empty()
 
     def mark_down(self, error: Exception) -> None:
@@ -75,14 +71,14 @@ class NodeKeeper:
         self._ensure_thread()
 
     def connect(self) -> None:
-        """Open a connection to the node in the background. Does nothing if a connection is being opened."""
+        """Open a connection to the node in the background, unless one is being opened."""
         if not self.is_connecting:
             self._asked.put(None)
         if not self._ensure_thread():
             self._failed = time.monotonic() + DOWN_SECONDS, RuntimeError("no thread can be started")
 
     def repeat(self, releases: Sequence[EvalScript]) -> None:
-        """Repeat ``releases``, which the node has not answered, in the background until it answers."""
+        """Repeat ``releases`` in the background until the node replies."""
         until = time.monotonic() + KEEP_SECONDS
         with self._mutex:
             self._releases.extend((until, call) for call in releases)
@@ -99,7 +95,7 @@ class NodeKeeper:
         return thread is not None
 
     def _run(self) -> None:
-        """Serve requests for connections at once, and everything else every `DOWN_SECONDS`, until nothing is left."""
+        """Open requested connections at once, do all other work every `DOWN_SECONDS`, and end when no work is left."""
         while True:
             try:
                 self._asked.get(timeout=DOWN_SECONDS)
@@ -121,7 +117,7 @@ class NodeKeeper:
                 self._releases = deque([*due, *self._releases], maxlen=MAX_RELEASES)
 
     def _attempt(self, due: list[tuple[float, EvalScript]]) -> None:
-        """Open a connection, and send the releases ``due`` on it. Empties ``due`` if the node has served them."""
+        """Open a connection, and send the releases ``due`` on it. Clears ``due`` if the node has replied to them."""
         for first in (True, False):
             try:
                 self._connect(due)

@@ -1,7 +1,7 @@
-"""One node of a quorum: its idle connections, and those on which replies are outstanding.
+"""One node of a quorum: its idle connections, and connections on which replies are outstanding.
 
 When the outcome of a request is certain, some replies may be outstanding. Their connections are kept for the next
-request of the same acquisition. On the same connection a release can't overtake the acquire that it undoes.
+request of the same acquisition: on the same connection a release can't overtake the acquire that it undoes.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ RELEASE_WINDOW = 60.0  # seconds for which a connection with an outstanding repl
 
 
 class QuorumNode:
-    """The connections to one node, and its ``keeper``, which knows whether the node is down.
+    """The connections to one node. ``keeper`` connects to the node, and knows whether it is down.
 
-    The connections belong to no event loop, so a thread or another loop can release an acquisition on the connection
-    of its acquire. ``timeout`` is the node timeout in seconds. ``greeting`` is an encoded command that is sent on each
+    The connections belong to no event loop: a thread or another loop can release an acquisition on the connection of
+    its acquire. ``timeout``: the node timeout in seconds. ``greeting``: an encoded command that is sent first on each
     new connection.
     """
 
@@ -47,7 +47,7 @@ class QuorumNode:
         self._in_flight: dict[bytes, InFlightConnection] = {}  # by acquisition
 
     def is_used(self) -> bool:
-        """Return whether there were requests lately, and `close` was not called since."""
+        """Return whether there was a request lately, and no `close` after it."""
         return time.monotonic() - self._last_request <= PROBE_SECONDS
 
     def idle(self) -> InFlightConnection | None:
@@ -63,14 +63,14 @@ class QuorumNode:
 
     @property
     def is_full(self) -> bool:
-        """True if no more connections may be opened."""
+        """Whether the connection limit is reached."""
         pool = self._node.known_pool(b"")
         return pool is not None and pool.is_full
 
     def not_connected(self, first_fault: Fault | None) -> Fault:
         """Return a `Fault` with the reason why there is no connection.
 
-        ``first_fault``: of the connection that should have been replaced, if any.
+        ``first_fault``: the fault of a connection that was to be replaced, if any.
         """
         if (error := self.keeper.failure(time.monotonic())) is None:
             if first_fault is not None:
@@ -79,10 +79,10 @@ class QuorumNode:
         return Fault(error, where=self._node.label)
 
     def mark_failed(self, connection: InFlightConnection, fault: Fault) -> None:
-        """Record that the node did not reply on ``connection``, and repeat a release in the background.
+        """Record that the node did not reply on ``connection``. A release is repeated in the background.
 
-        Marks the node as down, unless ``fault`` is stale, which means that an idle connection was closed or dropped, or
-        that the server has become a replica.
+        Marks the node as down, unless ``fault`` is stale: an idle connection was closed or dropped, or the server has
+        become a replica.
         """
         if not fault.stale:
             self.keeper.mark_down(fault.error)
@@ -94,8 +94,8 @@ class QuorumNode:
     def keep_in_flight(self, acquisition_id: bytes, connection: InFlightConnection) -> None:
         """Keep a connection with outstanding replies for the acquisition's next request.
 
-        If ``acquisition_id`` is ``b""``, there is no next request, and the connection is kept until its replies arrive
-        or time out. Closes the connection if another connection was kept for the acquisition meanwhile.
+        If ``acquisition_id`` is ``b""``, the connection is kept until its replies arrive or time out. If the
+        acquisition already has a kept connection, ``connection`` is closed.
         """
         key = acquisition_id or id(connection).to_bytes(8, "big")
         with self._mutex:  # close() replaces the dict
@@ -104,9 +104,9 @@ class QuorumNode:
             connection.discard()
 
     def take_in_flight(self, acquisition_id: bytes) -> InFlightConnection | None:
-        """Return the connection that `keep_in_flight` has kept for the acquisition, and keep it no longer.
+        """Remove and return the acquisition's connection that `keep_in_flight` has kept; ``None`` without one.
 
-        Returns ``None`` if there is none. The caller must check in, discard or keep the connection.
+        The caller must check in, discard or keep the connection.
         """
         if not self._in_flight:
             return None
@@ -114,19 +114,13 @@ class QuorumNode:
             return self._in_flight.pop(acquisition_id, None)
 
     def begin_request(self, now: float) -> None:
-        """Read the outstanding replies that have arrived. Must be called before each request.
-
-        ``now``: monotonic seconds.
-        """
+        """Read the outstanding replies that have arrived. Called before each request. ``now``: monotonic seconds."""
         self._last_request = now
         if self._in_flight:
             self.read_late_replies(now)
 
     def read_late_replies(self, now: float) -> None:
-        """Read replies that arrived late, and close connections on which no reply has arrived in time.
-
-        ``now``: monotonic seconds.
-        """
+        """Read late replies, and close connections whose replies are overdue. ``now``: monotonic seconds."""
         handled = sys.exception()
         due: dict[bytes, InFlightConnection] = {}
         with self._mutex:  # only connections that are due leave the dict: a concurrent release needs the others

@@ -1,1 +1,1 @@
-"""Nodes: a fixed address, a master that Sentinels name, a Redis Cluster. Each finds the server that serves a key."""
+"""Nodes: a server at a fixed address, a master behind Sentinels, a Redis Cluster. A node finds the server for a key."""

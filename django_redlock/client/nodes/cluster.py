@@ -27,9 +27,10 @@ Slots = list["ServerPool | None"]  # slot -> the pool of its master
 class ClusterNode(Node):
     """A Redis Cluster as one node, with a slot map that has the master of each slot.
 
-    The map comes from CLUSTER SLOTS, and MOVED replies correct it. ``hosts`` are the addresses in LOCATION. ``kind``
-    and ``settings`` are the class and the settings of connections. ``timeout`` limits connecting, and each wait for a
-    reply, in seconds. ``remap``: returns the address of a server for this client, from the address in a reply.
+    The map is the reply to CLUSTER SLOTS, corrected by MOVED replies. ``hosts``: the addresses in LOCATION. ``kind``,
+    ``settings``: class and settings of connections. ``timeout``: the longest time to connect, and to wait for each
+    reply, in seconds. ``remap``: returns the address at which this client reaches a server, from the address in a
+    reply.
     """
 
     fails_over = True
@@ -63,9 +64,9 @@ class ClusterNode(Node):
         return pool
 
     def _ask_servers(self) -> Flow[Slots]:
-        """Flow that returns the slot map. If all servers fail but have named others, asks these, too.
+        """Return the slot map from the first server that replies. Servers that fail may name further servers to ask.
 
-        A server that is cut off from the Cluster has no usable map, but names servers that may have one.
+        A server that is cut off from the Cluster has no usable map, but knows other servers.
         """
         known = len(self.open_pools())
         try:
@@ -80,7 +81,7 @@ class ClusterNode(Node):
         return [*self._seeds, *random.sample(others, min(MAX_ASKED, len(others)))]
 
     def _ask_slots(self, pool: ServerPool) -> Slots:
-        """Ask the server of ``pool`` for the slot map, and return the map. Raises redis-py's errors."""
+        """Return the slot map of the server of ``pool``. Raises redis-py's errors."""
         ranges, state = replies_of(pool, self._timeout, "CLUSTER SLOTS", "CLUSTER INFO")
         slots: Slots = [None] * REDIS_CLUSTER_HASH_SLOTS
         try:
@@ -97,7 +98,7 @@ class ClusterNode(Node):
         return slots
 
     def _use(self, slots: Slots) -> None:
-        """Replace the slot map by ``slots``. Forget each server that has no slot, unless LOCATION names it."""
+        """Set the slot map to ``slots``. Drop the pools of servers that have no slot, unless LOCATION names them."""
         self._slots = slots
         live = {*slots, *self._seeds}
         for address, pool in list(self._by_address.items()):
@@ -106,7 +107,7 @@ class ClusterNode(Node):
                 pool.clear()
 
     def _pool_for(self, host: str, port: int) -> ServerPool:
-        """Return the pool of the server that reports this address."""
+        """Return the pool of the server that reports the address ``host`` and ``port``."""
         return self._pool_at(*self._remap((host, port)))
 
     def _pool_at(self, host: str, port: int) -> ServerPool:
@@ -123,14 +124,14 @@ class ClusterNode(Node):
             pool.clear()
 
     def forget(self) -> None:
-        """Forget the slot map. The next request asks for it again."""
+        """Discard the slot map. The next request reads it again."""
         self._slots = [None] * REDIS_CLUSTER_HASH_SLOTS
         self._map = FirstAnswer(self._ask_slots, self._use, self._timeout)
 
     def redirected(self, error: AskError, sender: ServerPool | None) -> ServerPool:
         """Return the pool of the server to which ``sender`` has redirected. MOVED changes the slot map, ASK does not.
 
-        Without a host, ``error`` means the host of ``sender``, or the first host in LOCATION if that is ``None``.
+        If ``error`` names no host, the host of ``sender`` is used; without a sender, the first host in LOCATION.
         """
         host = error.host if error.host not in ("", "?") else _host_of(sender or self._seeds[0])
         pool = self._pool_for(host, error.port)

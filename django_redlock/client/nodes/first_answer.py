@@ -1,8 +1,8 @@
-"""Asks several servers one question at the same time, and uses the first usable answer.
+"""Sends one question to several servers at the same time, and uses the first usable answer.
 
-Each server is asked in a separate thread, so that a silent server delays no answer. asyncio's default executor is not
-used, because the application may have filled it. The threads cost little, because a process asks only after its start
-and after a server has failed.
+A separate thread asks each server, so that a silent server delays no answer. asyncio's default executor is not used,
+because the application may have filled it. Threads are rarely needed: a process asks after its start, and after a
+server has failed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PERMANENT = AuthenticationError, ResponseError  # a retry does not help if all 
 class _Question(Generic[T]):
     """One question to several servers. ``answers`` has the first answer, or is empty when all servers have failed.
 
-    ``until``: monotonic seconds until which further callers may share the question.
+    ``until``: the time until which further callers may share the question, in monotonic seconds.
     """
 
     def __init__(self, servers: Sequence[ServerPool], until: float) -> None:
@@ -45,8 +45,8 @@ class _Question(Generic[T]):
 class FirstAnswer(Generic[T]):
     """Asks several servers one question. Callers that ask while the question is open share the answer.
 
-    ``ask`` is called with each server, and returns its answer or raises redis-py's errors. ``use`` is called with the
-    answer that is used. Callers wait up to ``seconds``. The answer of a slower server serves the next caller.
+    ``ask``: called with each server; returns its answer or raises redis-py's errors. ``use``: called with the answer
+    that is used. ``seconds``: the longest wait of a caller. An answer that arrives later is for the next caller.
     """
 
     def __init__(self, ask: Callable[[ServerPool], T], use: Callable[[T], None], seconds: float) -> None:
@@ -57,7 +57,7 @@ class FirstAnswer(Generic[T]):
         self._question: _Question[T] | None = None
 
     def get(self, servers: Sequence[ServerPool]) -> Flow[T]:
-        """Flow that asks ``servers``, and returns the answer. Raises redis-py's errors if there is none in time."""
+        """Ask ``servers``, and return the first answer. Raises redis-py's errors if there is none in time."""
         question = self._open_question(servers)
         yield AwaitFuture(question.answers, self._seconds)
         if question.answers.done() and (answers := question.answers.result()):
@@ -102,8 +102,8 @@ class FirstAnswer(Generic[T]):
 def replies_of(pool: ServerPool, timeout: float, *commands: str) -> list[Any]:
     """Send ``commands`` to the server of ``pool`` on a new connection, and return the list of replies.
 
-    The replies must arrive within ``timeout`` seconds. If the first reply is an error, it is raised. A later error
-    reply is an exception in the list. Also raises redis-py's errors if the connection fails or a reply is late.
+    Raises redis-py's errors if the connection fails, if the replies don't arrive within ``timeout`` seconds, and if the
+    first reply is an error. A later error reply is an exception in the list.
     """
     connection = pool.connect()
     try:

@@ -1,4 +1,4 @@
-"""One server, or several servers that have one vote: how the rest of the client finds the server that serves a key."""
+"""`Node`: one server, or several servers with one vote. A node finds the server that serves a key."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from ..pool import ServerPool
 
 
 class Node:
-    """The server of ``pool``, at a fixed address. Subclasses: a master behind Sentinels, and a Redis Cluster.
+    """A server at a fixed address, with its ``pool``. Subclasses: a master behind Sentinels, and a Redis Cluster.
 
-    ``label`` names the node in messages. ``tls`` says whether connections to the servers use TLS. ``fails_over`` says
-    whether another server replaces a server that has failed.
+    ``label``: the name of the node in messages. ``tls``: whether connections to its servers use TLS. ``fails_over``:
+    whether another server replaces a failed server.
     """
 
     fails_over = False
@@ -21,21 +21,21 @@ class Node:
         self.tls = tls
 
     def known_pool(self, key: bytes | None) -> ServerPool | None:
-        """Return the connection pool of the server that serves ``key``; ``None`` if only a request can find the server.
+        """Return the connection pool of the server that serves ``key``; ``None`` if the server is not known yet.
 
         If ``key`` is ``None``, the server may be any server of the node.
         """
         return self._pool
 
     def find_pool(self, key: bytes | None) -> Flow[ServerPool]:
-        """Flow that returns the result of `known_pool`, after asking Sentinels or the Cluster. Yields `AwaitFuture`.
+        """Return the pool of the server that serves ``key``. Asks Sentinels or the Cluster if it is not known.
 
         Raises redis-py's errors if no server is found.
         """
         raise NotImplementedError
 
     def pools(self) -> Flow[list[ServerPool]]:
-        """Flow like `find_pool` that returns the connection pools of all servers that own keys."""
+        """Return the connection pools of all servers that own keys. Raises redis-py's errors, as `find_pool` does."""
         return [self._pool or (yield from self.find_pool(None))]
 
     def open_pools(self) -> list[ServerPool]:
@@ -45,7 +45,7 @@ class Node:
     def invalidate(self, where: str) -> None:
         """Close the idle connections to the server at ``where``, which has failed.
 
-        A subclass also forgets the server, so that the next request looks for it again. ``where``: as
+        Subclasses also forget which server is responsible, so that the next request finds it again. ``where``: as in
         `ServerPool.where`; ``""`` if no server was found.
         """
         if self._pool:

@@ -1,4 +1,4 @@
-"""Maps the addresses that Sentinels or a Cluster report to those at which this client reaches the servers (NAT)."""
+"""Maps the addresses that Sentinels or a Cluster report to addresses that this client can reach (NAT)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Remap = Callable[[Address], Address]
 
 
 def as_reported(address: Address) -> Address:
-    """Return ``address``: the servers are reached at the addresses that they report."""
+    """Return ``address`` unchanged: the servers are reachable at the reported addresses."""
     return address
 
 
 def remap_from(value: Any) -> Remap:
-    """Return the function for the option ``address_remap``, whose results are checked.
+    """Return the function for the option ``address_remap``. The function checks its results.
 
     ``value``: ``None``; a function, or its dotted path, that gets and returns a pair of host and port (as redis-py's
     ``address_remap``); or a dict from reported to reachable addresses, each ``"host:port"`` or a pair. Addresses that

@@ -26,10 +26,10 @@ Connections = tuple[type[AbstractConnection], Mapping[str, Any]]  # the class an
 class SentinelNode(Node):
     """The master of one service. After each failure the Sentinels are asked for the master again.
 
-    ``hosts`` are the addresses of the Sentinels, and ``service`` is the name of the master in the Sentinels.
-    ``connections`` is a pair: the class and the settings of connections to the master. ``sentinels``: the same for
-    connections to the Sentinels. ``timeout`` limits connecting, and each wait for a reply, in seconds. ``remap``:
-    returns the address of the master for this client, from the address that the Sentinels report.
+    ``hosts``: the addresses of the Sentinels. ``service``: the name of the master in the Sentinels. ``connections``:
+    class and settings of connections to the master. ``sentinels``: the same for connections to the Sentinels.
+    ``timeout``: the longest time to connect, and to wait for each reply, in seconds. ``remap``: returns the address at
+    which this client reaches the master, from the address that the Sentinels report.
     """
 
     fails_over = True
@@ -56,7 +56,7 @@ class SentinelNode(Node):
         return self._pool or (yield from self._master.get(self._sentinels))
 
     def _ask_master(self, sentinel: ServerPool) -> ServerPool:
-        """Ask the Sentinel of this pool for the master, and return a pool for the master. Raises redis-py's errors."""
+        """Ask the Sentinel of the pool ``sentinel``, and return a pool for the master. Raises redis-py's errors."""
         (reply,) = replies_of(sentinel, self._timeout, "SENTINEL MASTERS")
         try:
             masters = [dict(zip(flat[::2], flat[1::2], strict=True)) for flat in reply]
@@ -82,6 +82,6 @@ class SentinelNode(Node):
             pool.clear()
 
     def forget(self) -> None:
-        """Forget the master. The next request looks for it again."""
+        """Forget the master. The next request asks the Sentinels again."""
         self._pool = None
         self._master = FirstAnswer(self._ask_master, self._use, self._timeout)
