@@ -1,1 +1,1 @@
-"""Algorithms and handles. Uses the standard library only."""
+"""Lock algorithms and lock handles. This package uses only the standard library."""

@@ -1,4 +1,4 @@
-"""What lock handles, algorithms and lock stores know of each other. Backends implement `Store`."""
+"""Interfaces between lock handles, algorithms and lock stores. Backends implement `Store`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Algorithm(Protocol):
     """The rule by which a lease is granted: by one node, by a majority of nodes, or by a primary with its replicas.
 
     Every method returns a flow: a generator that yields requests to the store, receives the replies, and returns the
-    result. ``primitive`` is the kind of lock, ``claim`` the request of one ``acquire()``. All methods but
-    ``extend_many`` raise ``LockUnavailable`` when the store does not reply, or grants no locks at the moment. Optional
-    methods are ``None`` where an algorithm does not have them.
+    result. ``primitive``: the kind of lock. ``claim``: the request of one ``acquire()``. All methods but
+    ``extend_many`` raise ``LockUnavailable`` when the store does not reply, or grants no locks at the moment. An
+    optional method that an algorithm lacks is ``None``.
     """
 
     @property
     def acquire_free(self) -> AcquireFree | None:
-        """Optional. Acquire the lock in the cheapest way if it is free. ``None``: ask with `acquire`."""
+        """Optional. Acquire a free lock in the cheapest way. Returns the lease; ``None``: `acquire` must be used."""
 
     @property
     def hand_over(self) -> HandOver | None:
@@ -54,9 +54,9 @@ class Algorithm(Protocol):
         """
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Release the lock, which other clients can acquire after ``keep`` seconds. Does not wait for that time.
+        """Release the lock. Other clients can acquire it only after ``keep`` seconds. Returns without waiting.
 
-        Returns whether ``claim`` held the lock.
+        The result is whether ``claim`` held the lock.
         """
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
@@ -70,7 +70,7 @@ class Algorithm(Protocol):
 
 
 class Gate(Protocol):
-    """A queue within this process, in which threads and tasks wait before they ask the store: see `LocalQueue`.
+    """A queue in this process, in which threads and tasks wait for a lock without requests: see `LocalQueue`.
 
     The methods are those of an `Algorithm`. A release may hand the lock over to a waiter of this process.
     """
@@ -81,9 +81,9 @@ class Gate(Protocol):
 
 
 class Store(Protocol):
-    """A store of locks, as handles use it: an algorithm, a clock, and methods that perform the requests of flows.
+    """A store of locks for handles: an algorithm, a clock, and methods that perform the requests of flows.
 
-    ``clock`` returns monotonic seconds. No lease is longer than ``max_ttl`` seconds. ``hook`` receives the lock events.
+    ``clock``: returns monotonic seconds. ``max_ttl``: the longest lease in seconds. ``hook``: receives the lock events.
     """
 
     alias: str
@@ -106,7 +106,7 @@ class Store(Protocol):
         """
 
     def server_of(self, keys: Keys) -> str:
-        """Return the address of the Redis Cluster's server that has the lock; ``""`` for other stores."""
+        """Return the address of the Redis Cluster server that stores ``keys``; ``""`` for other stores."""
 
     def local_queue_for(self, primitive: Primitive) -> Gate | None:
         """Return the queue in which this process waits for locks of this kind; ``None`` if there is no queue."""

@@ -17,12 +17,12 @@ class Event(NamedTuple):
       holder's thread or task has ended) or ``"forced"`` (released by force).
     - ``lock``: the `Lock`, or the `Hold` if the handle can have several holds; ``None`` for ``"forced"``.
     - ``waited``, ``held``: seconds. ``primitive``: the kind of lock.
-    - ``holder``: an owner as JSON. For ``"acquired"`` the holder, for ``"released"`` and ``"lost"`` the previous
+    - ``holder``: an owner as JSON: for ``"acquired"`` the holder, for ``"released"`` and ``"lost"`` the previous
       holder, for ``"refused"`` the holder that caused the refusal, for ``"forced"`` the operator.
-    - ``reason`` of the kind ``"refused"``: one of ``"taken"``, ``"quarantine"``, ``"unavailable"`` (the store does not
-      serve) and ``"misused"`` (any other error, for example a key with a value of another type). Of the kind
-      ``"released"``: ``"unconfirmed"`` if the store did not serve, ``"handed_off"`` after ``hand_off()``, otherwise
-      empty. Of the kind ``"lost"``: a sentence.
+    - ``reason``: for ``"refused"`` one of ``"taken"``, ``"quarantine"``, ``"unavailable"`` (the store can't be used)
+      and ``"misused"`` (any other error, for example a key with a value of another type). For ``"released"``
+      ``"unconfirmed"`` if the store could not be used, ``"handed_off"`` after ``hand_off()``, otherwise empty. For
+      ``"lost"`` a sentence.
     """
 
     kind: Kind
@@ -41,7 +41,7 @@ fault_hooks: list[Callable[[str, str], None]] = []  # called with the label of a
 
 
 def report(hook: Hook, event: Event) -> None:
-    """Call ``hook`` with ``event``. Logs exceptions: a hook must not break a lock."""
+    """Call ``hook`` with ``event``. Exceptions are logged and not raised, so that a hook can't break a lock."""
     try:
         hook(event)
     except Exception:
@@ -49,7 +49,7 @@ def report(hook: Hook, event: Event) -> None:
 
 
 def report_fault(node: str, reason: str) -> None:
-    """Call the fault hooks. ``node``: the label of a node that has not served. ``reason``: the kind of error."""
+    """Call the fault hooks. ``node``: the label of a node that has failed. ``reason``: the kind of error."""
     for hook in fault_hooks:
         try:
             hook(node, reason)

@@ -1,7 +1,7 @@
-"""The names of Redis keys. Only this module makes and parses them.
+"""The names of Redis keys. Only this module creates and parses them.
 
-All keys of a lock share a hash tag, so Redis Cluster keeps them in one slot. Only the key that holds the lock ends with
-``}``, so one SCAN pattern finds the locks without their auxiliary keys.
+All keys of a lock share a hash tag, so a Redis Cluster keeps them in one slot. Only the key that holds the lock ends
+with ``}``, so one SCAN pattern finds locks without their auxiliary keys.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Keys(NamedTuple):
 
     @property
     def of_mutex(self) -> tuple[bytes, bytes, bytes]:
-        """The keys of a lock without a fair queue: lock, waiters, wake."""
+        """The keys that the scripts of a lock without a fair queue need: lock, waiters, wake."""
         return self[:3]
 
     @property
     def of_queue(self) -> tuple[bytes, bytes, bytes, bytes]:
-        """The keys of a lock with a fair queue: lock, waiters, wake, line."""
+        """The keys that the scripts of a lock with a fair queue need: lock, waiters, wake, line."""
         return self[:4]
 
     def wake_key_of(self, acquisition_id: bytes) -> bytes:
@@ -65,7 +65,7 @@ def check_name(name: str) -> bytes:
 
 
 def shorten_name(name: str, most: int = MAX_NAME_BYTES) -> str:
-    """Return ``name``; if it is longer than ``most`` bytes in UTF-8, its beginning and a hash. Escapes surrogates."""
+    """Return ``name`` or, above ``most`` bytes in UTF-8, its beginning and a hash. Surrogates are escaped."""
     if not name.isascii():  # JSON can carry a lone surrogate, which UTF-8 can't encode
         name = name.encode(errors="backslashreplace").decode()
     if 4 * len(name) > most and len(encoded := name.encode()) > most:
@@ -105,7 +105,7 @@ def stripe_name(name: str, index: int) -> str:
 
 @lru_cache(maxsize=64)  # for names that are used often
 def stripe_keys(prefix: bytes, name: str, stripes: int) -> tuple[Keys, ...]:
-    """Return the keys of the stripes of ``name``. ``stripes``: their number. Raises the same errors as `check_name`."""
+    """Return the keys of the stripes of ``name``. ``stripes``: their number. Raises the errors of `check_name`."""
     return tuple(keys_for(prefix, check_name(stripe_name(name, index))) for index in range(stripes))
 
 

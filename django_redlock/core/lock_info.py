@@ -30,12 +30,12 @@ class LockInfo:
     - ``remaining``: the time left of the lease; ``None`` if the key has no expiry.
     - ``waiters``: the number of waiters. ``queue``: the owners of the waiters, if the caller asked for the queue.
     - ``nodes``: labels of the nodes that have granted the lock.
-    - ``digest``: identifies this acquisition without its token. Pass the digest to ``force_release``, so that no later
-      acquisition is released.
+    - ``digest``: identifies this acquisition without its token. ``force_release`` with this digest releases no later
+      acquisition.
     - ``token_prefix``: the beginning of the token, long enough to find in a log and too short to release the lock.
     - ``owner``: the first holder. ``holders``: all holders of a lock that can have several.
-    - ``digests``: one digest for each holder of a shared lock, in the order of ``holders``. Pass one of them to
-      ``force_release`` to release this holder only.
+    - ``digests``: one digest for each holder of a shared lock, in the order of ``holders``. ``force_release`` with one
+      of them releases only this holder.
     """
 
     name: str
@@ -54,17 +54,17 @@ class LockInfo:
     def ttl(self) -> float | None:
         """The ttl of the lease in seconds; ``None`` if unknown.
 
-        ``ttl - remaining`` is the time since the last renewal or the grant. The store keeps only the ttl of
-        ``acquire()``. After an ``extend()`` to another ttl, the value is the larger of the ttl of ``acquire()`` and
-        `remaining`, and may differ from the ttl of the lease.
+        ``ttl - remaining`` is the time since the grant or the last renewal. The store keeps only the ttl of
+        ``acquire()``. After an ``extend()`` to another ttl, the value is the larger of this ttl and `remaining`, and
+        may be wrong.
         """
         return max(self.owner.ttl, self.remaining) if self.owner.ttl and self.remaining is not None else None
 
     @property
     def since(self) -> float | None:
-        """Unix time of the attempt that was granted, by the holder's clock; ``None`` if unknown.
+        """The Unix time at which the granted attempt was sent, by the holder's clock; ``None`` if unknown.
 
-        The grant may be up to five seconds later, because an attempt can wait that long in the store.
+        The grant may be up to five seconds later, because an attempt can wait in the store.
         """
         return self.owner.since or None
 
@@ -77,7 +77,7 @@ class Listing(NamedTuple):
     """The live locks that a backend has found.
 
     ``scanned``: the approximate number of keys read. ``complete``: whether the list has all live locks that match.
-    ``unanswered``: the servers of a Redis Cluster that were unavailable, each with its error.
+    ``unanswered``: the errors of unavailable servers of a Redis Cluster, by server.
     """
 
     locks: list[LockInfo]
@@ -87,13 +87,13 @@ class Listing(NamedTuple):
 
 
 def by_trouble(held: LockInfo) -> tuple[float, ...]:
-    """Return a sort key: the lock with most waiters first, then by the longest wait, then by the longest hold."""
+    """Return a sort key: most waiters first, then the longest wait, then the longest hold."""
     forever = float("inf")
     return -held.waiters, min((owner.since or forever for owner in held.queue), default=0.0), held.since or forever
 
 
 def claim_digest(claim: Claim) -> str:
-    """Return the SHA-1 in hex of the value that ``claim`` has in the store, as the Lua scripts compute it."""
+    """Return the SHA-1 in hex of the stored value of ``claim``, as the Lua scripts compute it."""
     return _sha1(claim.token + b" " + claim.owner)
 
 
@@ -102,7 +102,7 @@ def _sha1(value: bytes) -> str:
 
 
 def split_value(value: bytes) -> tuple[bytes, bytes]:
-    """Return token and owner of a mutex's value. All of a foreign value, without a space, counts as the token."""
+    """Return token and owner of a mutex's value. A value of other software, without a space, counts as a token."""
     token, _, owner = value.partition(b" ")
     return token, owner
 
@@ -113,9 +113,9 @@ def visible_token_prefix(token: bytes) -> str:
 
 
 def owner_of(token: bytes, text: bytes) -> Owner:
-    """Parse ``text``, the JSON of a holder's owner. Moves ``since`` from ``acquire()`` to the granted attempt.
+    """Return the `Owner` in ``text``, JSON. Its ``since`` is moved from ``acquire()`` to the granted attempt.
 
-    The field ``state`` is ``done`` for a lock that is kept after its release, ``running`` for another with a period.
+    The field ``state`` of a lock with ``every=`` is set: ``done`` after the release, otherwise ``running``.
     """
     owner = Owner.parse(text)
     if token == DONE or "every" in owner.extra:

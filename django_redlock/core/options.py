@@ -20,9 +20,9 @@ OnLost = Literal["raise", "warn"] | OnLostCallback | tuple[Literal["raise", "war
 class LockOptions(NamedTuple):
     """The options of one lock, as ``Backend.lock`` describes them. Times are seconds.
 
-    ``None`` in ``blocking_timeout`` or ``max_hold`` means "no limit". ``every``: the period; 0 for no period.
-    ``raises_loss``: whether the end of a ``with`` block raises ``LockLost`` when the lease was lost. ``loss_callback``:
-    the function that is called at the moment of the loss.
+    ``blocking_timeout``, ``max_hold``: ``None`` means no limit. ``every``: the period; 0: no period. ``raises_loss``:
+    whether the end of a ``with`` block raises ``LockLost`` after a loss. ``loss_callback``: called at the moment of the
+    loss.
     """
 
     ttl: float
@@ -39,7 +39,7 @@ class LockOptions(NamedTuple):
 
     @property
     def ends_by_itself(self) -> bool:
-        """True if the lease is not renewed for as long as the lock is held."""
+        """Whether the lease ends even if the holder does not release it: no renewal, or a ``max_hold``."""
         return not self.auto_renew or self.max_hold is not None
 
 
@@ -67,7 +67,8 @@ class LockKwargs(CommonOptions, total=False):
 def parse_on_lost(on_lost: Any) -> tuple[bool, OnLostCallback | None]:
     """Return ``raises_loss`` and ``loss_callback`` of `LockOptions` for the option ``on_lost`` of a lock.
 
-    Raises ``ValueError`` unless it is an `OnLost`, and ``TypeError`` for a coroutine function: nothing would await it.
+    Raises ``ValueError`` unless it is an `OnLost`, and ``TypeError`` for a coroutine function, which would not be
+    awaited.
     """
     mode, callback = on_lost, None
     if isinstance(on_lost, tuple) and len(on_lost) == 2 and callable(on_lost[1]):
@@ -136,7 +137,7 @@ ACQUIRE_OPTIONS = ("blocking", "timeout")
 
 
 def unknown_options(where: str, unknown: Iterable[str], known: Iterable[str]) -> TypeError:
-    """Return the error of the function ``where`` for ``unknown`` options, with suggestions from the ``known`` ones."""
+    """Return the ``TypeError`` of the function ``where`` for ``unknown`` options. It suggests options in ``known``."""
     names, known = list(unknown), list(known)
     hints = [hint for name in names if (hint := _meant(name, known))]
     meant = f"; use {' and '.join(hints)}" if hints else ""
@@ -144,7 +145,7 @@ def unknown_options(where: str, unknown: Iterable[str], known: Iterable[str]) ->
 
 
 def _meant(name: str, known: list[str]) -> str:
-    """Return the known option that ``name`` probably means, of another library or misspelled; ``""``: none."""
+    """Return the known option that corresponds to ``name``, a misspelling or another library's option; ``""``: none."""
     if hint := _KNOWN_ELSEWHERE.get(name, ""):
         return hint if any(re.search(rf"\b{each}\b", hint) for each in known) else ""
     return next(iter(get_close_matches(name, known, 1, 0.5)), "")

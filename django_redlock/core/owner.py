@@ -23,10 +23,10 @@ from .process.caller import running_task
 class Owner:
     """The description of a holder or waiter. A field that is unknown is empty or 0.
 
-    ``thread`` and ``task`` are the names of the thread and of the asyncio task, ``label`` is the text of the option
-    ``owner="…"``. ``since`` is the Unix time of ``acquire()`` by the holder's clock, ``ttl`` the ttl in seconds.
-    ``extra`` has the fields that the option ``owner={…}`` added, and what is known of the lock: ``limit`` of a
-    semaphore, ``mode`` of a read-write lock, ``max_hold`` (seconds).
+    ``thread``, ``task``: names of the thread and of the asyncio task. ``label``: the text of the option ``owner="…"``.
+    ``since``: the Unix time of ``acquire()`` by the holder's clock. ``ttl``: seconds. ``extra``: the fields of the
+    option ``owner={…}``, and facts about the lock: ``limit`` of a semaphore, ``mode`` of a read-write lock,
+    ``max_hold`` (seconds).
     """
 
     host: str = ""
@@ -46,7 +46,7 @@ class Owner:
 
     @classmethod
     def parse(cls, text: str | bytes) -> Owner:
-        """Parse the owner in a lock's value. The beginning of a text that is not an owner becomes the label.
+        """Parse the owner in a lock's value. If ``text`` is not an owner, its beginning becomes the label.
 
         Never raises. All text in the result can be encoded as UTF-8.
         """
@@ -73,7 +73,7 @@ _DEEPEST = 4  # levels of nested lists and mappings in a field
 
 
 def clean(value: Any, levels: int = _DEEPEST) -> Any:
-    """Return the JSON value ``value`` with surrogates and NUL escaped, so that all text can be encoded and stored.
+    """Return the JSON value ``value`` with escaped surrogates and NUL, so that all text can be encoded and stored.
 
     Raises ``ValueError`` for numbers that are not finite, and for more than ``levels`` levels of lists and mappings.
     """
@@ -114,9 +114,9 @@ def _common_fields(pid: int, thread: str, ttl: float, more: Facts) -> str:
 
 
 def _readable(owner: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the option ``owner={…}`` as values for JSON. Raises ``ValueError`` for unreadable ones.
+    """Return the fields of the option ``owner={…}`` as JSON values. Raises ``ValueError`` for invalid values.
 
-    A field named ``pid``, ``since`` or ``ttl`` replaces the field of the owner, and must be a number.
+    A field named ``pid``, ``since`` or ``ttl`` replaces the owner's own field, and must be a number.
     """
     fields: dict[str, Any] = {}
     for name, value in owner.items():
@@ -132,9 +132,8 @@ def _readable(owner: Mapping[str, Any]) -> dict[str, Any]:
 def describe_owner(owner: str | Mapping[str, Any] | None = None, ttl: float = 0.0, more: Facts = ()) -> bytes:
     """Describe the running thread or asyncio task as JSON, with the current time as ``since``.
 
-    ``owner`` adds a label (a text) or fields (a mapping); ``None`` adds nothing. ``ttl`` is the ttl in seconds; 0
-    leaves the field out. ``more``: further fields. Raises ``ValueError`` for an ``owner`` that `Owner.parse` could not
-    read.
+    ``owner``: a label (a text) or fields (a mapping) to add. ``ttl``: seconds; 0: unknown. ``more``: further fields.
+    Raises ``ValueError`` for an ``owner`` that `Owner.parse` could not read.
     """
     text = f'{_common_fields(os.getpid(), threading.current_thread().name, ttl, more)},"since":{time.time():.3f}'
     if (task := running_task()) is not None:

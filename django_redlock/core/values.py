@@ -31,10 +31,10 @@ _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 class Claim(NamedTuple):
     """The request of one ``acquire()``: the lock ``name`` for ``ttl`` seconds, under a secret ``token``.
 
-    ``owner`` describes the caller as JSON. An acquire makes several attempts while it waits. Each attempt has another
-    number in the last eight hex digits of the token, so that a late cancellation of one attempt does not release the
-    next. The number is the milliseconds from ``acquire()`` to the attempt, and grows with each attempt. To show when
-    the granted attempt was made, inspection adds the number to ``since``, the time of ``acquire()`` in the owner.
+    ``owner``: the caller as JSON. A waiting ``acquire()`` makes several attempts. Each attempt has another number in
+    the last eight hex digits of the token, so that a late cancellation of one attempt does not release the next. The
+    number is the milliseconds from ``acquire()`` to the attempt. Inspection adds it to ``since``, the time of
+    ``acquire()`` in the owner, to show the time of the granted attempt.
     """
 
     name: str
@@ -58,11 +58,11 @@ class Claim(NamedTuple):
         return self.all_keys[0]
 
     def narrowed_to(self, index: int) -> Claim:
-        """Return this claim for the lock that was granted, the one at ``index`` of `all_keys`, counted from 1."""
+        """Return this claim for only the lock at ``index`` (from 1) of `all_keys`, which was granted."""
         return self._replace(all_keys=self.all_keys[index - 1 : index])
 
     def with_rest_of(self, whole: Claim) -> Claim:
-        """Return this claim, narrowed from ``whole``, with all locks of ``whole`` again, its own first."""
+        """Return this claim, a part of ``whole``, with all locks of ``whole``, its own lock first."""
         return self._replace(all_keys=(self.keys, *(keys for keys in whole.all_keys if keys != self.keys)))
 
     def next_attempt(self, now: float) -> Claim:
@@ -71,9 +71,9 @@ class Claim(NamedTuple):
         return self._replace(token=b"%b%08x" % (self.acquisition_id, attempt))
 
     def owner_since(self, when: float) -> bytes:
-        """Return the owner's JSON, its ``since`` (Unix time) moved from ``acquire()`` to ``when`` (monotonic seconds).
+        """Return the owner's JSON with its ``since`` (Unix time) moved to ``when`` (monotonic seconds).
 
-        Returns it unchanged if it has no ``since``, or if the time of ``acquire()`` is unknown.
+        Returns the owner unchanged without a ``since``, or if the time of ``acquire()`` is unknown.
         """
         head, mark, rest = self.owner.partition(b'"since":')
         number = re.match(rb"[\d.]+", rest)
@@ -92,8 +92,8 @@ class Claim(NamedTuple):
 class Lease(NamedTuple):
     """A granted `Claim`. It ends by itself unless it is extended.
 
-    - ``since``: when the granted request was sent.
-    - ``valid_until``: when the holder must stop relying on the lease. This is the time at which the granted request or
+    - ``since``: the time at which the granted request was sent.
+    - ``valid_until``: the time until which the holder may rely on the lease: the time at which the granted request or
       the last extension was sent, plus the ttl, less clock drift.
     - ``ttl``: seconds. ``since`` and ``valid_until`` are monotonic seconds.
     - ``fencing_token``: ``None`` unless the claim asks for one.
@@ -108,7 +108,7 @@ class Lease(NamedTuple):
 
     @classmethod
     def granted(cls, claim: Claim, start: float, fencing_token: int | None = None) -> Lease:
-        """Return the lease for ``claim``, whose request was sent at ``start`` (monotonic seconds) and was granted."""
+        """Return the lease of ``claim``, whose granted request was sent at ``start`` (monotonic seconds)."""
         token = fencing_token if claim.fencing else None
         return cls(claim, claim.ttl, valid_until(start, claim.ttl), token, start)
 
@@ -117,9 +117,9 @@ class Lease(NamedTuple):
         return self._replace(ttl=ttl, valid_until=valid_until(start, ttl))
 
     def shortened(self, now: float, ttl: float) -> Lease:
-        """Return this lease, cut to ``ttl`` seconds from ``now`` (monotonic seconds), before an extension to that ttl.
+        """Return this lease, cut to ``ttl`` seconds from ``now`` (monotonic seconds), before an extension to this ttl.
 
-        The server may run the extension although its reply is lost.
+        The lease is cut before the reply, because the server may run the extension although its reply is lost.
         """
         return self._replace(ttl=ttl, valid_until=min(self.valid_until, valid_until(now, ttl)))
 
@@ -139,12 +139,12 @@ class Refusal(NamedTuple):
     answer: bytes = b""  # the stored answer to a request with an idempotency key
 
     def later(self, now: float) -> Refusal:
-        """Return this refusal as of ``now`` (monotonic seconds), with less of the holder's lease remaining."""
+        """Return this refusal with the ``remaining`` seconds at the time ``now`` (monotonic seconds)."""
         return self._replace(remaining=max(0.0, self.remaining - (now - self.asked_at)))
 
 
 class Wait(Enum):
-    """What the store does with a client that it refuses. `Primitive.wait_arg` returns the argument of the scripts."""
+    """What the store does with a refused client. `Primitive.wait_arg` returns it as an argument for the scripts."""
 
     NO = "nothing: the client does not wait"
     QUEUE = "list the client as a waiter: a newcomer, which does not overtake waiters"
@@ -175,9 +175,9 @@ def waited_before(token: bytes) -> float:
 
 
 def valid_until(start: float, ttl: float) -> float:
-    """Return the time until which a holder may rely on a lease of ``ttl`` seconds that was requested at ``start``.
+    """Return the time until which a holder may rely on a lease of ``ttl`` seconds, requested at ``start``.
 
-    Allows for clock drift (Redis documentation, "Distributed Locks with Redis").
+    Allows for clock drift (Redis documentation, "Distributed Locks with Redis"). Both times are monotonic seconds.
     """
     return start + ttl - ttl * DRIFT - PRECISION
 
@@ -204,7 +204,7 @@ def seconds(value: Seconds, what: str) -> float:
 
 
 def check_lease(value: float, what: str) -> float:
-    """Return ``value``, a ttl in seconds. Raises ``ValueError``, which names it ``what``, if it is below `LEAST`."""
+    """Return ``value``, a ttl in seconds. Raises ``ValueError`` with ``what`` as its name if it is below `LEAST`."""
     if value < LEAST:
         raise ValueError(f"{what} must be at least {LEAST:g} s, not {value:g}: less leaves no time to hold the lock")
     return value

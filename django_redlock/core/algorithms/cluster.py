@@ -1,9 +1,9 @@
 """The algorithm for a Redis Cluster: as on one node, but the locks of a multilock may be in different slots.
 
-A script can't acquire locks in several slots. Every client acquires the locks slot by slot in the same order. A client
-that is refused in one slot releases its locks in the other slots before it waits, so there is no deadlock. If several
-clients try at the same time, one of them succeeds: the client that has come furthest in the order can be refused only
-by a client that already holds all its locks.
+A script can't acquire locks in several slots. So every client acquires the locks slot by slot in the same order. A
+client that is refused in one slot releases its locks in the other slots before it waits, so there is no deadlock. Of
+several concurrent clients one succeeds: the client that is furthest in the order can be refused only by a client that
+holds all its locks.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ class Cluster(SingleNode):
     """The algorithm for a Redis Cluster."""
 
     def _ask(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[Any]:
-        """Acquire like `SingleNode._ask`, slot by slot. Without the grants of all slots, none is kept.
+        """Acquire slot by slot. If a slot refuses or fails, release the locks of the other slots.
 
-        If the server of a slot does not reply, a part of the claim may stay granted: the `Fault` is ``unconfirmed``.
+        Returns as `SingleNode._ask`. If a server does not reply, a part of the claim may stay granted: the `Fault` is
+        ``unconfirmed``.
         """
         parts = self._by_slot(claim)
         if len(parts) == 1:
@@ -53,7 +54,7 @@ class Cluster(SingleNode):
         return [1, token, 0]
 
     def _run_all(self, runs: list[EvalScript]) -> Flow[list[Fault]]:
-        """Run scripts of several slots in one batch. Returns the faults."""
+        """Run scripts of several slots in one batch. Returns the faults among the replies."""
         replies = (yield Batch(runs)) if runs else ()
         return [reply for reply in replies if isinstance(reply, Fault)]
 
@@ -70,7 +71,7 @@ class Cluster(SingleNode):
         return [claim._replace(all_keys=tuple(keys)) for _, keys in sorted(tags.items())]
 
     def _by_lock(self, claim: Claim) -> list[Claim]:
-        """Return one claim for each lock of a multilock: a Cluster that moves a slot refuses requests for several."""
+        """Return one claim for each lock of a multilock: a Cluster that moves a slot refuses scripts with many keys."""
         return [claim._replace(all_keys=(keys,)) for keys in claim.all_keys] if claim.require_all else [claim]
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:

@@ -1,6 +1,6 @@
-"""Quarantine: a server that may have forgotten a lock grants no locks until all its earlier grants have ended.
+"""Quarantine: a server that may have lost its data grants no locks until all its earlier grants have ended.
 
-The source of a quarantine script is put before each acquire script, so the server itself enforces the quarantine. See
+The source of a quarantine script is prepended to each acquire script, so the server itself enforces the quarantine. See
 `docs/concepts/quarantine`.
 """
 
@@ -19,9 +19,10 @@ ENDLESS_MS = 1e12  # milliseconds; a quarantine of this length lasts until enoug
 
 
 class Quarantine(NamedTuple):
-    """The quarantine script ``prefix`` of a store, which is put before each acquire script.
+    """The quarantine script ``prefix`` of a store. It is prepended to each acquire script.
 
-    ``marker``: the key on each server that identifies the server's data. ``args`` follow those of the acquire script.
+    ``marker``: the key on each server that identifies the server's data. ``args``: arguments that follow those of the
+    acquire script.
     """
 
     prefix: str
@@ -29,22 +30,22 @@ class Quarantine(NamedTuple):
     args: tuple[bytes, ...]
 
     def wrap(self, run: EvalScript, prefix: str = "") -> EvalScript:
-        """Return ``run`` with the quarantine script before it, or with the script ``prefix`` before it."""
+        """Return ``run`` with the quarantine script, or the script ``prefix``, prepended."""
         args = self.args[:1] if prefix else self.args
         combined = _combined(prefix or self.prefix, run.script)
         return EvalScript(combined, (*run.keys, self.marker), (*run.args, *args), run.node, run.compensation)
 
     def restore_request(self, primitive: Primitive, claim: Claim, ttl: float) -> EvalScript:
-        """Return the request that restores a lock on a server that has forgotten it and is in quarantine.
+        """Return the request that restores a lock on a server that is in quarantine and has lost the lock.
 
         The caller must send `noop_request` first, which starts a quarantine that is due. The caller must ignore a reply
-        that arrives after the end of the old lease: the server may have granted the lock to another client by then, and
-        have forgotten that grant, too.
+        that arrives after the end of the old lease: by then the server may have granted the lock to another client, and
+        have lost that grant, too.
         """
         return self.wrap(primitive.restore_request(claim, ttl), "quarantine_restore")
 
     def scripts(self) -> list[Script]:
-        """Return every acquire script with the quarantine script before it."""
+        """Return every acquire script with the quarantine script prepended."""
         bodies = [each for each in all_scripts() if each.name.endswith("_acquire")]
         return [_combined(self.prefix, body) for body in bodies]
 
@@ -70,15 +71,15 @@ def standalone_quarantine(key_prefix: str, max_ttl: float) -> Quarantine:
 def replica_quarantine(key_prefix: str, max_ttl: float, lag: int, waits: int, required: str) -> Quarantine:
     """Return the `Quarantine` for a primary whose replicas must confirm grants. Options as for `Replicated`.
 
-    ``waits``: how many replicas the client waits for. If ``required`` now means another number, because the number of
-    replicas has changed, the script refuses and replies that number.
+    ``waits``: the number of replicas that the client waits for. If the number of replicas has changed, and ``required``
+    (such as "majority") now means another number, the script refuses with that number.
     """
     args = (millis(max_ttl), b"%d" % lag, b"%d" % waits, required.encode())
     return Quarantine("quarantine_replicas", f"{key_prefix}:marker".encode(), args)
 
 
 def unwrap_reply(reply: Any) -> Any:
-    """Return the reply of the acquire script, or a `Fault` if the quarantine script in front of it has refused."""
+    """Return the acquire script's part of ``reply``, or a `Fault` if the quarantine script has refused."""
     if not isinstance(reply, list) or reply[:1] in ([0], [1]):
         return reply
     try:
@@ -90,7 +91,7 @@ def unwrap_reply(reply: Any) -> Any:
 
 
 def required_replicas(reply: Any) -> int | None:
-    """Return how many replicas must confirm, if the ``reply`` of a primary names the number; otherwise ``None``."""
+    """Return the number of replicas that must confirm, if ``reply`` of a primary contains it; otherwise ``None``."""
     match reply:
         case [5, int(needed), *_] | [4, _, _, int(needed), *_]:
             return needed

@@ -46,8 +46,9 @@ def _all_answered(replies: Sequence[Any]) -> bool:
 class Redlock:
     """The Redlock algorithm for N nodes. All methods return flows (generators of requests).
 
-    ``clock`` returns monotonic seconds. ``quarantine``: the script put before acquire scripts; ``None`` for no
-    quarantine. ``shuffle`` draws the pause in seconds after a split vote. ``labels``: the names of the nodes in errors.
+    ``clock``: returns monotonic seconds. ``quarantine``: the script prepended to acquire scripts; ``None``: no
+    quarantine. ``shuffle``: returns a random pause in seconds after a split vote. ``labels``: the names of the nodes in
+    errors.
     """
 
     nodes: int
@@ -64,8 +65,9 @@ class Redlock:
         """Acquire on a majority of nodes, retrying until ``deadline`` (monotonic seconds).
 
         Returns a lease or a refusal. Sends the script to all nodes at once, and stops reading as soon as a majority has
-        granted or no longer can. Releases the votes of a minority. Between attempts, waits for a wake-up, or for a
-        random time after a split vote. Raises ``LockUnavailable`` with the error of each node if too few nodes reply.
+        granted or can no longer grant. Releases the votes of a minority. Between attempts, waits for a wake-up or,
+        after a split vote, for a random time. Raises ``LockUnavailable`` with the error of each node if too few nodes
+        reply.
         """
         wait = Wait.QUEUE if deadline > self.clock() else Wait.NO
         for tries in itertools.count():
@@ -127,7 +129,7 @@ class Redlock:
     def _store_fencing_token(self, primitive: Primitive, claim: Claim, token: int, need: int) -> Flow[bool]:
         """Store the fencing token on the nodes. Returns whether ``need`` nodes have stored it.
 
-        At least one of these nodes takes part in the next grant, which therefore gets a larger token.
+        At least one of these nodes takes part in the next grant, so the next token is larger.
         """
         asks = self._everywhere(primitive.fencing_request(claim, token))
         replies = yield SendToAll(asks, lambda got: got.count(1) >= need or None not in got, claim.acquisition_id)
@@ -175,9 +177,9 @@ class Redlock:
         """Count the ``replies`` of all nodes to an extension, and restore the lock on nodes that do not have it.
 
         Without a majority, the lock is restored on nodes in quarantine, and their votes count. With a majority, the
-        other nodes refused the acquire, were unavailable then, or have restarted since: the next extension counts them.
-        Returns the extended lease, ``None`` if the lease is lost, or a `Fault` if too few nodes replied. ``silent``:
-        nodes that did not reply when another lock of the same batch was restored.
+        lock is restored on the other nodes for the next extension. Returns the extended lease, ``None`` if the lease is
+        lost, or a `Fault` if too few nodes replied. ``silent``: nodes that did not reply when another lock of the same
+        batch was restored.
         """
         need, guard = votes_needed(self.nodes, primitive.limit), self.quarantine
         kept = sum(is_confirmed(reply) for reply in replies)
@@ -208,8 +210,8 @@ class Redlock:
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         """Release on all nodes. Returns whether ``claim`` held the lock on a majority.
 
-        A node without a reply counts as one on which the claim held the lock. ``keep``: seconds for which the lock
-        stays taken. Raises ``LockUnavailable`` if too few nodes reply.
+        A node that does not reply counts as a node on which the claim held the lock. ``keep``: seconds for which the
+        lock stays unavailable. Raises ``LockUnavailable`` if too few nodes reply.
         """
         need, claim = votes_needed(self.nodes, primitive.limit), claim.all_attempts()
         asks = self._everywhere(primitive.release_request(claim, keep))
@@ -225,7 +227,7 @@ class Redlock:
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
         """Remove ``claim`` from the waiters of all nodes, and release the lock if any attempt of ``claim`` was granted.
 
-        Result and errors are those of `release`.
+        Result and errors as in `release`.
         """
         yield SendToAll(self._everywhere(primitive.dequeue_request(claim)), _all_answered, claim.acquisition_id)
         return (yield from self.release(primitive, claim))
@@ -233,9 +235,9 @@ class Redlock:
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
         """Return the holder that most nodes report, with the names of these nodes; ``None`` if the lock is not held.
 
-        ``with_waiters``: describe the waiters, too, and also a holder that can't have a majority. Without it, the lock
-        of such a holder counts as not held, because its votes are left over from a late grant or a lost lock. Raises
-        ``LockUnavailable`` if no majority replies.
+        ``with_waiters``: describe also the waiters, and a holder without a majority. Otherwise, a lock without a
+        majority counts as free, because its votes remain from a late grant or a lost lock. Raises ``LockUnavailable``
+        if no majority replies.
         """
         asks = self._everywhere(describe_request(keys, with_waiters))
         replies = yield SendToAll(asks, _all_answered, b"")

@@ -1,4 +1,4 @@
-"""ReplicaLock: a grant of the primary counts once enough replicas have acknowledged it (ncghost1/Redis-ReplicaLock).
+"""ReplicaLock: a grant of the primary counts when enough replicas have acknowledged it (ncghost1/Redis-ReplicaLock).
 
 The script and WAIT are sent in one pipeline, so WAIT costs no extra round trip. The lease begins before the request is
 sent, so the time that WAIT takes is part of the lease.
@@ -25,8 +25,8 @@ class Replicated(SingleNode):
     """The algorithm for a primary with replicas. All methods return flows (generators of requests).
 
     ``replicas``: the replicas that must acknowledge: ``"majority"``, ``"all"`` or a number. ``wait``: the longest wait
-    in seconds for the acknowledgements. ``lag``: seconds without an acknowledgement after which a replica counts as
-    gone.
+    for acknowledgements, in seconds. ``lag``: seconds without an acknowledgement after which a replica counts as
+    absent.
     """
 
     hand_over = None  # type: ignore[assignment]
@@ -55,7 +55,7 @@ class Replicated(SingleNode):
         self._expected = replicas, self.quarantine
 
     def acquire_free(self, primitive: Primitive, claim: Claim) -> Flow[Lease | None]:
-        """Return ``None``, because a grant needs the acknowledgements of replicas."""
+        """Return ``None``: SET NX is not used, because a grant needs the acknowledgements of replicas."""
         return None
         yield
 
@@ -68,7 +68,7 @@ class Replicated(SingleNode):
     def run_granting(self, run: EvalScript, name: str) -> Flow[Any]:
         """Run a script that grants or refuses the lock ``name``. Returns the reply or a `Fault`.
 
-        If too few replicas acknowledge a grant, the compensation of ``run`` is run, which takes the grant back.
+        If too few replicas acknowledge a grant, the compensation of ``run`` revokes it.
         """
         replies, missed = yield from self._run_confirmed(name, run, guarded=True)
         if isinstance(replies, Fault):
@@ -84,10 +84,10 @@ class Replicated(SingleNode):
     ) -> Flow[tuple[list[Any] | Fault, LockError | None]]:
         """Run scripts, and wait for the acknowledgements of the replicas.
 
-        Returns both: the replies, or a `Fault` if the primary did not reply, and the error to raise if too few replicas
-        have acknowledged (``None`` if enough have). ``guarded``: put the quarantine script before each of the scripts.
-        If the last script has it, and the primary requires another number of replicas, the scripts are repeated with
-        that number. After any other script, the last known number counts.
+        Returns a pair: the replies, or a `Fault` if the primary did not reply; and the error to raise if too few
+        replicas have acknowledged, or ``None``. ``guarded``: prepend the quarantine script to each script. If the
+        quarantine script of the last script reports another required number of replicas, all scripts are repeated with
+        that number. Without a quarantine script, the last known number is used.
         """
         for _ in range(_ADJUSTMENTS):
             expected, guard = self._expected
@@ -129,9 +129,9 @@ class Replicated(SingleNode):
     def _restore(
         self, primitive: Primitive, lease: Lease, ttl: float, start: float, guard: Quarantine
     ) -> Flow[Lease | Fault | None]:
-        """Restore the lock of ``lease``, which the primary does not have, if its quarantine keeps out other holders.
+        """Restore the lock of ``lease`` on a primary that has lost it, if its quarantine excludes other holders.
 
-        ``start``: when the extension was sent, in monotonic seconds.
+        ``start``: the time at which the extension was sent, in monotonic seconds.
         """
         name, again = lease.claim.name, guard.restore_request(primitive, lease.claim, ttl)
         yield from self._run_confirmed(name, guard.noop_request())  # alone: nobody waits for replicas in a quarantine

@@ -1,4 +1,4 @@
-"""Requests that are repeated: after a pooled connection was closed, while a Cluster moves keys, and after a refusal."""
+"""Repeats requests: after a pooled connection was closed, while a Cluster moves keys, and after a refusal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIN_WAIT_SECONDS = 0.05  # with less time left, a refused client does not queue 
 
 
 def run_idempotent(run: EvalScript | EvalAndWait, fault: Fault | None = None) -> Flow[Any]:
-    """Run a script, and once more if the pooled connection was closed. ``fault``: the reply if it was sent before."""
+    """Run a script, and repeat it once if the pooled connection was closed. ``fault``: the reply to an earlier run."""
     reply = fault or (yield run)
     if isinstance(reply, Fault) and reply.stale:
         first, reply = reply, (yield run)
@@ -25,7 +25,7 @@ def run_idempotent(run: EvalScript | EvalAndWait, fault: Fault | None = None) ->
 
 
 def release_lost(primitive: Primitive, lost: list[Claim]) -> Flow[None]:
-    """Release the attempts in ``lost``, which may have been granted although no reply has arrived.
+    """Release the attempts in ``lost``, which may have been granted, but whose replies were lost.
 
     Otherwise a later attempt of the same ``acquire()`` would wait for its own lock. Each attempt is released by its own
     token, because a late release must not end a later attempt. Attempts whose release fails stay in ``lost``.
@@ -35,7 +35,7 @@ def release_lost(primitive: Primitive, lost: list[Claim]) -> Flow[None]:
 
 
 def run_while_moving(run: EvalScript) -> Flow[Any]:
-    """Run a script, and repeat it for about a second while a Cluster moves its keys, since it refuses it meanwhile."""
+    """Run a script. While a Cluster moves its keys and refuses the script, repeat it for about a second."""
     for _ in range(MOVING_TRIES):
         reply = yield from run_idempotent(run)
         if not (isinstance(reply, Fault) and reply.migrating):
@@ -45,7 +45,7 @@ def run_while_moving(run: EvalScript) -> Flow[Any]:
 
 
 def must_requeue(wait: Wait, left: float) -> bool:
-    """Return whether a refused client must queue again: it is no longer listed as a waiter, but time is left.
+    """Return whether a refused client must queue again: it is no longer a waiter in the store, but time is left.
 
     `Wait.LAST_TRY` may have been sent early because of a wake-up. ``left``: seconds until the deadline.
     """

@@ -1,4 +1,4 @@
-"""The algorithm for one node: a single Redis, or the master that Sentinels report."""
+"""The algorithm for one node: a single Redis, or a master behind Sentinels."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ MOST_REFUSED = 10_000  # locks of which an algorithm remembers that they were re
 
 
 def _granted_after(asked: float, waited: float, now: float) -> float:
-    """Return when the lease of a waiter begins: the earliest possible time of the grant.
+    """Return the earliest time at which the lease of a waiter may have begun (monotonic seconds).
 
-    This is ``asked``, when the request was sent, plus the ``waited`` seconds to the grant, less drift. ``now``, when
-    the reply was read, is too late, because the reply may have waited in the socket.
+    This is ``asked``, the time of the request, plus the ``waited`` seconds to the grant, less drift. ``now``, the time
+    at which the reply was read, is too late, because the reply may have waited in the socket.
     """
     return max(asked, min(now, asked + waited * (1 - DRIFT)))
 
@@ -33,9 +33,9 @@ def _granted_after(asked: float, waited: float, now: float) -> float:
 class SingleNode:
     """The algorithm for one node. All methods return flows (generators of requests).
 
-    ``clock`` returns monotonic seconds. ``quarantine``: the script put before acquire scripts; ``None`` for no
-    quarantine. ``describe_request`` builds the request that reads a lock. ``runs_scripts``: ``False`` until the server
-    has run a script; without scripts no lock is released.
+    ``clock``: returns monotonic seconds. ``quarantine``: the script prepended to acquire scripts; ``None``: no
+    quarantine. ``describe_request``: builds the request that reads a lock. ``runs_scripts``: whether the server has run
+    a script.
     """
 
     runs_scripts = True
@@ -51,9 +51,9 @@ class SingleNode:
     ) -> Flow[Lease | Refusal]:
         """Acquire the lock, retrying after each wake-up until ``deadline`` (monotonic seconds).
 
-        A waiter sends BLPOP and the acquire script in one pipeline, so that the script runs without a further round
-        trip after the wake-up. Newcomers queue behind waiters. With a fair queue, the waiter sends the script after the
-        reply to BLPOP, because the node must not grant to a waiter that no longer responds.
+        A waiter sends BLPOP and the acquire script in one pipeline, so that the script runs directly after the wake-up.
+        New claims queue behind waiters. With a fair queue, the waiter sends the script after the reply to BLPOP,
+        because the node must not grant the lock to a waiter that no longer responds.
         """
         if free := (yield from self.acquire_free(primitive, claim)):
             return free
@@ -111,11 +111,11 @@ class SingleNode:
                 start = _granted_after(asked, waited, start)
 
     def acquire_free(self, primitive: Primitive, claim: Claim) -> Flow[Lease | None]:
-        """Acquire the lock with SET NX if it is free. ``None``: ask with `acquire`.
+        """Acquire the lock with SET NX if it is free. Returns the lease; ``None``: the caller must use `acquire`.
 
-        The scripts alone list waiters and know a lock that is reserved for a waiter. A lock that was refused lately is
-        probably still contended: SET is not sent. Before the first SET, a release is tried: a server that runs no
-        scripts is found out before it keeps a lock that can't be released.
+        SET NX is not sent if the lock was refused lately and is probably still contended. Only the scripts list
+        waiters, and respect a lock that is reserved for a waiter. Before the first SET NX a release script is run,
+        because a server without scripts could not release the lock.
         """
         lock, start = claim.keys.lock, self.clock()
         plain = None if self.quarantine or lock in self._refused else primitive.set_request(claim)
@@ -139,9 +139,9 @@ class SingleNode:
         return None
 
     def _next_try(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[tuple[Claim, float, Any]]:
-        """Acquire the lock with a new attempt number.
+        """Send one attempt to acquire, with a new attempt number in its token.
 
-        Returns the claim with the new number, when the request was sent (monotonic seconds), and its reply.
+        Returns the claim with the new number, the time of the request (monotonic seconds), and the reply.
         """
         start = self.clock()
         claim = claim.next_attempt(start)
@@ -152,11 +152,11 @@ class SingleNode:
         return unwrap_reply((yield from run_idempotent(self._acquire_request(primitive, claim, wait))))
 
     def _waits_apart(self, primitive: Primitive, claim: Claim) -> bool:
-        """Return whether a waiter sends the acquire script after the reply to BLPOP, not with it in one pipeline."""
+        """Return whether a waiter sends the acquire script after the reply to BLPOP, not in one pipeline with BLPOP."""
         return primitive.access != ""
 
     def _by_slot(self, claim: Claim) -> list[Claim]:
-        """Return ``claim`` split into one claim for each request that acquires or dequeues it."""
+        """Return ``claim`` split into the claims that are acquired or dequeued in one request each."""
         return [claim]
 
     def _by_lock(self, claim: Claim) -> list[Claim]:
@@ -202,7 +202,7 @@ class SingleNode:
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """Extend many leases in one pipeline. A lease that is lost in any of its parts is lost.
+        """Extend many leases in one pipeline. A multilock is lost if any of its locks is lost.
 
         The pipeline also starts a quarantine that is due, because a server that has restarted may have lost locks.
         """
@@ -227,8 +227,8 @@ class SingleNode:
     def hand_over(self, primitive: Primitive, claim: Claim, following: Claim) -> Flow[Lease | None]:
         """Release ``claim`` and acquire the lock for ``following`` in one request.
 
-        Also raises ``LockUnavailable`` if a repeated request finds that ``claim`` does not hold the lock: the first
-        request may have handed the lock over, and the next holder may have released the lock already.
+        Returns ``None`` if ``claim`` did not hold the lock. Raises ``LockUnavailable`` if a repeated request finds
+        this: the first request may have handed the lock over, and the next holder may have released it.
         """
         start = self.clock()
         run = primitive.hand_over_request(claim, following)
@@ -267,14 +267,14 @@ class SingleNode:
 
 
 def _run_groups(groups: Sequence[Sequence[EvalScript]], more: Sequence[EvalScript] = ()) -> Flow[list[list[Any]]]:
-    """Run the scripts of all ``groups`` in one pipeline, and then ``more``. Returns the replies of each group."""
+    """Run the scripts of all ``groups`` and ``more`` in one pipeline. Returns a list of replies for each group."""
     runs = [run for group in groups for run in group]
     replies = iter((yield Batch([*runs, *more])) if runs else ())
     return [list(islice(replies, len(group))) for group in groups]
 
 
 def _extension(lease: Lease, ttl: float, replies: Sequence[Any], start: float) -> Lease | Fault | None:
-    """Return the outcome of an extension that was sent at ``start`` (monotonic seconds), from its replies."""
+    """Return the outcome of an extension from its ``replies``. ``start``: when it was sent (monotonic seconds)."""
     if replies == [1]:  # nearly always
         return lease.extended(start, ttl)
     faults = [reply for reply in replies if isinstance(reply, Fault)]

@@ -1,4 +1,4 @@
-"""Counts what nodes report: votes for a grant, the holder that is in the way, and descriptions of one lock."""
+"""Counts the replies of nodes: votes for a grant, the holder that refuses a claim, and descriptions of one lock."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ..values import Lease, Refusal
 
 
 def votes_needed(nodes: int, limit: int = 1) -> int:
-    """Return the number of votes that a grant needs, so that a lock can't have more than ``limit`` holders."""
+    """Return the number of votes that a grant needs, so that a lock has at most ``limit`` holders."""
     return limit * nodes // (limit + 1) + 1
 
 
 class RefusedAttempt(NamedTuple):
-    """The result of an attempt that too few nodes have granted.
+    """The result of an attempt with too few votes.
 
     ``wake_node``: the index of the node on which to wait for a wake-up; ``None`` after a split vote. ``certain``:
-    ``True`` if the next release surely wakes a waiter on ``wake_node``. ``False`` if the vote may have been split, or
-    if the next release may be on other nodes only.
+    whether the next release will wake a waiter on ``wake_node``. It may not, if the vote was split, or if the next
+    holder may release on other nodes only.
     """
 
     refusal: Refusal
@@ -34,7 +34,7 @@ class RefusedAttempt(NamedTuple):
 def acquire_decided(replies: Sequence[Any], need: int) -> bool:
     """Return whether ``need`` nodes have granted the lock, or can no longer do so.
 
-    A striped lock needs their votes for the same stripe. ``None`` stands for a reply that has not arrived.
+    For a striped lock, the votes must be for the same stripe. ``None``: a reply that has not arrived.
     """
     granted: dict[Any, int] = {}
     waiting = 0
@@ -49,7 +49,7 @@ def acquire_decided(replies: Sequence[Any], need: int) -> bool:
 
 
 def split_votes(grants: Sequence[tuple[int, Lease]]) -> tuple[list[Lease], list[tuple[int, Lease]]]:
-    """Return the leases of the stripe with most votes, and the pairs of node and lease for other stripes."""
+    """Return the leases of the stripe with the most votes, and pairs of node and lease for all other stripes."""
     votes = Counter(lease.claim.keys for _, lease in grants)
     chosen = votes.most_common(1)[0][0] if votes else None
     return (
@@ -61,8 +61,8 @@ def split_votes(grants: Sequence[tuple[int, Lease]]) -> tuple[list[Lease], list[
 def refused_attempt(outcomes: Sequence[Any], need: int, *, any_one: bool, several: bool) -> RefusedAttempt:
     """Return the refusal of an attempt, and the node on which to wait for a wake-up.
 
-    ``outcomes``: for each node its `Lease`, `Refusal` or `Fault`; ``None`` if not known. ``any_one``: the claim is for
-    any one of several stripes. ``several``: the lock may have several holders, or has a fair queue.
+    ``outcomes``: the `Lease`, `Refusal` or `Fault` of each node; ``None``: unknown. ``any_one``: whether the claim is
+    for any one of several stripes. ``several``: whether the lock may have several holders, or has a fair queue.
     """
     refusals = {node: each for node, each in enumerate(outcomes) if isinstance(each, Refusal)}
     counted = Counter(each.holder for each in refusals.values()).most_common(1)
@@ -86,7 +86,7 @@ def refused_attempt(outcomes: Sequence[Any], need: int, *, any_one: bool, severa
 def merge_views(found: Sequence[LockInfo], votes: int = 1) -> LockInfo | None:
     """Return the description of a lock that most nodes agree on; ``None`` if fewer than ``votes`` nodes agree on it.
 
-    ``found``: the descriptions from all nodes that have the lock. The node with most waiters lists the waiters.
+    ``found``: the descriptions from all nodes that have the lock. The waiters are those of the node with most waiters.
     """
     if len(found) < votes:
         return None
@@ -98,17 +98,17 @@ def merge_views(found: Sequence[LockInfo], votes: int = 1) -> LockInfo | None:
 
 
 def _merge_holders(found: Sequence[LockInfo], votes: int) -> LockInfo | None:
-    """Merge the descriptions of a lock with one holder into that of the holder that most nodes report."""
+    """Return the description of the holder that most nodes report, for a lock with one holder."""
     digest, known = Counter(each.digest for each in found).most_common(1)[0]
     same = [each for each in found if each.digest == digest]
     return replace(same[0], nodes=tuple(node for each in same for node in each.nodes)) if known >= votes else None
 
 
 def _merge_shares(found: Sequence[LockInfo], votes: int) -> LockInfo | None:
-    """Merge the descriptions of a lock with several holders, each of which other nodes may have granted.
+    """Merge the descriptions of a lock with several holders, each granted by other nodes.
 
-    A holder is kept if at least ``votes`` nodes and half of ``found`` report it. If no holder is reported by half of
-    them, the holders that the most nodes report are kept.
+    A holder is kept if at least ``votes`` nodes and half of ``found`` report it. If there is no such holder, the
+    holders that the most nodes report are kept.
     """
     known = Counter(digest for each in found for digest in each.digests)
     if max(known.values()) < votes:

@@ -1,1 +1,1 @@
-"""Leader election: of several candidates, the one that holds a lock leads."""
+"""Leader election: the candidate that holds a lock is the leader."""

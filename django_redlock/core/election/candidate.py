@@ -1,4 +1,4 @@
-"""The lock of a candidate, and how its ``on_elected`` and ``on_lost`` are called in threads and in asyncio tasks."""
+"""The lock of a candidate, and the calls of its ``on_elected`` and ``on_lost`` in threads and asyncio tasks."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Call = Future[None] | asyncio.Task[None]  # one call of a callback
 
 
 class TermHold(Hold):
-    """The hold of a candidate that leads."""
+    """The hold of the leader."""
 
     @property
     def kept_until(self) -> float:
-        """As for any hold, but a lost lock stays taken until the lease ends: the leader's work may need that time."""
+        """As in `Hold`. A lost lock stays unavailable until its lease ends: the leader's work may need this time."""
         return self.lease.valid_until if self._lost else super().kept_until
 
 
 class CandidateLock(Lock):
-    """The lock of a candidate. That another candidate holds it is the normal state, and no event."""
+    """The lock of a candidate. It reports no "refused" events, because another leader is the normal state."""
 
     hold_type = TermHold
 
@@ -50,7 +50,7 @@ def check_plain(*callbacks: Callback | None) -> None:
 
 
 class Begin(NamedTuple):
-    """A request of a candidate's flow: call ``callback`` with the leader. The reply is the `Call`.
+    """A request of a candidate's flow: start a call of ``callback`` with the leader. The reply is the running `Call`.
 
     ``what``: ``"on_elected"`` or ``"on_lost"``.
     """
@@ -60,7 +60,7 @@ class Begin(NamedTuple):
 
 
 def begin(request: Begin, leader: Any) -> Future[None]:
-    """Call ``on_lost`` in this thread, and ``on_elected`` in a new thread."""
+    """Call the callback: ``on_lost`` in this thread, ``on_elected`` in a new thread. Returns the call's future."""
     call: Future[None] = Future()
     call.set_running_or_notify_cancel()  # a thread can't be cancelled
 

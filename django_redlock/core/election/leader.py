@@ -1,10 +1,10 @@
-"""`Leader`: a candidate of an election as a context, for threads and for asyncio.
+"""`Leader`: a candidate in an election, as a context manager for threads and for asyncio.
 
-A candidate asks for the lock until the lock is granted: then a term begins. The term ends when the candidate ends, when
-the lock is lost, or when renewals have failed for so long that only ``stop_before`` seconds of the lease are left. The
-rest of the lease is for ``on_lost``, which must stop the work before another candidate can be granted the lock. Then
-the lock is released, and the candidate stands again. Kubernetes' leader election (client-go) has the same margin,
-between its ``RenewDeadline`` and its ``LeaseDuration``.
+A term begins when the candidate acquires the lock. The term ends when the candidate ends, when the lock is lost, or
+when failed renewals leave only ``stop_before`` seconds of the lease. In this rest of the lease ``on_lost`` must stop
+the work, before another candidate can acquire the lock. Then the lock is released, and the candidate stands for
+election again. Kubernetes' leader election (client-go) has the same margin, between ``RenewDeadline`` and
+``LeaseDuration``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CHECK_SECONDS = 5.0  # longest wait for an event in this process
 
 
 class Leader:
-    """A candidate of the election ``name``. At most one candidate of a name leads at a time.
+    """A candidate in the election ``name``. At most one candidate of a name leads at a time.
 
     Created by ``backend.leader(name, …)`` or ``leader(name, …)``. Within ``with`` or ``async with`` the candidate
     stands for election in the background, leads, and stands again after a loss. At the end of the block a leader calls
@@ -52,7 +52,7 @@ class Leader:
     def __init__(
         self, lock: Lock, on_elected: Callback | None, on_lost: Callback | None, stop_before: Seconds | None
     ) -> None:
-        """``lock``: the model for the candidate's lock. Other arguments: see ``Backend.leader``."""
+        """Create a candidate from ``lock``, a lock with the candidate's name and options. See ``Backend.leader``."""
         check_callbacks(on_elected=on_elected, on_lost=on_lost)
         ttl = lock.options.ttl
         self._stop_before = None if stop_before is None else seconds(stop_before, "stop_before")
@@ -70,7 +70,7 @@ class Leader:
 
     @property
     def leading(self) -> bool:
-        """True if this candidate leads now, by the monotonic clock. Sends no request.
+        """Whether this candidate leads now, by the monotonic clock. Sends no request.
 
         ``False`` from ``stop_before`` seconds before the end of the lease, and in a child of ``fork()``.
         """
@@ -106,7 +106,7 @@ class Leader:
         raise LockNotHeld(self.name, "this candidate does not lead")
 
     def wait(self, timeout: Seconds | None = None) -> bool:
-        """Wait until this candidate leads, for ``timeout`` seconds at most (``None``: until the block ends).
+        """Wait until this candidate leads, for at most ``timeout`` seconds (``None``: until the block ends).
 
         Returns whether this candidate leads. Raises ``RuntimeError`` outside of the ``with`` block, and in a coroutine
         if it has to wait.
@@ -196,7 +196,7 @@ class Leader:
     def _round_flow(self) -> Flow[None]:
         """Stand for election for up to a second, lead if elected, and end the term.
 
-        A round that follows an interrupted round does what is left to do.
+        If the previous round was interrupted, first completes its remaining steps.
         """
         if self._term is None and not self._lock.holds:
             yield from self._stand_flow()
@@ -213,7 +213,7 @@ class Leader:
             self._work = None
 
     def _stand_flow(self) -> Flow[None]:
-        """Ask for the lock for up to a second. If it is granted, begin a term."""
+        """Try to acquire the lock for up to a second. Begin a term if it is granted."""
         clock = self._store.clock
         if self._failing:
             until = clock() + random.uniform(*PAUSE_SECONDS)
@@ -260,7 +260,7 @@ class Leader:
                 logger.error("leader %r: on_elected still runs, but the lead has ended", self.name)
 
     def _call_flow(self, what: str, callback: Callback) -> Flow[Call]:
-        """Begin to call ``callback``, and return the call. Its error is logged, and ends a term."""
+        """Start a call of ``callback``, and return the call. An error in the call is logged, and ends the term."""
 
         def ended(call: Call) -> None:
             if not call.cancelled() and (error := call.exception()) is not None:
@@ -275,7 +275,7 @@ class Leader:
     # ── events within the process ────────────────────────────────────────────────────────────
 
     def _wait_while(self, left: Callable[[], float]) -> Flow[None]:
-        """Wait while ``left()`` returns more than 0 seconds. It is called again after each `_wake_all`."""
+        """Wait while ``left()`` returns more than 0 seconds. Calls ``left()`` again after each `_wake_all`."""
         while True:
             event = WakeEvent()
             self._events.add(event)  # before `left()` is called, so that no change is missed

@@ -1,1 +1,1 @@
-"""Flows (generators that yield requests): the requests, Lua scripts and replies, and the drivers that run flows."""
+"""Flows are generators that yield requests. Here are the requests, Lua scripts, replies, and drivers of flows."""

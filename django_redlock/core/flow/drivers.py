@@ -1,6 +1,6 @@
 """The two loops that run a flow (a generator of requests): `drive` blocks, `adrive` is for asyncio.
 
-All other parts of an algorithm exist once, for both.
+Both run the same flows, so each algorithm is written once.
 """
 
 from __future__ import annotations

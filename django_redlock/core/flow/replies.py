@@ -1,4 +1,4 @@
-"""Parses the replies of the Lua scripts, and makes exceptions from faults, for all algorithms."""
+"""Parses replies of the Lua scripts, and converts faults into exceptions, for all algorithms."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class NotServing(Exception):
 
 
 class Quarantined(NotServing):
-    """The server is in quarantine: it grants no locks, because it may have forgotten a lock that is held."""
+    """The server is in quarantine: it grants no locks, because it may have lost a lock that is held."""
 
 
 class UnreadableReply(Exception):
-    """A reply that no script of this package sends. The server may be a proxy, or may not be Redis."""
+    """A reply that no script of this package returns. The server may be a proxy, or may not be Redis."""
 
     def __init__(self, reply: Any) -> None:
         super().__init__(reply)
@@ -41,7 +41,7 @@ class UnreadableReply(Exception):
 def parse_reply(name: str, read: Callable[..., T], reply: Any, *more: Any) -> T:
     """Return ``read(reply, *more)``. ``name``: the name of the lock, for errors.
 
-    Raises ``LockUnavailable`` if ``read`` fails, which means that no script of this package sent the reply.
+    Raises ``LockUnavailable`` if ``read`` fails, because then the reply is not from a script of this package.
     """
     try:
         return read(reply, *more)
@@ -78,11 +78,11 @@ def read_outcome(claim: Claim, reply: Any, start: float) -> Lease | Refusal:
 
     ``start``: monotonic seconds at which the request was sent. The lease begins at this time, before the grant.
 
-    A grant is the server's time in µs, or ``{1, fencing token, time}``, or ``True`` for `SetIfAbsent`. A refusal is
-    ``{0, ms left of the lease, time, owner of the holder}``, with -1 ms for a lease without an end, and `NEVER` for a
-    claim that is never granted. With several locks, a list may end with one more number: the index of the lock that was
-    granted or that refused, counted from 1. Raises ``LockUnavailable`` for any other reply, also for 1, which other
-    servers and proxies send for success.
+    A grant is the server's time in µs, ``{1, fencing token, time}``, or ``True`` for `SetIfAbsent`. A refusal is ``{0,
+    ms left of the lease, time, owner of the holder}``. The ms are -1 for a lease without an end, and `NEVER` for a
+    claim that is never granted. With several locks, the list may have one more number: the index, from 1, of the lock
+    that was granted or refused. Raises ``LockUnavailable`` for any other reply, also for 1, the reply of some servers
+    and proxies for success.
     """
     if reply is True or (type(reply) is int and reply > 1):
         return Lease.granted(claim, start)
@@ -117,7 +117,7 @@ def fault_error(name: str, fault: Fault) -> LockError:
 
 
 def misuse_error(fault: Fault) -> Callable[[str, Exception], LockError] | None:
-    """Return the function that makes the exception for a misused lock; ``None`` for any other fault."""
+    """Return the function that creates the exception for a misuse of the lock; ``None`` if ``fault`` is no misuse."""
     return next((make for word, make in _MISUSE.items() if word in str(fault.error)), None)
 
 
@@ -141,7 +141,7 @@ _MISUSE: Mapping[str, Callable[[str, Exception], LockError]] = {
 def unavailable_error(name: str, reason: str, errors: Mapping[str, Exception]) -> LockUnavailable:
     """Return the error for a store that does not reply, or grants no locks at the moment.
 
-    ``reason`` begins the message, which lists ``errors``, and ends with a hint for known causes.
+    The message consists of ``reason``, ``errors``, and a hint for known causes.
     """
     details = "; ".join(f"{where}: {error}" if where else str(error) for where, error in errors.items())
     hint = next((f" ({hint})" for error in errors.values() if (hint := _hint(error))), "")

@@ -1,6 +1,6 @@
 """The requests that a flow yields.
 
-A flow is a generator that does no I/O: its driver performs each request, and sends the reply into the flow.
+A flow is a generator without I/O. Its driver performs each request, and sends the reply into the flow.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Flow = Generator[Any, Any, T]
 class EvalScript(NamedTuple):
     """A request: run a Lua script on a node. The reply is the script's reply, or a `Fault`.
 
-    ``node``: the index of the node, counted from 0. ``compensation`` returns the request that releases a late grant,
-    which would otherwise hold the lock for a ttl. The compensation is sent on the same connection if the reply will not
-    be read, after a timeout or a cancellation.
+    ``node``: the index of the node, from 0. ``compensation``: returns the request that releases a late grant, which
+    would otherwise hold the lock for a ttl. It is sent on the same connection if the reply will not be read, after a
+    timeout or a cancellation.
     """
 
     script: Script
@@ -38,9 +38,9 @@ class EvalScript(NamedTuple):
 class SetIfAbsent(NamedTuple):
     """A request: set ``key`` to ``value`` for ``ttl_ms`` milliseconds if it is absent.
 
-    The reply is ``True`` if the key was set, ``None`` if it exists, and a `Fault` if the server did not reply. ``None``
-    also stands for any other reply, such as an error: the key may have been set then. ``node`` and ``compensation``: as
-    in `EvalScript`.
+    The reply is ``True`` if the key was set, ``None`` if it exists, and a `Fault` if the server did not reply. The
+    reply is also ``None`` after any other reply of the server, such as an error; the key may then be set. ``node`` and
+    ``compensation``: as in `EvalScript`.
     """
 
     key: bytes
@@ -53,7 +53,7 @@ class SetIfAbsent(NamedTuple):
 class BlockThenEval(NamedTuple):
     """A request: block on the lists ``wake_keys`` for at most ``seconds``, then run ``script_call``, in one round trip.
 
-    The reply is the script's reply, which may be in an `AfterWait`, or a `Fault`.
+    The reply is the script's reply, the same in an `AfterWait`, or a `Fault`.
     """
 
     script_call: EvalScript
@@ -64,8 +64,8 @@ class BlockThenEval(NamedTuple):
 class AfterWait(NamedTuple):
     """The reply to a `BlockThenEval`.
 
-    ``reply``: the script's reply. ``seconds``: the time from the request to the run of the script by one clock, the
-    server's or the client's.
+    ``reply``: the script's reply. ``seconds``: the time from the request to the run of the script, measured by one
+    clock.
     """
 
     reply: Any
@@ -86,8 +86,8 @@ class Block(NamedTuple):
 class EvalAndWait(NamedTuple):
     """A request: run scripts, then WAIT up to ``seconds`` for ``replicas`` acknowledgements, in one round trip.
 
-    The reply is a pair: the list of the scripts' replies, and the number of acknowledgements. A `Fault` takes the place
-    of each that has failed. If the server did not reply or takes no writes, the reply is a `Fault`, not a pair.
+    The reply is a pair: the list of the scripts' replies, and the number of acknowledgements. A failed part is a
+    `Fault`. If the server did not reply or accepts no writes, the reply is a `Fault`, not a pair.
     """
 
     script_calls: Sequence[EvalScript]
@@ -99,16 +99,16 @@ class SendToAll(NamedTuple):
     """A request: send ``requests`` to their nodes, all at the same time, and read replies until ``decided(replies)``.
 
     The reply is a list with one entry for each request: the node's reply, a `Fault`, or ``None`` if the reply was not
-    waited for. ``decided`` gets this list, in which ``None`` stands for a reply that has not arrived, and returns
-    whether to stop reading. For a request with the entry ``None``, no compensation (see `EvalScript`) is sent, because
-    its grant may count as a vote.
+    awaited. ``decided``: gets the list of replies, with ``None`` for each outstanding reply, and returns whether to
+    stop reading. No compensation (see `EvalScript`) is sent for an entry ``None``, because its grant may count as a
+    vote.
 
-    ``acquisition_id``: that of the claim; ``b""`` if the requests are not for a single claim. Requests for the same
-    claim reach a node in the order in which they were sent, even while an earlier reply is outstanding.
+    ``acquisition_id``: the claim's; ``b""`` if the requests are not for a single claim. Requests for the same claim
+    reach a node in the order in which they were sent, even while an earlier reply is outstanding.
 
     ``kind``: ``"acquire"``, ``"release"`` or ``""`` for any other request. A release is repeated in the background for
-    each node that has not answered it. ``deadline``: the time in monotonic seconds until which an acquire, or the undo
-    of one, may wait for other requests of the same event loop, besides the node timeout.
+    each node that has not replied. ``deadline``: the time (monotonic seconds) until which an acquire, or its undo, may
+    wait for other requests of the same event loop, in addition to the node timeout.
     """
 
     requests: Sequence[EvalScript | Batch]
@@ -129,10 +129,10 @@ class Batch(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A request: send one command (SCAN, PING, INFO) to a node. ``words``: the command and its arguments.
+    """A request: send one command (SCAN, PING, INFO) to a server of a node. ``words``: the command and its arguments.
 
-    ``pool``: the connections of the server that gets the command; ``None``: the server that has ``key``, or any server
-    of the node if ``key`` is ``None``, too.
+    ``pool``: the pool of the server. Without ``pool``, the server that has ``key`` is used; without ``key``, any server
+    of the node.
     """
 
     words: Sequence[bytes]
@@ -154,7 +154,7 @@ class Sleep(NamedTuple):
 
 
 class AwaitTurn(NamedTuple):
-    """A request: wait until another thread or task of this process sets ``event``, for ``seconds`` at most."""
+    """A request: wait until another thread or task of this process sets ``event``, for at most ``seconds``."""
 
     event: WakeEvent
     seconds: float
@@ -178,10 +178,9 @@ FlowRequest = RedisRequest | CallFunction | Sleep | AwaitTurn  # all requests th
 class Fault(NamedTuple):
     """The error that a driver sends into a flow in place of a reply.
 
-    - ``stale``: a pooled connection was closed. The request may have been carried out, and may be repeated on a new
-      connection.
+    - ``stale``: a pooled connection was closed. The request may have been carried out, and may be repeated.
     - ``where``: the address of the server.
-    - ``transient``: this or another server may serve soon, in ``retry_after`` seconds if that is not 0.
+    - ``transient``: a retry may succeed soon, in ``retry_after`` seconds if this is not 0.
     - ``migrating``: the keys are moving to another server.
     - ``refused``: the server replied with an error.
     - ``unconfirmed``: the request may have been carried out, because it was sent and its reply was lost.

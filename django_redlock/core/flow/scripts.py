@@ -1,4 +1,4 @@
-"""Loads the Lua scripts. Each is read and hashed once. The header of a script is a numbered list of KEYS and ARGV."""
+"""Loads the Lua scripts. Each script is read and hashed once, and begins with a numbered list of its KEYS and ARGV."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Script(NamedTuple):
 
     @classmethod
     def made(cls, name: str, source: bytes) -> Script:
-        """Return the script with the SHA-1 of ``source``."""
+        """Return a `Script` with the SHA-1 of ``source``."""
         return cls(name, source, sha1(source, usedforsecurity=False).hexdigest().encode())
 
 
 @cache
 def script(name: str) -> Script:
-    """Return the script ``lua/<name>.lua``. The script that a ``USES`` line names takes the place of the line.
+    """Return the script ``lua/<name>.lua``, in which the named script replaces a ``USES`` line.
 
     Raises ``FileNotFoundError`` for an unknown name.
     """

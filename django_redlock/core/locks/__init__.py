@@ -1,1 +1,1 @@
-"""The handles that users hold."""
+"""The lock handles that applications use, and the parts that they share."""

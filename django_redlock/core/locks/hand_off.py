@@ -1,4 +1,4 @@
-"""Hands a held lock to another process: the text that it gets, and the flows of ``hand_off()`` and ``adopt()``."""
+"""Hand-off of a held lock to another process: the text to pass on, and the flows of ``hand_off()`` and ``adopt()``."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ HANDED_OFF = "handed_off"  # the `reason` of the event "released"
 class HandedOff(NamedTuple):
     """The fields of the text that hands a held lock to another process.
 
-    ``names``: the lock's name, or all names of a multilock. ``token``: the token under which the store has the lock.
-    ``ttl``: the ttl in seconds of the adopted lock, unless ``adopt()`` is given another one. ``fencing_token``:
-    ``None`` for a lock without ``fencing=True``.
+    ``names``: the lock's name, or all names of a multilock. ``token``: the token of the lock in the store. ``ttl``: the
+    default ttl of the adopted lock in seconds. ``fencing_token``: ``None`` for a lock without ``fencing=True``.
     """
 
     alias: str
@@ -36,7 +35,7 @@ class HandedOff(NamedTuple):
     fencing_token: int | None
 
     def text(self) -> str:
-        """Return the fields, encoded as a text of letters, digits, ``-`` and ``_``."""
+        """Return the fields as a text of letters, digits, ``-`` and ``_``."""
         *fields, fencing_token = self
         parts = _VERSION, *fields, fencing_token is not None, fencing_token or 0  # as 1.0.0 writes and reads them
         contents = [part.decode() if isinstance(part, bytes) else part for part in parts]
@@ -45,10 +44,10 @@ class HandedOff(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> HandedOff:
-        """Return the fields that ``text`` encodes.
+        """Return the fields in ``text``, a result of `HandedOff.text`.
 
-        Raises ``TypeError`` unless ``text`` is a ``str``, and ``ValueError`` unless `HandedOff.text` has made it. The
-        error doesn't show the text, which is a secret.
+        Raises ``TypeError`` unless ``text`` is a ``str``, and ``ValueError`` if it is invalid. The error doesn't
+        contain the text, which is a secret.
         """
         if not isinstance(text, str):
             raise TypeError(f"the text of hand_off() is a str, not {type(text).__name__}")
@@ -98,9 +97,9 @@ def hand_off_flow(handle: Any, ttl: Seconds | None) -> Flow[str]:
 
 
 def adopt_flow(handle: Any, handed: HandedOff) -> Flow[None]:
-    """Take the lock over from the handle whose ``hand_off()`` made ``handed``, until the first ``with`` block ends.
+    """Acquire the lock from the previous holder in ``handed``. The first ``with`` block of ``handle`` releases it.
 
-    Raises ``LockLost`` if the lease that was handed off has ended or was adopted before, and ``LockUnavailable``.
+    Raises ``LockLost`` if the lease has ended or was adopted before, and ``LockUnavailable``.
     """
     outcome = yield from handle.acquire_flow(0.0, ask=partial(_adopt_request, handle.store, handed))
     if isinstance(outcome, Refusal):
@@ -111,7 +110,7 @@ def adopt_flow(handle: Any, handed: HandedOff) -> Flow[None]:
 def _adopt_request(
     store: Store, handed: HandedOff, claim: Claim, _wait: float, deadline: float
 ) -> Flow[Lease | Refusal]:
-    """Ask for the lock of ``handed`` in place of the handle that has handed it off."""
+    """Acquire the lock in ``handed`` for ``claim``, in place of the previous holder. Returns the lease or a refusal."""
     adopting = cast("Primitive", store.adopting)
     outcome = yield from store.algorithm.acquire(adopting, claim._replace(payload=handed.token), deadline)
     if isinstance(outcome, Refusal):
@@ -123,9 +122,9 @@ def _adopt_request(
 
 
 def text_claim(lease: Lease, now: float) -> Claim:
-    """Return a claim with a new token, which takes over ``lease`` for the text of a hand-off.
+    """Return a claim with a new token that takes over ``lease`` for a hand-off.
 
-    A late copy of the handle's acquire request would grant the lock to the old token once more after its release.
+    With the old token, a late copy of the acquire request could grant the lock again after its release.
     """
     claim = lease.claim
     return claim._replace(

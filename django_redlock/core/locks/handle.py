@@ -1,4 +1,4 @@
-"""`Handle`: the base of all kinds of locks. Its holds, its ``with`` blocks, and the flows of acquire and release."""
+"""`Handle`: the base class of all kinds of locks, with holds, ``with`` blocks, and the flows of acquire and release."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Handle:
         self.adopted: Hold | None = None  # an adopted hold, which the first `with` block releases
 
     def __reduce__(self) -> NoReturn:
-        """Raise ``TypeError``: a copied or unpickled handle would release the lease of the original."""
+        """Raise ``TypeError``, because a copied or unpickled handle would release the lease of the original."""
         raise TypeError(f"cannot copy or pickle {type(self).__name__!r} object: make another handle of {self.name!r}")
 
     # ── which hold ───────────────────────────────────────────────────────────────────────────
@@ -60,10 +60,10 @@ class Handle:
 
     @property
     def hold(self) -> Hold | None:
-        """The hold that ``token``, ``extend()`` and so on are about; ``None`` if nothing was acquired yet.
+        """The hold to which ``token``, ``extend()`` and so on refer; ``None`` if nothing was acquired yet.
 
-        It is the caller's latest hold, or the hold of the ``with`` block that the caller is in. For other callers it is
-        the handle's latest hold, which may have ended.
+        This is the caller's latest hold or, after its end, the hold of the caller's innermost ``with`` block. For other
+        callers it is the handle's latest hold, which may have ended.
         """
         holds = self._holds
         if len(holds) < 2 and not self._blocks:
@@ -94,9 +94,9 @@ class Handle:
         return hold
 
     def _at_fork_reinit(self) -> None:
-        """Hold nothing. The standard library calls this method of a lock in the child of a fork.
+        """Drop all holds in the child of a fork, where the standard library calls this method of locks.
 
-        A child releases nothing. In the process that holds the lock, the lock is released in the background.
+        A child releases nothing. In the process that holds the lock, it is released in the background.
         """
         holds, self._holds, self._blocks = self.holds, [], []
         for hold in holds:
@@ -118,10 +118,10 @@ class Handle:
         return claim._replace(payload=Period(self.name, options.every)) if options.every else claim
 
     def acquire_flow(self, wait: float, claim: Claim | None = None, ask: Ask | None = None) -> Flow[Hold | Refusal]:
-        """Ask for the lock for ``wait`` seconds at most. Returns the new hold of this handle, or a refusal.
+        """Acquire the lock, waiting at most ``wait`` seconds. Returns the new hold of this handle, or a refusal.
 
-        ``claim``: by default a new one. ``ask``: the flow that asks, by default in the local queue or in the store. A
-        lease that ended before its grant arrived is released in the background, and the flow asks again.
+        ``claim``: default: a new claim. ``ask``: the flow that acquires; default: through the local queue, or from the
+        store. A lease that ended before its grant arrived is released in the background, and the flow tries again.
         """
         store, claim = self.store, claim or self.new_claim()
         start, late_grants = store.clock(), 0
@@ -165,7 +165,7 @@ class Handle:
         return flow
 
     def on_granted(self, lease: Lease) -> Hold:
-        """Begin to hold ``lease``, and schedule its renewal. Returns the new hold."""
+        """Create and return a hold for ``lease``, and schedule its renewal."""
         hold = self.hold_type(self, lease)
         if self.several:
             with state_mutex:
@@ -187,7 +187,7 @@ class Handle:
     # ── with blocks ──────────────────────────────────────────────────────────────────────────
 
     def enter_block(self, outcome: Hold | Refusal) -> None:
-        """Begin a ``with`` block of the caller, which has acquired the hold ``outcome`` and releases it at the end.
+        """Begin a ``with`` block of the caller with the hold ``outcome``. The end of the block releases this hold.
 
         Raises ``LockNotAcquired`` for a refusal.
         """
@@ -196,9 +196,10 @@ class Handle:
         self._blocks.append(outcome)
 
     def enter_adopted(self) -> bool:
-        """Begin the first ``with`` block since the lock was adopted: it releases the adopted hold at its end.
+        """Begin the first ``with`` block after ``adopt()``. The end of the block releases the adopted hold.
 
-        Returns ``False`` for other blocks, and if that hold has ended. Raises ``LockLost`` if its lease is lost.
+        Returns ``False``, and begins no block, for later blocks and if the hold has ended. Raises ``LockLost`` if its
+        lease is lost.
         """
         hold, self.adopted = self.adopted, None
         if hold is None or not hold.active:
@@ -209,11 +210,11 @@ class Handle:
         return True
 
     def leave_flow(self) -> Flow[None]:
-        """Return the flow that releases the hold of the ``with`` block that ends.
+        """End a ``with`` block, and return the flow that releases its hold.
 
-        The caller leaves its innermost block. A caller that has entered no block leaves the oldest block of the handle.
-        If the hold of the block has ended, the caller's latest hold outside of blocks takes its place, if there is one:
-        `threading.Condition.wait` releases and acquires again.
+        The caller leaves its innermost block, or the oldest block of the handle if the caller has entered none. If the
+        hold of the block has ended, the caller's latest hold outside of blocks is released, because
+        `threading.Condition.wait` releases and acquires within a block.
         """
         with state_mutex:
             blocks = self._blocks
@@ -231,9 +232,9 @@ class Handle:
     # ── release, extend, describe ────────────────────────────────────────────────────────────
 
     def release_flow(self, hold: Hold | None = None) -> Flow[None]:
-        """End ``hold`` (``None``: that of the caller), and release the lock in the store or to a waiter of the process.
+        """End ``hold`` (default: `hold`). Release its lock in the store, or hand it over to a waiter of this process.
 
-        Errors are those of `Lock.release`.
+        Raises the errors of `Lock.release`.
         """
         hold = hold or self.required_hold()
         if hold.end_kind is End.LOST:
@@ -263,7 +264,7 @@ class Handle:
         return self.required_hold().extend_flow(ttl)
 
     def names_of(self, lease: Lease) -> tuple[str, ...]:
-        """Return the names that ``lease`` holds."""
+        """Return the names of the locks that ``lease`` holds."""
         return (self.name,)
 
     def describe_flow(self) -> Flow[LockInfo | None]:
@@ -271,7 +272,7 @@ class Handle:
         return self.store.algorithm.describe(self.name, self.keys)
 
     def is_ours(self, info: LockInfo | None) -> bool:
-        """Return whether ``info``, a description by the store, shows `hold`."""
+        """Return whether ``info``, the store's description of the lock, shows the current hold of this handle."""
         hold = self.hold
         return hold is not None and hold.active and info is not None and info.matches(hold.lease)
 
@@ -281,7 +282,7 @@ def _nothing() -> Flow[None]:
 
 
 def refusal_error(name: str, refusal: Refusal, what: str | None = None) -> LockNotAcquired:
-    """Return the error for ``refusal``. ``what``: the message, by default that the lock is held, and who holds it."""
+    """Return the error for ``refusal``. ``what``: the message; the default names the holder."""
     owner = Owner.parse(refusal.holder) if refusal.holder else None
     if what is None:
         what = "was done in this period" if owner and owner.extra.get("state") == "done" else "is held"

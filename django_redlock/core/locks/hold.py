@@ -1,4 +1,4 @@
-"""`Hold`: one acquisition of a lock, from its grant to its end. Schedules its renewal, and reports its loss."""
+"""`Hold`: one acquisition of a lock, from its grant to its end, with its renewal and the report of its loss."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LATE_EXTENSION = 1.0  # seconds in which a request arrives that was in flight a
 
 
 class End(Enum):
-    """How a hold has ended, and what the end of its ``with`` block does then."""
+    """The ways in which a hold can end, which decide what the end of its ``with`` block does."""
 
     RELEASED = "released"  # raises LockNotHeld
     TRANSFERRED = "transferred to another holder"  # has nothing to release
@@ -38,7 +38,7 @@ class End(Enum):
 
 
 class Hold:
-    """One acquisition of a lock: its lease, and who acquired it. It ends once. Threads and tasks may share it.
+    """One acquisition of a lock: its lease and its caller. A hold ends once. Threads and tasks may share it.
 
     A handle has the only strong references to its holds, so a hold is renewed as long as its handle exists.
     ``acquired_by``: a weak reference to the thread or task, see `calling`. ``level``: how often the holder of a
@@ -69,7 +69,7 @@ class Hold:
 
     @property
     def active(self) -> bool:
-        """True until the hold ends. ``False`` in a child of ``fork()``, because the lease belongs to the parent."""
+        """Whether the hold has not ended. Also false in a child of ``fork()``: the lease belongs to the parent."""
         return self.end_kind is None and self._generation == fork.generation
 
     @property
@@ -94,7 +94,7 @@ class Hold:
 
     @property
     def lost(self) -> bool:
-        """True if the lease ended before its release."""
+        """Whether the lease ended before its release."""
         if self._lost or self.end_kind is not None:
             return self._lost
         return self._generation == fork.generation and self.store.clock() >= self.lease.valid_until
@@ -115,7 +115,7 @@ class Hold:
 
     @property
     def kept_until(self) -> float:
-        """The time until which the lock stays taken after a release: ``min_hold`` seconds after the grant."""
+        """The time until which the lock stays unavailable after a release: ``min_hold`` seconds after the grant."""
         return self.lease.since + self.options.min_hold
 
     def end(self, kind: End = End.RELEASED) -> bool:
@@ -134,13 +134,13 @@ class Hold:
         renewal.release_later(self.store, self.primitive, self.lease.claim, after=after, keep_until=self.kept_until)
 
     def replace(self) -> None:
-        """End this hold, because its handle has acquired the lock again: the lease was lost, perhaps unnoticed."""
+        """End this hold as lost, because its handle has acquired the lock again."""
         if self.active:
             self.mark_lost(FORCED_OR_FORGOTTEN if self.lease.valid_until > self.store.clock() else RAN_OUT)
             self.end(End.LOST)
 
     def move_to(self, handle: Any) -> None:
-        """Let events and ``on_lost`` name ``handle``, which holds this hold from now on."""
+        """Move this hold to ``handle``, which events and ``on_lost`` then name."""
         self._handle = weakref.ref(handle)
 
     def mark_lost(self, reason: str) -> None:
@@ -223,10 +223,10 @@ class Hold:
         return self.remaining
 
     def _begin_extension(self, ttl: float) -> Extension:
-        """Return the extension to ``ttl`` seconds, or as much as is allowed. Called under the mutex.
+        """Return the extension to ``ttl`` seconds, or less if ``max_hold`` limits it. Called under the mutex.
 
-        If it is shorter than the ttl of the lease, the lease is shortened at once: the server may run the request
-        although its reply is lost.
+        If ``ttl`` is shorter than the ttl of the lease, the lease is shortened at once, because the server may run the
+        request although its reply is lost.
         """
         ttl = min(ttl, self._longest)
         if self.options.max_hold is not None:
@@ -279,7 +279,7 @@ class Hold:
             self.schedule_renewal()
 
     def schedule_renewal(self) -> None:
-        """Schedule the renewal for when a third of the ttl has passed, or the loss of a lease that is not renewed."""
+        """Schedule the renewal after a third of the ttl or, without renewal, the loss at the end of the lease."""
         delay = self.lease.valid_until - self.store.clock()
         if self._is_renewable():
             delay -= self.lease.ttl * 2 / 3

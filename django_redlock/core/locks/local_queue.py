@@ -1,12 +1,12 @@
 """The local queue: threads and tasks of one process that wait for the same lock, or for the same stripes.
 
 Only the first caller, the leader, waits in the store. Later callers wait behind the leader. A release may hand the lock
-over to the first local waiter (Dice, Marathe and Shavit, "Lock Cohorting", 2012), with one request, which ends one
-acquisition and begins the next.
+over to the first local waiter with one request, which ends one acquisition and begins the next (Dice, Marathe and
+Shavit, "Lock Cohorting", 2012).
 
 The leader keeps its place in the store. After ``cohort`` hand-overs in a row, or after 10 ms of hand-overs, the lock is
-released to the first waiter in the store. Threads have one queue, and the tasks of each event loop have their own, so
-that a blocked event loop delays only its own tasks.
+released to the first waiter in the store. Threads share one queue; each event loop has its own, so that a blocked event
+loop delays only its own tasks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HAND_OVER_SECONDS = 0.01  # seconds of hand-overs in a row, after which the lock
 
 
 class WaiterState(Enum):
-    """The states of a waiter. The state changes under the mutex of the local queue only.
+    """The states of a waiter. The state changes only under the mutex of the local queue.
 
     =========  ===========================================================  ==================
     state      meaning                                                      next
@@ -74,8 +74,7 @@ class Waiter(WakeEvent):
 class WaitQueue:
     """The leader and the waiters of one lock. Changed under the mutex, except ``refusal``.
 
-    ``leader()`` returns the leader. It returns ``None`` if the leader's flow, which has the only reference to it, has
-    ended without leaving the queue.
+    ``leader()`` returns the leader; ``None`` if the leader's flow has ended without leaving the queue.
     """
 
     refusal: Refusal | None = None  # the store's last refusal, for waiters whose time is up
@@ -88,8 +87,8 @@ class WaitQueue:
     def add(self, waiter: Waiter) -> None:
         """Add ``waiter`` to the queue, or make it the leader if there is none.
 
-        If its caller leads or waits already, it asks the store itself: a signal handler, which runs in the waiting
-        thread, must not wait for this thread.
+        If the same thread or task already leads or waits, ``waiter`` asks the store itself: a signal handler must not
+        wait for the thread that it has interrupted.
         """
         leader = self.leader()
         if leader is None:
@@ -127,10 +126,10 @@ class LocalQueue:
     # ── acquire ──────────────────────────────────────────────────────────────────────────────
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        """Acquire the lock if it is free. Otherwise the first caller, the leader, waits in the store, others behind it.
+        """Acquire the lock. If it is held, the first caller, the leader, waits in the store, later callers behind it.
 
-        A waiting caller gets the lease of a releasing holder, or becomes the leader. At ``deadline`` it is refused with
-        the leader's last refusal; if the leader has none yet, it asks the store itself. Arguments, result and errors
+        A waiting caller gets the lock from a releasing holder, or becomes the leader. At ``deadline`` the caller gets
+        the leader's last refusal; if there is none yet, the caller asks the store itself. Arguments, result and errors
         are those of `Algorithm.acquire`.
         """
         store, key, queue = self._store, _queue_key(claim), None
@@ -197,8 +196,8 @@ class LocalQueue:
     def release(self, primitive: Primitive, claim: Claim, keep: float) -> Flow[bool]:
         """Hand the lock over to the first local waiter, or release it in the store. Returns whether it was still held.
 
-        The lock is released in the store if there is no local waiter, after too many hand-overs in a row, if it stays
-        taken for ``keep`` seconds, and if the algorithm or the kind of lock has no hand-over.
+        The lock is released in the store without a local waiter, after too many hand-overs in a row, with ``keep``
+        above 0, and if the algorithm or the kind of lock has no hand-over.
         """
         algorithm = self._store.algorithm
         hand_over = algorithm.hand_over if primitive.hands_over else None
@@ -231,7 +230,7 @@ class LocalQueue:
         return (yield from algorithm.release(primitive, claim)) or not answered
 
     def _next_waiter(self, claim: Claim) -> Waiter | None:
-        """Take the waiter that gets the lock next from its queue; ``None``: the lock must be released in the store."""
+        """Remove and return the waiter that gets the lock next; ``None``: the lock must be released in the store."""
         with state_mutex:
             queue = self._queues.get(_queue_key(claim))
             if queue is None or not queue.waiters:

@@ -1,4 +1,4 @@
-"""The lock handle for users: `Lock`, with methods for threads and for asyncio, and its blocks."""
+"""`Lock`: the lock handle for applications, with methods and ``with`` blocks for threads and for asyncio."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .hold import Hold
 
 
 class Lock(Handle):
-    """A lock with the interface of ``threading.Lock``. For asyncio, each method has a twin with the prefix ``a``.
+    """A lock with the interface of ``threading.Lock``. For asyncio, each method has a variant with the prefix ``a``.
 
     Created by ``backend.lock(name, …)``. Threads or tasks may share a handle, which then behaves like one lock. The
     lease is renewed until it is released, ``max_hold`` has passed, the handle is garbage-collected or the process ends.
@@ -63,10 +63,10 @@ class Lock(Handle):
 
     @property
     def lost(self) -> bool:
-        """True if the last lease of this handle ended before it was released.
+        """Whether the last lease of this handle ended before it was released.
 
-        Also true in a ``with`` block whose lease has ended, after another thread or task has acquired the lock through
-        this handle.
+        Also true in a ``with`` block whose lease has ended, even if another thread or task has since acquired the lock
+        through this handle.
         """
         hold = self.hold
         return hold is not None and hold.lost
@@ -86,7 +86,7 @@ class Lock(Handle):
         """Acquire the lock, waiting ``timeout`` seconds at most (-1: without limit). Returns whether it was acquired.
 
         ``blocking=False``: don't wait. Raises ``ValueError`` and ``OverflowError`` as ``threading.Lock.acquire`` does,
-        ``LockUnavailable`` when the store does not serve, ``RuntimeError`` in a coroutine, and ``LockDeadlock`` instead
+        ``LockUnavailable`` when the store can't be used, ``RuntimeError`` in a coroutine, and ``LockDeadlock`` instead
         of waiting without limit for a lock that the same thread or task holds through another handle.
         """
         if unknown:
@@ -103,8 +103,8 @@ class Lock(Handle):
         """Release the lock. Any thread or task may release it.
 
         Raises ``LockNotHeld`` when this handle holds nothing, ``LockLost`` when the lease has ended or the lock has
-        another holder, and ``LockUnavailable`` when the store does not serve. After ``LockUnavailable`` the lock is
-        released in the background as soon as the store serves, or ends with its lease.
+        another holder, and ``LockUnavailable`` when the store can't be used. After ``LockUnavailable`` the lock is
+        released in the background as soon as possible, or ends with its lease.
         """
         drive(self.release_flow(), self.store.perform)
 
@@ -115,11 +115,11 @@ class Lock(Handle):
     def extend(self, ttl: Seconds | None = None) -> float:
         """Extend the lease to ``ttl`` seconds from now (``None``: the ttl of the lock). Returns `remaining`.
 
-        Waits for a renewal that is in flight. If an earlier extension to a shorter ttl got no reply, the result is
-        limited to that ttl, because the server may run both extensions in any order.
+        Waits for a renewal that is in flight. If an earlier extension to a shorter ttl got no reply, this ttl limits
+        the result, because the server may run the two extensions in any order.
 
         Raises ``LockNotHeld`` when this handle holds nothing, ``LockLost`` when the lease is lost, ``LockUnavailable``
-        when the store does not serve, ``ValueError`` for a ttl below 0.003 seconds or above ``max_ttl``, and
+        when the store can't be used, ``ValueError`` for a ttl below 0.003 seconds or above ``max_ttl``, and
         ``RuntimeError`` in a coroutine if it has to wait for a renewal.
         """
         return drive(self.extend_flow(ttl), self.store.perform)
@@ -129,11 +129,11 @@ class Lock(Handle):
         return await adrive(self.extend_flow(ttl), self.store.aperform)
 
     def hand_off(self, ttl: Seconds | None = None) -> str:
-        """Stop holding the lease, and return a text with which another process can go on with it.
+        """Stop holding the lease, and return a text with which another process can take the lease over.
 
         ``backend.adopt(text)`` and ``django_redlock.adopt(text)`` continue the lease. The lease is first extended to
         ``ttl`` seconds (``None``: the ttl of the lock), and is not renewed until it is adopted. The text is valid once,
-        until the lease ends. Keep it secret, because a process that has it can release the lock.
+        until the lease ends. It is a secret: any process that has the text can release the lock.
 
         Raises ``LockNotSupported`` for a lock with several holders, and on a backend that can't hand locks off. Also
         raises the errors of `extend`. After an error this handle still holds the lock, unless `lost` is true: if the
@@ -164,9 +164,9 @@ class Lock(Handle):
     def attempt(self, timeout: Seconds = 0) -> Attempt:
         """Return a context manager for a block that may be skipped: ``with lock.attempt() as acquired:``.
 
-        The block gets ``True`` if the lock was acquired within ``timeout`` seconds (-1: without limit), and releases it
-        at its end. It gets ``False`` if another holder has the lock. Errors are those of ``with lock``, except
-        ``LockNotAcquired``. ``async with lock.attempt() as acquired:`` is for asyncio.
+        ``acquired`` is ``True`` if the lock was acquired within ``timeout`` seconds (-1: without limit); the end of the
+        block releases it. ``acquired`` is ``False`` if another holder has the lock. Errors are those of ``with lock``,
+        except ``LockNotAcquired``. For asyncio: ``async with lock.attempt() as acquired:``.
         """
         return Attempt(self, wait_seconds(True, timeout))
 
@@ -209,9 +209,9 @@ class Lock(Handle):
     def _exit_block(self, failure: LockError, error: BaseException | None) -> None:
         """Raise or log ``failure``, the error of the release at the end of a ``with`` block.
 
-        A lost lease, and a lock that was released within the block, are raised or logged as the option ``on_lost``
-        says. Only logs the failure if the body raised ``error``, so that ``error`` is not hidden. ``LockUnavailable``
-        is only logged, too, because the body ran under a valid lease.
+        The option ``on_lost`` decides for a lost lease, and for a lock that was released within the block. The failure
+        is only logged if the body raised ``error``, so that ``error`` is not hidden. ``LockUnavailable`` is always only
+        logged, because the body ran under a valid lease.
         """
         lost = isinstance(failure, LockLost)
         if error is None and self.options.raises_loss and (lost or isinstance(failure, LockNotHeld)):
@@ -221,7 +221,7 @@ class Lock(Handle):
 
 
 class Attempt:
-    """What `Lock.attempt` returns: ``with`` enters its block in any case, and says whether the lock was acquired."""
+    """The result of `Lock.attempt`. ``with`` always enters its block, and returns whether the lock was acquired."""
 
     def __init__(self, lock: Lock, wait: float) -> None:
         self._lock = lock

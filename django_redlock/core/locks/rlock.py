@@ -1,4 +1,4 @@
-"""Reentrant locks, whose holder may acquire them several times: `RLock`, and the two sides of a `RWLock`."""
+"""Reentrant locks, which their holder may acquire several times: `RLock`, and the two sides of a `RWLock`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def current_holder() -> bytes:
 
 
 class ReentrantHold(Hold):
-    """A hold that only its thread or task can release, so it is not renewed beyond the end of that thread or task."""
+    """A hold that only its own thread or task can release. Renewal ends with this thread or task."""
 
     def _is_renewable(self) -> bool:
         return not has_ended(self.acquired_by) and super()._is_renewable()

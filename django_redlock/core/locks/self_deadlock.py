@@ -1,4 +1,4 @@
-"""Self-deadlock: finds a thread or task that would wait for a lock that it holds itself."""
+"""Self-deadlock: detects a thread or task that would wait for a lock that it holds itself."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def self_deadlock_flow(flow: Flow[T], handle: Any, claim: Claim) -> Flow[T]:
     """Run ``flow``, which acquires the lock of ``handle`` for ``claim`` and may wait without limit.
 
     Before its first wait, raises ``LockDeadlock`` if the calling thread or task holds the lock through another handle.
-    If it holds the lock through this handle, another thread or task may release it: a warning is logged after a second,
-    once for each handle.
+    If the caller holds the lock through this handle, another thread or task may release it, so only a warning is
+    logged, after a second and once for each handle.
     """
     try:
         request = next(flow)
@@ -51,10 +51,10 @@ def self_deadlock_flow(flow: Flow[T], handle: Any, claim: Claim) -> Flow[T]:
 
 
 def _own_hold_in_the_way(handle: Any, claim: Claim) -> Renewable | None:
-    """Return the hold of a lock of ``claim`` that this thread or task has acquired; ``None`` if there is none.
+    """Return the hold of this thread or task on a lock of ``claim``; ``None`` if there is none.
 
-    Ignores a lock that ends by itself, because it is not renewed or has a ``max_hold``, and a claim for any of several
-    locks, another of which may become free.
+    Ignores a hold that ends by itself, because it is not renewed or has a ``max_hold``, and a claim for any one of
+    several locks, another of which may become free.
     """
     wanted = set(claim.all_keys)
     if not handle.primitive.one_holder or not (claim.require_all or len(wanted) == 1):

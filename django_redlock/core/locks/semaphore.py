@@ -24,9 +24,10 @@ class Semaphore(Lock):
     def release(self, n: int = 1) -> None:
         """Release ``n`` permits: first the latest permits of this thread or task, then permits of others.
 
-        The permit of a ``with`` block is released by its own thread or task only. Raises ``PermitNotHeld``, a
+        Only the own thread or task can release the permit of a ``with`` block. Raises ``PermitNotHeld``, a
         ``ValueError``, and releases nothing if there are fewer than ``n`` permits. Raises ``ValueError`` if ``n`` is
-        less than 1. ``LockLost`` and ``LockUnavailable`` are raised as by `Lock.release`, after all ``n`` permits.
+        less than 1. Raises ``LockLost`` and ``LockUnavailable`` as `Lock.release` does, after trying to release all
+        ``n`` permits.
         """
         drive(self._release_several_flow(n), self.store.perform)
 

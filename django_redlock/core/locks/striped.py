@@ -33,7 +33,7 @@ def check_stripes(stripes: int) -> int:
 
 
 class StripeHold(Hold):
-    """A hold of one stripe. ``visited``: indexes of the stripes that `Striped.switch` has left before."""
+    """A hold of one stripe. ``visited``: indexes of the stripes that `Striped.switch` has released before."""
 
     visited: frozenset[int] = frozenset()
 
@@ -66,11 +66,11 @@ class Striped(Semaphore):
     def switch(self, without: Collection[int] = ()) -> bool:
         """Release this stripe, and acquire one that this handle has not held since ``acquire()``.
 
-        ``without``: indexes of stripes that this call and later calls don't acquire either. Use this method when a
-        stripe has no work left. Returns ``True`` after a switch. Returns ``False``, and keeps the stripe, if there is
-        no other stripe to try. Waits as long as a ``with`` block waits. If all other stripes stay held for that long,
-        raises ``LockNotAcquired``. Raises the errors of ``check()``, ``release()`` and ``acquire()``. After an error of
-        the release or the acquisition, the handle holds nothing, and a ``with`` block releases nothing at its end.
+        For a stripe without any work left. ``without``: indexes of stripes that this call and later calls don't
+        acquire. Returns ``True`` after a switch. Returns ``False``, and keeps the stripe, if there is no other stripe
+        to try. Waits as long as a ``with`` block waits, then raises ``LockNotAcquired``. Raises the errors of
+        ``check()``, ``release()`` and ``acquire()``. If releasing or acquiring fails, the handle holds nothing, and a
+        ``with`` block releases nothing at its end.
         """
         return drive(self._switch_flow(frozenset(without)), self.store.perform)
 
@@ -107,7 +107,7 @@ class Striped(Semaphore):
         return self._claim_for(self._indexes)
 
     def _claim_for(self, wanted: tuple[int, ...]) -> Claim:
-        """Return the claim for any of the stripes ``wanted`` (none: for any stripe)."""
+        """Return the claim for any of the stripes ``wanted``; an empty tuple means all stripes."""
         stripes = self._keys_of(wanted)
         first = (next(_starts) + os.getpid()) % len(stripes)
         payload = self._stripes[0].lock, len(self._stripes), *wanted

@@ -1,4 +1,4 @@
-"""The base of all kinds of locks (primitives), and four: mutex, mutex once in a period, reentrant lock, semaphore."""
+"""The base class of all kinds of locks (primitives), and mutex, periodic mutex, reentrant lock and semaphore."""
 
 from __future__ import annotations
 
@@ -44,13 +44,14 @@ class Primitive(NamedTuple):
 
     @property
     def max_block(self) -> float:
-        """The longest time in seconds for which a waiter blocks before it tries again."""
+        """The longest time in seconds for which a waiter blocks in the store before its next attempt."""
         return MAX_BLOCK_IN_QUEUE if self.access else MAX_BLOCK
 
     def wait_arg(self, wait: Wait) -> bytes:
         """Return ``wait`` as the argument of the acquire scripts, see ``lua/mutex_acquire.lua``.
 
-        A waiter is listed for the longest time until its next try, and a margin.
+        The argument is the time for which the store lists the waiter: the longest time until its next attempt, and a
+        margin.
         """
         if not wait.listed:
             return b"0" if wait is Wait.NO else b"-1"
@@ -66,27 +67,27 @@ class Primitive(NamedTuple):
         return EvalScript(self.acquire_script, self.script_keys(claim, fencing), args, node, undo)
 
     def restore_request(self, claim: Claim, ttl: float) -> EvalScript:
-        """Return the request by which a holder acquires its lock on a node that does not have it.
+        """Return the request that restores a held lock on a node that has lost it or never had it.
 
-        It ignores the fair queue, asks for the granted stripe only, and is not undone after a timeout.
+        The request ignores the fair queue, is for the granted stripe only, and is not undone after a timeout.
         """
         held = claim._replace(ttl=ttl, all_keys=claim.all_keys if claim.require_all else claim.all_keys[:1])
         return self._replace(queue_order=RESTORED).acquire_request(held)._replace(compensation=None)
 
     def more_args(self, claim: Claim) -> tuple[bytes, ...]:
-        """Return the further arguments of this kind's acquire script."""
+        """Return the arguments of the acquire script that only this kind of lock has."""
         return ()
 
     def script_keys(self, claim: Claim, fencing: bool = False) -> tuple[bytes, ...]:
-        """Return the keys of the lock that the scripts use. ``fencing``: with the key of the fencing token."""
+        """Return the keys of the lock that the scripts use. ``fencing``: whether to add the fencing token's key."""
         keys = claim.keys.of_queue if self.access else claim.keys.of_mutex
         return (*keys, claim.keys.fence) if fencing else keys
 
     def set_request(self, claim: Claim) -> SetIfAbsent | None:
-        """Return the request that acquires the lock for ``claim`` without a script if it is free.
+        """Return the request that acquires a free lock for ``claim`` with SET NX; ``None`` if only a script can.
 
-        It writes what `acquire_request` writes, with the same token, so the script grants the lock to a claim whose
-        reply was lost. ``None``: only the script can acquire the lock.
+        The request writes the same value as the acquire script, so the script also grants the lock to a claim whose
+        reply was lost.
         """
         if not self.plain or claim.fencing:
             return None
@@ -94,12 +95,12 @@ class Primitive(NamedTuple):
         return SetIfAbsent(claim.keys.lock, value, millis(claim.ttl), 0, partial(self.release_request, claim))
 
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
-        """Return the request that replaces the rest of the lease by ``ttl`` seconds."""
+        """Return the request that lets the lease end ``ttl`` seconds from now."""
         keys = (claim.keys.lock, claim.keys.fence) if claim.fencing else (claim.keys.lock,)
         return EvalScript(self.extend_script, keys, (claim.token, millis(ttl)), node)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        """Return the request that releases the lock. ``keep``: seconds for which the lock stays taken afterwards."""
+        """Return the request that releases the lock. ``keep``: seconds for which the lock then stays unavailable."""
         args = (claim.token, millis(keep + PRECISION)) if keep > 0 else (claim.token,)
         return EvalScript(self.release_script, self.script_keys(claim), args, node)
 
@@ -120,7 +121,7 @@ class Primitive(NamedTuple):
         return EvalScript(_FENCE, keys, (b"%d" % token,), node)
 
     def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
-        """Return the keys of the lists on which the client blocks after ``refusal``, until a release wakes it."""
+        """Return the keys of the lists on which the client blocks after ``refusal``, until a wake-up is pushed."""
         return (claim.keys.wake,)
 
 
@@ -139,9 +140,9 @@ class Period(NamedTuple):
 
 
 class PeriodicPrimitive(Primitive):
-    """A mutex whose key stays in the store for at least one period, so that there is no other grant in that time.
+    """A mutex that is granted at most once in a period: its key stays in the store for at least one period.
 
-    The holder's lease has the length of its ttl, and is renewed like any other.
+    The lease lasts for the ttl, and is renewed as usual.
     """
 
     def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
@@ -150,7 +151,7 @@ class PeriodicPrimitive(Primitive):
         return run._replace(args=(token, owner, millis(max(claim.ttl, claim.payload.seconds)), *more))
 
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
-        """Return the request that extends the lease, and never shortens the time for which the key stays."""
+        """Return the request that extends the lease, and never shortens the time for which the key is stored."""
         run = super().extend_request(claim, ttl, node)
         return EvalScript(run.script, run.keys, (*run.args, b"1", b"1"), node)
 
@@ -161,17 +162,17 @@ def describe_request(keys: Keys, with_waiters: bool, node: int = 0) -> EvalScrip
 
 
 def wake_request(keys: Keys, reply: Sequence[bytes], node: int = 0) -> EvalScript:
-    """Return the request that wakes the waiters of a fair queue that a release script names in its ``reply``."""
+    """Return the request that wakes the waiters of a fair queue. ``reply``: of a release script, which names them."""
     return EvalScript(_WAKE, tuple(keys.wake_key_of(each) for each in reply[1:]), (), node)
 
 
 def names_waiters(reply: Any) -> bool:
-    """Return whether ``reply``, that of a release script, names waiters of a fair queue to wake."""
+    """Return whether ``reply`` of a release script names waiters of a fair queue to wake."""
     return type(reply) is list and len(reply) > 1 and all(type(each) is bytes for each in reply[1:])
 
 
 def is_released(reply: Any) -> bool:
-    """Return whether ``reply``, that of a release script, says that the lock was released."""
+    """Return whether ``reply`` of a release script says that the lock was released."""
     return reply == 1 or (type(reply) is list and reply[:1] == [1])
 
 

@@ -1,7 +1,7 @@
 """The kinds of locks that ask for several mutexes in one request.
 
-A striped lock acquires any one of the mutexes, a multilock all of them. ``adopt()`` acquires mutexes from the holder
-that has handed them off.
+A striped lock acquires any one of the mutexes, a multilock all of them. ``adopt()`` acquires mutexes from a holder that
+has handed them off.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class MultiPrimitive(SeveralMutexes):
 class AdoptPrimitive(MultiPrimitive):
     """A kind of lock that acquires one or several mutexes from the holder that has handed them off, all or none.
 
-    The ``payload`` of the claim is the token of that holder.
+    The ``payload`` of the claim is the previous holder's token.
     """
 
     def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:

@@ -1,1 +1,1 @@
-"""What the locks of one process share: forks, background threads, mutexes, and the calling thread or task."""
+"""Process-wide facilities: forks, background threads, mutexes, the clock, and the calling thread or task."""

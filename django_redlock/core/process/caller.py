@@ -1,4 +1,4 @@
-"""The caller: the current asyncio task, or the current thread where no event loop runs. Identifies and wakes it."""
+"""The caller: the current asyncio task or, without a running event loop, the current thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ running_loop = asyncio._get_running_loop  # unlike the public function it return
 
 
 def check_may_block(what: str, instead: str) -> None:
-    """Raise ``RuntimeError`` where ``what`` would block a running event loop. ``instead``: what to use there.
+    """Raise ``RuntimeError`` if an event loop runs, which ``what`` would block. ``instead``: what to use there.
 
     With DJANGO_ALLOW_ASYNC_UNSAFE it may block the loop, as Django's ORM may: notebooks and Playwright run synchronous
     code while a loop runs.
@@ -33,7 +33,7 @@ def running_task() -> asyncio.Task[Any] | None:
 
 
 class _Mark:
-    """Stands for a thread. The thread's locals have the only strong reference, so it ends with the thread."""
+    """Represents a thread. Only the thread's locals have a strong reference, so the object ends with the thread."""
 
     __slots__ = ("__weakref__",)
 
@@ -45,7 +45,7 @@ Caller = weakref.ref[_Mark] | weakref.ref[asyncio.Task[Any]]
 def calling() -> Caller:
     """Return a weak reference that identifies the current task or thread.
 
-    It never equals the reference of another task or thread, not even after this one has ended.
+    The reference never equals that of another task or thread, even after the current one has ended.
     """
     task = running_task()
     if task is not None:
@@ -55,9 +55,9 @@ def calling() -> Caller:
 
 
 def task_is_ours() -> bool:
-    """Return whether the current task runs nothing but a coroutine of this package, and another task waits for it.
+    """Return whether the current task runs only a coroutine of this package, for another task that waits for it.
 
-    `asyncio.gather` makes such a task of ``lock.aacquire()``, and so does `asyncio.wait_for` up to Python 3.11.
+    `asyncio.gather` creates such a task for ``lock.aacquire()``, and so does `asyncio.wait_for` up to Python 3.11.
     """
     task = running_task()
     code = getattr(task.get_coro(), "cr_code", None) if task is not None else None
@@ -82,7 +82,7 @@ class WakeEvent:
         self._lock.acquire()
 
     def set(self) -> None:
-        """Wake the thread or task. May be called from any thread, and again."""
+        """Wake the thread or task. May be called from any thread, and repeatedly."""
         with suppress(RuntimeError):  # set already: a waiter for several stripes is woken by each of them
             self._lock.release()
         if self._loop is running_loop():
@@ -92,7 +92,7 @@ class WakeEvent:
                 self._loop.call_soon_threadsafe(self._event.set)
 
     def wait(self, seconds: float) -> None:
-        """Block until the event is set, for ``seconds`` at most.
+        """Block until the event is set, for at most ``seconds``.
 
         Raises ``RuntimeError`` in a coroutine, because the event loop may have to set the event.
         """

@@ -8,10 +8,11 @@ from functools import partial
 
 
 def _clock() -> Callable[[], float]:
-    """Return a function for the time in seconds, by a clock that is never set.
+    """Return a function that returns monotonic seconds.
 
-    On Linux the clock also counts while the machine is suspended: a server ends the leases of a laptop that sleeps. The
-    function is a ``partial``, because freezegun stops the clock of each module that refers to ``time.monotonic``.
+    On Linux this clock also counts while the machine is suspended, because the servers end the leases of a suspended
+    machine. The function is a ``partial``, because freezegun stops the clock of each module that refers to
+    ``time.monotonic``.
     """
     try:
         time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,13 +1,14 @@
-"""What a fork does: it waits for background threads, and in the child it resets what was registered with `on_fork`.
+"""Forks: a fork waits for background threads, and the child runs the callbacks registered with `on_fork`.
 
 A child has only the thread that forked. A mutex or an import lock that another thread held stays locked in the child
 forever. So background threads work within ``with fork.postponed:``, and a fork waits until these blocks have ended. The
-wait takes milliseconds. If a store hangs, the fork goes on after ``FORK_TIMEOUT``, which does no harm, because a thread
+wait takes milliseconds. If a store hangs, the fork continues after ``FORK_TIMEOUT``, which is safe, because a thread
 that waits for a reply holds no mutex.
 
 uWSGI forks in C, where Python runs no handlers of `os.register_at_fork`. Without the callbacks, workers that are forked
 after the application was loaded would share connections and have no renewal thread. With ``--py-call-osafterfork`` or
-``--py-call-uwsgi-fork-hooks`` uWSGI runs the handlers. Otherwise the post-fork hook below calls the callbacks.
+``--py-call-uwsgi-fork-hooks`` uWSGI runs the handlers. Otherwise `_hook` registers a post-fork hook that calls the
+callbacks.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def on_fork(callback: Callback) -> Callback:
 class ForkGuard:
     """A context manager for work that a fork must not interrupt.
 
-    The guard is reentrant, and many threads may be inside at once. A thread that enters while another thread forks
-    waits for the end of the fork, ``FORK_TIMEOUT`` at most.
+    The guard is reentrant, and several threads may be inside. A thread that enters while another thread forks waits for
+    the end of the fork, at most ``FORK_TIMEOUT``.
     """
 
     def __init__(self) -> None:
@@ -60,7 +61,7 @@ class ForkGuard:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the threads inside. Runs in the child of a fork, which has none of them."""
+        """Clear the threads inside. Called in the child of a fork, which has none of them."""
         self._changed = threading.Condition(self._mutex)
         self._working: Counter[int] = Counter()  # thread -> depth
         self._forks = 0
@@ -84,7 +85,7 @@ class ForkGuard:
     def before(self) -> None:
         """Prepare a fork: let no thread enter this guard, and wait until all other threads have left it.
 
-        Waits ``FORK_TIMEOUT`` (0.5 seconds) at most.
+        Waits at most ``FORK_TIMEOUT`` (0.5 seconds).
         """
         me = threading.get_ident()
         with self._mutex:
@@ -92,7 +93,7 @@ class ForkGuard:
             self._changed.wait_for(lambda: not self._working.keys() - {me}, FORK_TIMEOUT)
 
     def after(self) -> None:
-        """Let threads enter this guard again. Runs in the parent process after a fork."""
+        """Let threads enter this guard again. Called in the parent process after a fork."""
         with self._mutex:
             self._forks = max(0, self._forks - 1)  # a fork from C code may have skipped `before`
             self._changed.notify_all()
@@ -102,7 +103,7 @@ postponed = ForkGuard()
 
 
 def run_postponing(work: Callable[..., object], *args: object) -> None:
-    """Call ``work(*args)`` so that forks wait for its end. The target of background threads that do one thing."""
+    """Call ``work(*args)`` so that forks wait for its end. The target of short background threads."""
     with postponed:
         work(*args)
 

@@ -44,7 +44,7 @@ def new_mutex() -> threading.RLock:
 
 
 def free_in_child() -> None:
-    """Free each mutex that a thread of the parent held. A mutex of the thread that forked stays held by it."""
+    """Free each mutex that another thread of the parent held. The thread that forked keeps its mutexes."""
     for mutex in list(_mutexes):
         if not mutex._is_owned():
             mutex._at_fork_reinit()

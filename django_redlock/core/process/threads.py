@@ -1,4 +1,4 @@
-"""Background threads. All of them are started here, so that each kind has a name, a purpose and an end.
+"""Starts all background threads. Each kind of thread has a name, a purpose and an end.
 
 A fork waits for a thread only while it is within ``with fork.postponed:``, or in `fork.run_postponing`.
 """
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """The kinds of background threads: the name of the thread, what it does, and when it ends."""
+    """The kinds of background threads. The value is the name of the thread; the comment says when the thread ends."""
 
     RENEWAL = "redlock-renewal"  # two for each server: extend leases, release claims. End after 10 s without work
     REPORTS = "redlock-reports"  # calls listeners of losses and of recorded events. Ends when nothing is left
@@ -24,8 +24,7 @@ class Kind(StrEnum):
 def start(kind: Kind, work: Callable[..., object], *args: object) -> threading.Thread | None:
     """Start a daemon thread that runs ``work(*args)``, and return the thread.
 
-    Returns ``None`` if no thread can be started: the process has too many, or the interpreter shuts down. The caller
-    then does the work itself, or tries again later.
+    Returns ``None`` if no thread can be started, because the process has too many, or the interpreter shuts down.
     """
     if sys.is_finalizing():  # up to Python 3.11, start() would hang in `__del__`
         return None

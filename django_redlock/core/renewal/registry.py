@@ -1,8 +1,8 @@
-"""What this process does with leases in the background: it extends them, releases claims, and reports losses.
+"""The background work of this process on leases: extends leases, releases claims, and reports losses.
 
-For each server of a store one thread extends leases, and another releases claims. A server that hangs delays no
-renewals on other servers, and a release delays no renewal: a name look-up, a connect or the code of a custom backend
-may hang. Threads renew the locks of asyncio tasks, too, so that a busy event loop does not lose its locks.
+For each server of a store one thread extends leases, and another releases claims. So a server that hangs delays no
+renewals on other servers, and a release that hangs (name look-up, connect, code of a custom backend) delays no renewal.
+Threads renew the locks of asyncio tasks, too, so that a busy event loop does not lose its locks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Extension(NamedTuple):
 
 
 class Renewable(Protocol):
-    """The part of a `Hold` that the renewal uses."""
+    """The interface of a `Hold` for the renewal."""
 
     name: str
     store: Store
@@ -58,7 +58,7 @@ class Renewable(Protocol):
     def active(self) -> bool: ...
 
     def begin_renewal(self) -> Extension | None:
-        """Begin the extension that is due, and return it; ``None`` if the lease must not be extended now."""
+        """Return the due extension, and mark it as in flight; ``None`` if the lease must not be extended now."""
 
     def on_extended(self, extension: Extension, outcome: Lease | Fault | None) -> None:
         """Update the lease after ``extension``. ``outcome``: as `Algorithm.extend_many` returns it."""
@@ -81,7 +81,7 @@ class Orphan(NamedTuple):
     keep_until: float = 0.0  # the lock stays taken until this time (the store's clock)
 
     def release_flow(self) -> Flow[bool]:
-        """Release the claim, or cancel it. Returns whether it held the lock. Raises ``LockUnavailable``."""
+        """Release or cancel the claim. Returns whether it held the lock. Raises ``LockUnavailable``."""
         algorithm = self.store.algorithm
         if self.waited:
             return algorithm.cancel(self.primitive, self.claim)
@@ -89,13 +89,13 @@ class Orphan(NamedTuple):
 
 
 class Renewal:
-    """The leases to extend and the claims to release, by token, and the threads that do it."""
+    """The leases to extend and the claims to release, by token, and the background threads for this work."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Begin with no leases, reports and threads: after a fork, they belong to the parent."""
+        """Clear leases, reports and threads. Called in the child of a fork, because they belong to the parent."""
         self.entries: dict[bytes, Entry] = {}  # weak references to holds
         self.orphans: dict[bytes, Entry] = {}
         # By id(store), server and work: a reference would keep the store alive.
@@ -104,7 +104,7 @@ class Renewal:
         self._reporters = 0
 
     def schedule(self, hold: Renewable, delay: float) -> None:
-        """Schedule the renewal of ``hold`` in ``delay`` seconds, instead of earlier, unless the hold has ended."""
+        """Schedule the renewal of ``hold`` in ``delay`` seconds, unless it has ended. Replaces an earlier schedule."""
         due, store, claim = monotonic() + delay, hold.store, hold.lease.claim
         place = id(store), store.server_of(claim.keys), _extend_due
         with state_mutex:
@@ -116,7 +116,7 @@ class Renewal:
             thread.start()
 
     def schedule_release(self, token: bytes, orphan: Orphan, delay: float) -> None:
-        """Schedule the release of ``orphan`` in ``delay`` seconds, instead of an earlier orphan with this ``token``."""
+        """Schedule the release of ``orphan`` in ``delay`` seconds. Replaces an earlier orphan with this ``token``."""
         due, store = monotonic() + delay, orphan.store
         place = id(store), store.server_of(orphan.claim.keys), _release_due
         with state_mutex:
@@ -142,7 +142,7 @@ class Renewal:
         return Counter((hold.store.alias, hold.primitive.kind) for hold in self.holds() if hold.remaining)
 
     def mark_lost(self, token: bytes, reason: str) -> None:
-        """Mark the lease of ``token`` as lost. For stores that notice a loss by themselves."""
+        """Mark the lease of ``token`` as lost. Called by stores that detect losses themselves."""
         entry = self.entries.get(token)
         if entry is not None and (hold := entry[1]()) is not None:
             hold.mark_lost(reason)
@@ -182,13 +182,12 @@ class Renewal:
     ) -> None:
         """Release ``claim`` in the background, ``after`` seconds from now at the earliest.
 
-        The release is retried until the store has served the request, or until every lease of the claim must have
-        ended.
+        The release is retried until it succeeds, or until every lease of the claim must have ended.
 
-        - ``keep_until``: the lock stays taken until this time (monotonic seconds by the store's clock), as after a
-          release within ``min_hold``.
-        - ``waited``: ``True`` if the store may list the claim as a waiter, or if a request in flight may still be
-          granted. The claim is then cancelled (`Algorithm.cancel`), which also removes it from the waiters.
+        - ``keep_until``: the lock stays unavailable until this time (monotonic seconds by the store's clock), as after
+          a release within ``min_hold``.
+        - ``waited``: whether the claim may be a waiter in the store, or a request in flight may still be granted. The
+          claim is then cancelled (`Algorithm.cancel`), which also removes it from the waiters.
         """
         # Not the claim's ttl: the lease may have been extended to a longer ttl.
         orphan = Orphan(store, primitive, claim, store.clock() + store.max_ttl, waited, keep_until)

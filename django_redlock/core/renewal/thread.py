@@ -1,4 +1,4 @@
-"""A background thread that serves entries when they are due."""
+"""`DueThread`: a background thread that performs scheduled work when it is due."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ MAX_WAIT = 3600.0  # longest wait in seconds, because `threading` limits the tim
 class DueThread:
     """A background thread that calls ``serve`` with the targets that are due, by token.
 
-    ``serve`` returns the tokens to serve again. ``entries`` has the entries of all threads with this work, by token;
-    `state_mutex` protects them and the heap. A token that was cancelled or scheduled anew stays in the heap under its
-    old time, and is skipped then. ``ended`` is called under the mutex when the thread ends.
+    ``serve``: returns the tokens to serve again. ``entries``: the entries of all threads with this work, by token;
+    `state_mutex` protects them and the heap. A token that was cancelled or rescheduled stays in the heap with its old
+    time, and is skipped. ``ended``: called under the mutex when the thread ends.
     """
 
     def __init__(
@@ -56,9 +56,10 @@ class DueThread:
             self._earlier.notify()
 
     def start(self) -> None:
-        """Start the thread. If that fails, `started` stays false, so that the next caller tries again.
+        """Start the thread. If this fails, `started` stays false, so that a later call tries again.
 
-        Not called under the mutex: the new thread may collect garbage, and so release a lock, before it has started.
+        Must not be called under the mutex: before it has started, the new thread may collect garbage, and so release a
+        lock.
         """
         self.started, thread = True, None
         try:
@@ -81,7 +82,7 @@ class DueThread:
                     time.sleep(RENEWAL_RETRY_SECONDS)
 
     def _wait_for_entry(self) -> bool:
-        """Wait until an entry is due. Returns ``False`` if there has been none for too long."""
+        """Wait until an entry is due. Returns ``False`` if there was no entry for too long, and the thread must end."""
         if not self._heap:
             self._wait(RENEWAL_IDLE_SECONDS)
         if self._heap:
@@ -89,7 +90,7 @@ class DueThread:
         return bool(self._heap)
 
     def _wait(self, seconds: float) -> None:
-        """Wait ``seconds`` at most, until an entry is added that is due earlier."""
+        """Wait at most ``seconds``, or until an entry is added that is due earlier."""
         if seconds <= 0:
             return
         self._wakes_at = monotonic() + seconds if self._heap else math.inf
