@@ -40,8 +40,10 @@ def record_fault(node: Node, error: Exception, connected: bool = False, where: s
     ``where``: the server's address. ``connected``: whether the connection was open before the error. ``error`` must not
     have an exception of the caller in its chain (`without_context`). The fault is ``stale``, which means that the
     request may be repeated at once, if the server has closed the connection, an idle connection is silent, or the
-    server takes no writes (READONLY, NOREPLICAS). After any other `ResponseError` except CLUSTERDOWN, ``node`` keeps
-    the server.
+    server takes no writes (READONLY, NOREPLICAS).
+
+    ``node`` keeps the server after `AllInUse`, and after a `ResponseError` other than READONLY, NOREPLICAS and
+    CLUSTERDOWN. After every other error ``node`` forgets the server, and the next request looks for it again.
     """
     late = timed_out(error)
     silent = isinstance(error, ConnectionSilent)

@@ -10,6 +10,7 @@ from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockUnavailable
 from tests.docs.pages import DOCS
 from tests.support.replicas import Replicated
+from tests.support.tls import TlsRedis
 
 PAGE = DOCS / "howto" / "troubleshooting.rst"
 
@@ -59,13 +60,14 @@ def on_hung_replicas(group):
     return backend
 
 
-# What a message says, and a backend whose acquire() fails so: on a server of its own, or on one with replicas.
+# What a message says, and a backend whose acquire() fails so: on a server of its own, with replicas, or with TLS.
 ON_ONE = {
     "Connection refused": lambda _server: RedisBackend("redis://127.0.0.1:1/0"),
     "no reply in time": on_a_hung_server,
     "invalid username-password pair": lambda server: as_user(server, "nobody:secret"),
     "it requires a password": lambda server: configured(server, "requirepass", "secret"),
     "no permissions": lambda server: as_user(server, "reader:secret", "~*", "+ping"),
+    "used memory > 'maxmemory'": lambda server: configured(server, "maxmemory", 1),
     "cluster support disabled": lambda server: redis(f"redis+cluster://127.0.0.1:{server.port}"),
     "unknown command 'SENTINEL'": lambda server: redis(f"redis+sentinel://127.0.0.1:{server.port}/shop/0"),
     "DB index is out of range": lambda server: redis(f"redis://127.0.0.1:{server.port}/1000"),
@@ -79,13 +81,15 @@ ON_REPLICAS = {
     "replicas confirmed within": on_hung_replicas,
     "read only replica": lambda group: redis(group.replicas[0].url),
 }
-CASES = ON_ONE | ON_REPLICAS
+ON_TLS = {"certificate verify failed": lambda server: redis(server.url.partition("?")[0])}
+CASES = ON_ONE | ON_REPLICAS | ON_TLS
 
 
 @pytest.mark.parametrize("words", CASES)
 def test_message(words, start, own_redis):
     """The message has these words, and no password."""
-    backend = CASES[words](own_redis() if words in ON_ONE else start(Replicated()))
+    server = own_redis() if words in ON_ONE else start(TlsRedis() if words in ON_TLS else Replicated())
+    backend = CASES[words](server)
     with contextlib.closing(backend), pytest.raises(LockUnavailable) as caught:
         backend.lock("x").acquire(blocking=False)
     assert words in str(caught.value)
@@ -96,4 +100,4 @@ def test_every_word_of_the_table():
     """The first column of the table has the words that are tested here, and no others."""
     section = PAGE.read_text().partition("``LockUnavailable``\n---")[2].partition("\n\nViews under")[0]
     rows = re.findall(r"^   \* - (.*(?:\n       .*)*)", section, re.MULTILINE)[1:]
-    assert sorted(re.findall(r"``(.+?)``", " ".join(rows))) == sorted(CASES)
+    assert sorted(re.findall(r"``(.+?)``", " ".join(rows))) == sorted([*CASES, "OOM"])

@@ -59,7 +59,8 @@ class Recipe:
         """Queue ``claim`` unless it is queued. Returns its lease if it is first in the queue, otherwise a refusal.
 
         A refused claim stays queued, and ``wake`` is called when the queue changes. ``wait``: the seconds that the
-        claim can wait. With 0 or less, the claim joins an empty queue only.
+        claim can wait. With 0 or less, the claim joins an empty queue only. ``until``: the time at which the requests
+        give up if ZooKeeper does not answer.
         """
         contender = self._contenders.get(claim.token)
         if contender is None:
