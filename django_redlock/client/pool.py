@@ -36,7 +36,7 @@ MAX_IDLE = 64  # idle connections that a pool keeps open
 MAX_WAITERS = 64  # connections to a server on which waiters block at the same time; further waiters poll
 MAX_IDLE_SECONDS = 60.0  # seconds after which an idle connection is replaced: a firewall may have dropped it
 MAX_AGE_SECONDS = 600.0  # seconds after which a connection whose credentials a provider gave is replaced
-FULL_CHECK_SECONDS = 0.002  # seconds between two checks whether a connection may be opened
+FULL_CHECK_SECONDS = 0.02  # seconds after which a caller that waits for a slot checks again, if nothing wakes it
 NO_LIMIT = 2**31  # redis-py's default for ``max_connections``
 
 
@@ -53,6 +53,7 @@ class _Limit:
         self.size = max(2, size)
         self._mutex = new_mutex()
         self._taken: list[weakref.ref[_Slot]] = []
+        self.waiting: deque[Future[None]] = deque()  # of the callers that wait for a slot, in order of arrival
 
     def take(self, spare: int = 0) -> _Slot | None:
         """Return a slot; ``None`` if no more than ``spare`` slots are free."""
@@ -63,6 +64,11 @@ class _Limit:
             slot = _Slot()
             self._taken.append(weakref.ref(slot))
             return slot
+
+    def wake(self) -> None:
+        """Wake the first caller that waits for a slot."""
+        with contextlib.suppress(IndexError):
+            self.waiting.popleft().set_result(None)
 
     @property
     def reached(self) -> bool:
@@ -157,11 +163,14 @@ class ServerPool:
     def checkin(self, connection: Connection) -> None:
         """Return a connection without outstanding replies to the pool. Closes it if `MAX_IDLE` connections are idle."""
         connection.idle_since = time.monotonic()
-        _slot, connection.slot = connection.slot, None  # the slot is free at the end, when the connection is idle
+        slot, connection.slot = connection.slot, None  # the slot is free when the connection is idle
         if len(self.idle_connections) < MAX_IDLE:
             self.idle_connections.append(connection)
         else:
             connection.close()
+        del slot
+        if self._limit is not None:
+            self._limit.wake()
 
     def discard(self, connection: Connection, compensation: bytes | None = None) -> None:
         """Close a connection, after sending ``compensation`` if the socket accepts it at once.
@@ -173,6 +182,8 @@ class ServerPool:
                 connection.write(compensation)
         connection.close()
         connection.slot = None
+        if self._limit is not None:
+            self._limit.wake()
 
     def _slot(self, seconds: float, spare: int = 0) -> Flow[_Slot | None]:
         """Wait up to ``seconds`` for a slot, and return the slot; ``None`` if the pool has no limit.
@@ -185,7 +196,13 @@ class ServerPool:
                 return slot
             if time.monotonic() >= until:
                 raise AllInUse(f"all {limit.size} connections are in use")
-            yield AwaitFuture(Future(), FULL_CHECK_SECONDS)  # a pause: nothing sets the future
+            freed = Future[None]()
+            limit.waiting.append(freed)
+            try:
+                yield AwaitFuture(freed, FULL_CHECK_SECONDS)
+            finally:
+                with contextlib.suppress(ValueError):
+                    limit.waiting.remove(freed)
         return None
 
     def _idle(self) -> Connection | None:

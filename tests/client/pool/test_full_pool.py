@@ -1,0 +1,44 @@
+"""A pool whose connections are all in use: a free connection wakes a waiting thread or task."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.client import pool as pool_module
+from tests.support.service import poll
+
+WAIT = 20
+
+
+@pytest.fixture
+def full_pool(redis_url, unique, monkeypatch):
+    """A backend, its pool, and the two connections that the pool may have, both in use."""
+    monkeypatch.setattr(pool_module, "FULL_CHECK_SECONDS", WAIT)
+    backend = RedisBackend(f"{redis_url}?max_connections=2", node_timeout=2 * WAIT)
+    assert not backend.lock(unique).locked()
+    pool = backend.nodes[0].known_pool(None)
+    return backend, pool, [pool.checkout() for _ in range(2)]
+
+
+def test_thread_is_woken_by_a_free_connection(full_pool, unique):
+    backend, pool, in_use = full_pool
+    with ThreadPoolExecutor() as executor:
+        asked = executor.submit(backend.lock(unique).locked)
+        poll(lambda: pool._limit.waiting, timeout=WAIT, what="a thread that waits")
+        pool.checkin(in_use.pop())
+        assert asked.result(WAIT / 2) is False
+
+
+def test_task_is_woken_by_a_free_connection(full_pool, unique):
+    backend, pool, in_use = full_pool
+
+    async def asks():
+        asked = asyncio.create_task(backend.lock(unique).alocked())
+        await asyncio.to_thread(poll, lambda: pool._limit.waiting, timeout=WAIT, what="a task that waits")
+        pool.checkin(in_use.pop())
+        pool.discard(in_use.pop())
+        return await asyncio.wait_for(asked, WAIT / 2)
+
+    assert asyncio.run(asks()) is False
