@@ -24,7 +24,7 @@ from .self_deadlock import self_deadlock_flow
 
 FOREVER = float("inf")
 Ask = Callable[[Claim, float, float], Flow[Lease | Refusal]]
-_LATE_GRANTS = 5  # number of leases that ended before their grant arrived, at which `acquire` raises
+_LATE_GRANTS = 5  # `acquire` raises after this number of leases that had ended when their grants arrived
 
 
 class Handle:
@@ -141,7 +141,7 @@ class Handle:
                 late_grants += 1
                 if now >= deadline or late_grants == _LATE_GRANTS:
                     slow = f"the store answers more slowly than the ttl ({claim.ttl:g} s)"
-                    raise LockUnavailable(self.name, slow)  # noqa: TRY301  (it is an event, too)
+                    raise LockUnavailable(self.name, slow)  # noqa: TRY301  (the handler below reports it)
                 claim = claim._replace(token=new_token())
         except LockError as error:
             # The store may have granted the claim, or lists it as a waiter.
@@ -151,15 +151,15 @@ class Handle:
             raise
         except BaseException:  # interrupted or cancelled: the store may have granted the claim, or grant it later
             for hold in self.holds:
-                if hold.lease.claim.acquisition_id == claim.acquisition_id:
+                if hold.lease.claim.acquisition_id == claim.acquisition_id:  # interrupted after the grant
                     hold.end(End.TRANSFERRED)
             renewal.release_later(store, self.primitive, claim, waited=True)
             raise
 
     def _ask(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
         store, primitive = self.store, self.primitive
-        gate = (store.local_queue_for(primitive) if wait > 0 else None) or store.algorithm
-        flow = gate.acquire(primitive, claim, deadline)
+        queue = store.local_queue_for(primitive) if wait > 0 else None
+        flow = (queue or store.algorithm).acquire(primitive, claim, deadline)
         if wait == FOREVER and renewal.entries:  # without entries, this process holds no lock
             return self_deadlock_flow(flow, self, claim)
         return flow
@@ -172,7 +172,7 @@ class Handle:
                 self._holds = [*self.holds, hold]
         else:
             for each in self._holds:
-                if each.end_kind is None:  # another thread or task has lost it, and perhaps not noticed
+                if each.end_kind is None:  # its lease must be lost, because the store has granted the lock again
                     each.replace()
             self._holds = [hold]
         hold.schedule_renewal()
@@ -244,10 +244,11 @@ class Handle:
             if not hold.end():
                 raise hold.not_held_error()  # noqa: TRY301
             lost = hold.lost
-            gate = (None if lost else self.store.local_queue_for(self.primitive)) or self.store.algorithm
-            released = yield from gate.release(self.primitive, hold.lease.claim, self.options.min_hold - held)
+            queue = None if lost else self.store.local_queue_for(self.primitive)
+            keep = self.options.min_hold - held
+            released = yield from (queue or self.store.algorithm).release(self.primitive, hold.lease.claim, keep)
         except BaseException as error:
-            if hold.active or isinstance(error, LockNotHeld):  # interrupted before the end, or ended before
+            if hold.active or isinstance(error, LockNotHeld):  # interrupted before `end`, or ended by another
                 raise
             hold.release_later()
             if not (lost and isinstance(error, LockError)):

@@ -33,7 +33,7 @@ class End(Enum):
     """The ways in which a hold can end, which decide what the end of its ``with`` block does."""
 
     RELEASED = "released"  # raises LockNotHeld
-    TRANSFERRED = "transferred to another holder"  # has nothing to release
+    TRANSFERRED = "transferred"  # another holder or a background release has the lease: nothing to release
     LOST = "lost"  # raises LockLost
 
 
@@ -48,12 +48,12 @@ class Hold:
     level = 1
     end_kind: End | None = None
     _lost = _reported = _abandoned = False
-    # The extension in flight, and who waits for its outcome: a server may run two extensions in any order.
+    # One extension at a time, because a server may run two extensions in any order. `extend` waits for its outcome.
     _extension: Extension | None = None
     _waiting: tuple[WakeEvent, ...] = ()
-    _longest = math.inf  # the longest ttl of further extensions
+    _ttl_limit = math.inf  # no extension is longer than an earlier one without a reply, which the server may run later
 
-    def __init__(self, handle: Any, lease: Lease) -> None:  # of a `Handle`
+    def __init__(self, handle: Any, lease: Lease) -> None:  # a `Handle`, whose module imports this one
         self._handle = weakref.ref(handle)
         self.store: Store = handle.store
         self.primitive: Primitive = handle.primitive
@@ -62,7 +62,8 @@ class Hold:
         self.lease = lease
         self.acquired_by = calling()
         self._loop = running_loop()  # the loop that calls `on_lost`; None: a background thread
-        self._acquired_for_another = self._loop is not None and task_is_ours()  # its task ends at once
+        # `asyncio.gather` runs `aacquire()` in a task that ends at once. The end of this task abandons no lock.
+        self._acquired_in_wrapper = self._loop is not None and task_is_ours()
         self._generation = fork.generation
 
     # ── what event receivers and `on_lost` read ──────────────────────────────────────────────
@@ -211,8 +212,7 @@ class Hold:
                 self._waiting += (outcome_known,)
             yield AwaitTurn(outcome_known, self.remaining)
         try:
-            lease = extension.lease, extension.ttl
-            (outcome,) = yield from self.store.algorithm.extend_many(self.primitive, [lease])
+            (outcome,) = yield from self.store.algorithm.extend_many(self.primitive, [extension])
         except BaseException:
             self.on_extended(extension, _UNANSWERED)
             raise
@@ -228,7 +228,7 @@ class Hold:
         If ``ttl`` is shorter than the ttl of the lease, the lease is shortened at once, because the server may run the
         request although its reply is lost.
         """
-        ttl = min(ttl, self._longest)
+        ttl = min(ttl, self._ttl_limit)
         if self.options.max_hold is not None:
             ttl = max(PRECISION, min(ttl, self.lease.since + self.options.max_hold - self.store.clock()))
         if ttl < self.lease.ttl:
@@ -248,7 +248,7 @@ class Hold:
             return None
         if not (self._abandoned or self.options.ends_by_itself):
             ended_loop = self._loop is not None and self._loop.is_closed()
-            self._abandoned = ended_loop or (not self._acquired_for_another and has_ended(self.acquired_by))
+            self._abandoned = ended_loop or (not self._acquired_in_wrapper and has_ended(self.acquired_by))
             if self._abandoned:
                 renewal.report(self._report_abandoned)
         with state_mutex:
@@ -263,8 +263,8 @@ class Hold:
         with state_mutex:
             waiting, ended = self._waiting, self.end_kind is not None
             self._extension, self._waiting = None, ()
-            if isinstance(outcome, Fault):  # the server may run this request after a later one
-                self._longest = min(self._longest, extension.ttl)
+            if isinstance(outcome, Fault):
+                self._ttl_limit = min(self._ttl_limit, extension.ttl)
             elif outcome is not None and not ended:
                 self.lease = outcome
         for outcome_known in waiting:
@@ -286,6 +286,7 @@ class Hold:
         renewal.schedule(self, delay)
 
     def _is_renewable(self) -> bool:
+        """Return whether a renewal would prolong the lease: with ``auto_renew``, until it lasts to ``max_hold``."""
         options, lease = self.options, self.lease
         if options.max_hold is None or not options.auto_renew:
             return options.auto_renew

@@ -134,8 +134,8 @@ class LocalQueue:
         """
         store, key, queue = self._store, _queue_key(claim), None
         acquire_free = None if key in self._queues else store.algorithm.acquire_free
-        if acquire_free and (free := (yield from acquire_free(primitive, claim))):
-            return free
+        if acquire_free and (lease := (yield from acquire_free(primitive, claim))):
+            return lease
         waiter = Waiter(calling(), claim)
         try:
             with state_mutex:
@@ -151,7 +151,7 @@ class LocalQueue:
                     return queue.refusal.later(now)
                 claim = claim.next_attempt(now)
             outcome = yield from store.algorithm.acquire(primitive, claim, deadline, queue.on_refusal)
-            # A grant by the store begins a new row of hand-overs. Not for stripes: the other stripes share the row.
+            # A grant by the store ends the row of hand-overs. Not for stripes, which are all counted in one row.
             if isinstance(outcome, Lease) and len(claim.all_keys) == 1:
                 queue.hand_overs = 0
             return outcome
@@ -223,11 +223,13 @@ class LocalQueue:
                     waiter.grant(lease)
                 elif receiving:
                     waiter.lead()
-            if waiter.lease is None:  # without an answer, or to a waiter that has left: the store may have granted it
+            # The store may have granted the lock to the waiter: the reply was lost, or the waiter has left meanwhile.
+            if waiter.lease is None:
                 renewal.release_later(self._store, primitive, waiter.claim)
         if lease is not None:
             return True
-        return (yield from algorithm.release(primitive, claim)) or not answered
+        released = yield from algorithm.release(primitive, claim)
+        return released or not answered  # without a reply, the hand-over may have released the lock
 
     def _next_waiter(self, claim: Claim) -> Waiter | None:
         """Remove and return the waiter that gets the lock next; ``None``: the lock must be released in the store."""
@@ -249,5 +251,6 @@ class LocalQueue:
 
 
 def _queue_key(claim: Claim) -> Any:
-    # The waiters of an earlier generation belong to the parent of a fork.
+    # All claims for the same stripes have one payload; `all_keys` begins with another stripe each time. The waiters of
+    # an earlier generation belong to the parent of a fork.
     return claim.payload or claim.all_keys, running_loop(), fork.generation
