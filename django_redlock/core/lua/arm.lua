@@ -1,8 +1,8 @@
--- Take a new server into service at once. The caller asserts that no lock is held here.
+-- Take a new server into service at once. Only safe if no lock is held on this server.
 -- KEYS 1 marker (as quarantine's)
 -- ARGV 1 max_ttl in ms
--- Returns 1 armed, 0 refused: the marker names another server, whose locks this server may have forgotten, or a
---   quarantine for that reason has not ended.
+-- Returns 1 armed, 0 refused: the marker names another server, whose locks this server may have lost, or a
+--   quarantine for this reason has not ended.
 local identity = string.match(redis.call('INFO', 'replication'), 'master_replid:%x+')
 local mark, now = redis.call('GET', KEYS[1]) or identity, redis.call('TIME')
 if string.sub(mark, 1, 54) ~= identity then return 0 end

@@ -1,8 +1,8 @@
--- Keep the last runs of periodic tasks. The request of a leader is refused when a later leader has written. Idempotent.
+-- Store or read the last runs of periodic tasks. Refused after a later leader has written. Idempotent.
 -- KEYS 1 runs
 -- ARGV 1 fencing token  2 entry, empty to read all runs  3 its run before  4 its run from now on  5 ms to keep the runs
 --   fencing token: of the leader; run before, run from now on: empty if there is none
--- Returns {field, value, …} for a read, else 1; 0 if a later leader has written, or the run before is another.
+-- Returns {field, value, …} for a read, else 1; 0 if a later leader has written, or another run is stored than the run before.
 local token = redis.call('HGET', KEYS[1], '')
 if token and tonumber(ARGV[1]) < tonumber(token) then return 0 end
 if ARGV[2] ~= '' then

@@ -1,7 +1,7 @@
 -- Describe a lock: the value of its key, the lease and the waiters. Changes nothing.
 -- KEYS 1 lock  2 waiters
 -- ARGV 1 with the waiters' entries (1 or 0)
--- Never fails, even if other programs have written to the keys: an error would fail a whole list of locks.
+-- Never fails, even if other programs have written to the keys, because one error would hide a whole list of locks.
 -- Returns {value, lease left in ms} for a mutex without waiters, the usual case;
 --   else {type, value, lease left, number of waiters, digest[, entries]}; nothing if the lock is not held.
 --   Each text of the value is cut after 10,000 bytes, since owners are shorter.

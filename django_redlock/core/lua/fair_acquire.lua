@@ -4,7 +4,7 @@
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait (as mutex_acquire's)  6 order
 --   order: 2: in order of arrival, 0: the holder restores its lock, regardless of the queue
 -- Returns as mutex_acquire. Also refused while another waiter is first in the queue; the lease left is then the time
---   until that waiter counts as gone.
+--   until that waiter's entry expires.
 local held = redis.call('GET', KEYS[1])
 if held == 'reserved' then held = false end -- for a waiter: see free_mutex in waking
 local clock = redis.call('TIME')

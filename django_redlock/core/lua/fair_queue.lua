@@ -1,10 +1,10 @@
 -- Functions for the fair queue of a lock, which grants in order of arrival. Scripts include this file with USES.
 -- KEYS 1 lock  2 waiters  3 wake  4 line (zset: mode, space, entry in `waiters` -> µs of arrival), of the script that uses this
---   mode w excludes all others, r excludes w. Each waiter has a list of its own for wake-ups. A script can't name that
---   list in advance, so it returns the first 16 characters of the waiter's token, and its caller wakes the waiter.
+--   mode w excludes all others, r excludes w. Each waiter has its own list for wake-ups. A script does not get that list
+--   in KEYS, so it returns the first 16 characters of the waiter's token, and its caller wakes the waiter.
 -- ARGV none
 -- Returns nothing of its own.
--- A waiter is alive until its entry in `waiters` lapses. A waiter that tries again within ten seconds keeps its place.
+-- A waiter is alive until its entry in `waiters` expires. A waiter that tries again within ten seconds keeps its place.
 local WAITERS, LINE = KEYS[2], KEYS[4]
 
 -- Returns the milliseconds after which the first live waiter in front of `place` counts as gone; nil if there is none.

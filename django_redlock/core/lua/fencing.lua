@@ -3,7 +3,7 @@
 -- ARGV none
 -- Returns nothing of its own.
 
--- Return a number that is larger than all before in `fences`, and store it there for a day.
+-- Return a number that is larger than the numbers in all keys `fences`, and store it in these keys for a day.
 local function next_fence(fences, micros)
   local fence = micros
   for _, key in ipairs(fences) do fence = math.max(fence, (tonumber(redis.call('GET', key)) or 0) + 1) end

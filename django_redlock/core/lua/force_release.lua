@@ -2,8 +2,8 @@
 -- USES fair_queue
 -- USES waking
 -- KEYS 1 lock  2 waiters  3 wake  4 line
--- ARGV 1 digest (as describe returned it to the caller; that of one holder of a shared lock: release this holder only;
---   empty: release whatever is held now)
+-- ARGV 1 digest (the result of an earlier describe; the digest of one holder of a shared lock: release only this holder;
+--   empty: release any holder)
 -- Returns 1 released, 0 not held, -1 another holder has it now; {1, id, …} as fair_release.
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'none' or kind == 'string' and redis.call('GET', KEYS[1]) == 'reserved' then return 0 end

@@ -1,8 +1,8 @@
--- End a request with an idempotency key: store the answer, or forget the request, and free the lock.
+-- End a request with an idempotency key: store the answer or remove the record, and release the lock.
 -- KEYS 1 lock  2 record (as idempotent_begin's)
 -- ARGV 1 token, or what all attempts' tokens begin with  2 ms to keep the answer  3 answer; "": forget  4 fingerprint
--- Returns 1 if the token still held the lock or has stored the answer, 0 if another request has begun meanwhile.
--- A lease or a record that has ended does not matter as long as no other request has begun.
+-- Returns 1 if the token still held the lock or has stored the answer, 0 if another request has begun since.
+-- An expired lease or record is ignored unless another request has begun.
 local function is_own(text)
   return text and string.sub(text, 1, #ARGV[1]) == ARGV[1]
 end

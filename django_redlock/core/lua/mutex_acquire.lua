@@ -1,12 +1,12 @@
--- Acquire one or several mutexes, or none and return the holder of the first that is held. Idempotent per token: the
+-- Acquire all of one or several mutexes, or none and return the holder of the first that is held. Idempotent per token: the
 -- same request sent twice is granted twice.
 -- KEYS 1 lock  2 waiters  3 wake  4 fence (with fencing only), and so on of each other lock
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait
 --   wait: ms for which a refused client is listed as a waiter. 0: not listed; negative: was listed before; -1: the last
 --   try, after which the client is no longer listed
 -- Returns the server's time in µs; with fencing {1, fencing token, time}, one token for all locks; refused {0, lease left
---   in ms, time, owner of the holder, index of its lock}. A waiter is listed for that lock only. A newcomer that can wait
---   is also refused while a lock is reserved for a waiter that was woken: see free_mutex in waking.
+--   in ms, time, owner of the holder, index of its lock}. A waiter is listed for that lock only. A new client that can
+--   wait is also refused while a lock is reserved for a waiter that was woken: see free_mutex in waking.
 -- USES waking
 local token, wait, step = ARGV[1], tonumber(ARGV[5]), ARGV[4] == '1' and 4 or 3
 local last = #KEYS - #KEYS % step -- the quarantine adds a key

@@ -1,4 +1,4 @@
--- Replace the rest of the leases of one or several mutexes, each if the token still holds it.
+-- Extend the leases of one or several mutexes to ttl from now, each if the token still holds it.
 -- KEYS 1 lock  2 fence (with fencing only), and so on of each other lock
 -- ARGV 1 token  2 ttl in ms  3 number of locks  4 keep (1: never shorten the time for which the key stays)
 --   Absent: 1 for the number, no keep.

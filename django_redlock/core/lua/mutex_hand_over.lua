@@ -1,4 +1,4 @@
--- Give one or several mutexes from their holder to the next holder, all or none. Idempotent per token: a request sent
+-- Move one or several mutexes from their holder to the next holder, all or none. Idempotent per token: a request sent
 -- twice is granted twice.
 -- KEYS 1 lock  2 fence (with fencing only), and so on of each other lock
 -- ARGV 1 token of the next holder  2 its owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 token of the holder  6 number of locks

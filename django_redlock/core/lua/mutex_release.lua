@@ -1,6 +1,6 @@
 -- Release each of one or several mutexes that the token holds, and wake one waiter of each.
 -- KEYS 1 lock  2 waiters  3 wake, and so on of each other lock
--- ARGV 1 token  2 keep in ms (>0: keep it that much longer without a holder, with "done" in place of the token)
+-- ARGV 1 token  2 keep in ms (>0: the lock stays unavailable for this time, with "done" in place of the token)
 --   3 how many of the locks it must have held
 --   Absent: 0 for keep, 1 for the number.
 -- Returns 1 released, 0 not held, -1 held by another token.

@@ -1,4 +1,4 @@
--- Put before an acquire script: refuse on a server that may have forgotten a lock (restarted, flushed or replaced).
+-- Prepended to an acquire script: refuses on a server that may have lost a lock (restarted, flushed or replaced).
 -- KEYS last marker (string: 'master_replid:' and 40 digits, as in INFO, new with each start and each promotion|max_ttl in ms
 --   |replicas ever seen, if it has any; and while a quarantine lasts: space, its end in ms|1 if it named another server)
 -- ARGV last max_ttl in ms

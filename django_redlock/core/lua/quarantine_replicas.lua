@@ -1,4 +1,4 @@
--- Put before an acquire script on a primary with replicas: as `quarantine`, and refuse if too few replicas keep up.
+-- Prepended to an acquire script on a primary: as `quarantine`, and refuses if too few replicas keep up.
 -- KEYS last marker (as quarantine's; while too few replicas follow, the quarantine's end is 9e15 and the ms that it is to last)
 -- ARGV last four: max_ttl in ms, lag in s, acknowledgements that the caller waits for, and the requirement: majority, all or a number
 -- Returns {2, ms left, time}, {3, max_ttl in the marker, time}, {4, replicas that keep up, time, needed} or

@@ -1,4 +1,4 @@
--- Put before an acquire script by which a holder restores a lock that the server has forgotten. During a quarantine the
+-- Prepended to an acquire script by which a holder restores a lock that the server has lost. During a quarantine the
 -- server can't have granted the lock to another client, so a holder with a valid lease may restore its lock.
 -- KEYS last marker (as quarantine's)
 -- ARGV last max_ttl in ms

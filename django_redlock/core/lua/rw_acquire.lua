@@ -5,8 +5,8 @@
 --   wait: as mutex_acquire's
 --   order: 2: in order of arrival; 1: readers behind writers that came earlier, writers in any order; 0: the holder
 --   restores its lock, regardless of the queue
---   holder: the same holder may read again, and after writing may read and write again, without queueing
--- Returns as fair_acquire; an error that begins with UPGRADE for a reader that asks to write.
+--   holder: a reader may read again, and a writer may read and write again, without queueing
+-- Returns as fair_acquire; an error that begins with UPGRADE for a reader that requests to write.
 local token, wait, order, mode, holder = ARGV[1], tonumber(ARGV[5]), ARGV[6], ARGV[7], ARGV[8]
 local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]

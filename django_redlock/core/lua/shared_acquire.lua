@@ -3,7 +3,7 @@
 -- KEYS 1 lock (hash: token and owner -> kind@end in ms holder)  2 waiters  3 wake  4 fence (with fencing only)
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait (as mutex_acquire's)  6 kind  7 limit  8 holder
 --   rlock: any number of shares of one holder. semaphore: `limit` shares of any holders.
--- Returns as mutex_acquire. A newcomer that can wait is also refused if there are as many waiters as free shares.
+-- Returns as mutex_acquire. A new client that can wait is also refused if there are as many waiters as free shares.
 local token, wait, kind, limit, holder = ARGV[1], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7]), ARGV[8]
 local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]

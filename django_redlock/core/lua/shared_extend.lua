@@ -1,4 +1,4 @@
--- Replace the rest of the lease of one share, if the token still holds the share. Other shares keep their leases.
+-- Extend the lease of one share to ttl from now, if the token still holds the share. Other shares keep their leases.
 -- KEYS 1 lock (as shared_acquire's)  2 fence (with fencing only)
 -- ARGV 1 token  2 ttl in ms
 -- Returns 1 extended, 0 the token holds no share.

@@ -1,6 +1,6 @@
 -- Remove the record of a queued task that will not run because it was not sent, was revoked or has expired. A running
--- task keeps its record; only its next delivery is removed. The period of a task that runs or has run stays. A task that
--- the delivery has replaced is no longer known as replaced.
+-- task keeps its record; only its next delivery is removed. The period of a task that runs or has run is kept. A task
+-- that the delivery has replaced is no longer marked as replaced.
 -- USES task_record
 -- KEYS 1 to 6 as task_record's
 -- ARGV 1 task id  2 delivery id (empty: any)

@@ -1,14 +1,14 @@
--- End a body: free the lock or queue the next delivery, and wake one waiter. Remember that a delivery has ended.
+-- End a body: release the lock or queue the next delivery, and wake one waiter. Mark the delivery as ended.
 -- USES task_record
 -- KEYS 1 to 6 as task_record's  7 ended (set of numbers)
 -- ARGV 1 token  2 task id  3 done ttl in ms  4 keep in ms  5 number  6 part of the owner
 --   token: or what the tokens of all attempts begin with; empty: any token
 --   task id: empty to end no body
---   done ttl: how long the delivery is known as ended; 0 when it has not ended and may run again
+--   done ttl: how long the delivery is marked as ended; 0 when it has not ended and may run again
 --   keep: >0 to be queued again for that long, 0 to be removed
---   number: the delivery's number in the set, which lapses as a whole
---   part of the owner: in the owner's JSON of the body; empty: any owner
--- Returns 1 freed or queued again; {1, message} if a call was put off, whose message is to be sent; 0 the token did not
+--   number: the delivery's number in the set, which expires as a whole
+--   part of the owner: a text that the JSON of the body's owner must contain; empty: any owner
+-- Returns 1 freed or queued again; {1, message} if the message of a postponed call must be sent; 0 the token did not
 --   run the task.
 local done_ttl = tonumber(ARGV[3])
 if done_ttl > 0 then

@@ -1,4 +1,4 @@
--- Replace the lease of a running task, if the token still runs it.
+-- Extend the lease of a running task to ttl from now, if the token still runs the task.
 -- USES task_record
 -- KEYS 1 lock
 -- ARGV 1 token  2 ttl in ms

@@ -1,12 +1,12 @@
 -- Functions for the records of tasks in the lock of a task. Scripts include this file with USES.
 -- KEYS 1 lock  2 waiters  3 wake  4 messages  5 order  6 replaced, of the script that uses this
---   messages (hash: delivery id -> message of a call that was put off), order (list of delivery ids, also of those that
+--   messages (hash: delivery id -> message of a postponed call), order (list of their delivery ids, and of calls that
 --   have started since), replaced (zset: delivery id -> end in ms)
 -- ARGV none
 -- Returns nothing of its own.
 -- The lock is a hash: task id -> state, run token, delivery id, end in ms, next delivery id, its end in ms, owner (JSON).
 -- A running task with a next delivery counts as queued too. It is queued with that delivery when its lease has ended.
--- The next delivery of a queued task is the one that it has replaced, without an end.
+-- The next delivery of a queued task is the delivery that it has replaced, without an end.
 -- With a period, the next delivery is the delivery itself, and '-' in the queued record after the end of the body.
 -- USES waking
 local clock = redis.call('TIME')

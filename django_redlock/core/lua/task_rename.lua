@@ -2,7 +2,7 @@
 -- USES task_record
 -- KEYS 1 lock
 -- ARGV 1 task id  2 new task id  3 new owner (JSON)
---   task id: '?' for a queued task whose id begins with it
+--   task id: '?' for any queued task whose id begins with '?'
 -- Returns 1 renamed, 0 the task is not queued, or the new id has a record.
 local entry = read(ARGV[1])
 for _, each in ipairs(ARGV[1] == '?' and read_all() or {}) do

@@ -2,8 +2,8 @@
 -- USES task_record
 -- KEYS 1 to 6 as task_record's  7 ended (set of numbers)
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 task id  5 delivery id  6 limit  7 rivals  8 period in ms  9 wait  10 number
---   rivals: the states of others that count; empty to restore a body that runs
---   period: >0 to count as queued until then, while running and after; a queued task keeps the end of its record
+--   rivals: the states in which other tasks block this task; empty to restore a running body
+--   period: >0: also counts as queued for this time, while running and after; a queued task keeps the end of its record
 --   wait: ms for which a refused task is listed as a waiter. 0: not listed; negative: was listed before; -1: last try,
 --   after which the task is no longer listed
 --   number: the delivery's number in the set

@@ -2,8 +2,8 @@
 -- USES task_record
 -- KEYS 1 lock; with replace: 1 to 6 as task_record's
 -- ARGV 1 task id  2 delivery id  3 owner (JSON)  4 ttl in ms  5 limit  6 rivals  7 own  8 replace  9 done ttl in ms
---   rivals: the states of others that count; own: "1" for a retry by the owner, which is always queued;
---   replace: "1" to replace a queued task, whose delivery is known as replaced for the done ttl at least
+--   rivals: the states in which other tasks block this task; own: "1" for a retry by the owner, which is always queued;
+--   replace: "1" to replace a queued task, whose delivery is marked as replaced for at least the done ttl
 -- Returns the server's time in µs; refused {0, time left in ms, time, blocking owner with its state}.
 local last, rivals, mine, rival, body, twin, replaced = now + ARGV[4], 0, nil, nil, nil, nil, '-'
 for _, entry in ipairs(read_all()) do

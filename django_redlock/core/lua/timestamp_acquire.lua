@@ -2,9 +2,9 @@
 -- USES waking
 -- KEYS 1 lock  2 waiters  3 holder (hash: value, token, owner; valid while the lock has that value)
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 wait (as mutex_acquire's)  5 ms in a unit  6 clock skew in ms  7 token (to adopt)
---   token (to adopt): the holder's that hands the lock off. Refused if neither token holds the lock.
+--   token (to adopt): the token of the previous holder. Refused if neither token holds the lock.
 -- Returns the server's time in µs; refused {0, lease left in ms, time, owner of the holder, empty for older code}. As
---   in mutex_acquire, a newcomer that can wait is also refused while a free lock has waiters. Returns an error that
+--   in mutex_acquire, a new client that can wait is also refused while a free lock has waiters. Returns an error that
 --   begins with WRONGTYPE if the value is not a timestamp in that unit.
 local held = redis.call('GET', KEYS[1])
 local clock = redis.call('TIME')

@@ -1,7 +1,7 @@
 -- Describe a timestamp lock. Changes nothing.
 -- KEYS 1 lock  2 waiters  3 holder (as timestamp_acquire's)
 -- ARGV 1 with the waiters' entries (1 or 0)  2 ms in a unit of the value  3 clock skew in ms
--- Never fails, even if other programs have written to the keys: an error would fail a whole list of locks.
+-- Never fails, even if other programs have written to the keys, because one error would hide a whole list of locks.
 -- Returns {'string', token and owner, lease left in ms, number of waiters, digest[, entries]} as
 --   describe; nothing if the lock is not held or the value is no timestamp. Token and owner are empty for older code.
 if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return false end

@@ -1,5 +1,5 @@
--- Replace the rest of a timestamp lock's lease, if the token still holds it: a new timestamp under the same token. Also
--- the release of a lock that stays taken for a time.
+-- Extend a timestamp lock to ttl from now, if the token still holds it: a new timestamp under the same token. Also used to
+-- release a lock that stays unavailable for a time.
 -- KEYS 1 lock  2 holder (as timestamp_acquire's)
 -- ARGV 1 token, or what the tokens of all attempts begin with  2 ttl in ms  3 ms in a unit of the value  4 clock skew in ms
 -- Returns 1 extended, 0 not held, -1 held by another token or by older code.

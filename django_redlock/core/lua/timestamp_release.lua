@@ -1,7 +1,7 @@
--- Release a timestamp lock, if the token still holds it, or by force the holder that was described. Wakes one waiter.
+-- Release a timestamp lock if the token still holds it, or by force if it has the digest. Wakes one waiter.
 -- USES waking
 -- KEYS 1 lock  2 waiters  3 wake  4 holder (as timestamp_acquire's)
--- ARGV 1 token  2 digest (by force: that of timestamp_describe, instead of the token)
+-- ARGV 1 token  2 digest (for a release by force: the result of timestamp_describe; the token is then ignored)
 -- Returns 1 released, 0 not held, -1 held by another token, or by older code that has overwritten the value.
 local held = redis.call('GET', KEYS[1])
 if not held then return 0 end

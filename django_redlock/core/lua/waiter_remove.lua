@@ -2,7 +2,7 @@
 -- USES waking
 -- KEYS 1 lock  2 waiters  3 wake, and so on of each other lock; with a fair queue: 1 lock  2 waiters  3 wake  4 line
 -- ARGV 1 token without the number of the attempt, space, owner  2 mode of a waiter in a fair queue, else empty
--- Returns 1 if the waiter was listed for at least one lock, else 0. Waiters in a fair queue soon look themselves.
+-- Returns 1 if the waiter was listed for at least one lock, else 0. Waiters in a fair queue soon try again by themselves.
 if ARGV[2] ~= '' then
   redis.call('ZREM', KEYS[4], ARGV[2] .. ' ' .. ARGV[1])
   return redis.call('ZREM', KEYS[2], ARGV[1])
