@@ -47,7 +47,7 @@ class Message(NamedTuple):
 
     @classmethod
     def read(cls, header: Any, task_id: str) -> Message | None:
-        """Return the `Message` in the value ``header``; ``None`` without one, or if it belongs to another task id."""
+        """Return the `Message` that ``header`` contains for the task id ``task_id``; ``None`` if there is none."""
         fields = len(cls._fields)
         if isinstance(header, list) and len(header) in (fields - 1, fields) and header[2] == task_id:
             return cls(*header)

@@ -96,7 +96,7 @@ def _hosts_in_plain_text(location: Any) -> Iterator[str]:
 
 
 def _urls(location: Any) -> list[str]:
-    """Return all URLs in a LOCATION. ``cache:<alias>`` stands for the URLs of that cache in CACHES."""
+    """Return all URLs in a LOCATION. For ``cache:<alias>``, the URLs of this cache in CACHES are returned."""
     if isinstance(location, list | tuple):
         return [url for each in location for url in _urls(each)]
     if not isinstance(location, str):

@@ -103,7 +103,7 @@ def takes_unbounded_time(settings: Mapping[str, Any]) -> bool:
 
 
 class AwaitFuture(NamedTuple):
-    """A request of a flow: wait until ``future`` is done, for at most ``seconds``."""
+    """A request of a flow (`core.flow`): wait until ``future`` is done, for at most ``seconds``."""
 
     future: Future[Any]
     seconds: float

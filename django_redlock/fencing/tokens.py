@@ -33,7 +33,7 @@ class FencingToken(NamedTuple):
 def handle_of(lock: Any) -> Any:
     """Return the hold of the calling thread or task if ``lock`` can have several holds, otherwise ``lock`` itself.
 
-    A caller that moves the work to another thread must call this function before.
+    If the work moves to another thread, this function must be called before the move.
     """
     return (lock.hold or lock) if isinstance(lock, Lock) and lock.several else lock
 

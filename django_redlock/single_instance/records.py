@@ -130,7 +130,7 @@ QUEUED = QueuedPrimitive("task", _START, _EXTEND, _CANCEL)
 
 
 def cancel_request(call: TaskCall) -> EvalScript:
-    """Return the request that removes the record of a queued call. If it had replaced another call, that call may run.
+    """Return the request that removes the record of a queued call. A call that it has replaced may run again.
 
     If ``call`` has no delivery id, the record is removed whatever its delivery id is.
     """

@@ -1,4 +1,4 @@
-"""Assertions about locks. Each assertion asks a lock store of the ``REDLOCK`` setting. ``using``: the store's alias."""
+"""Assertions about locks. They read a lock store of the ``REDLOCK`` setting. ``using``: the store's alias."""
 
 from __future__ import annotations
 

@@ -34,6 +34,6 @@ class Clock:
         extend_all(self._due())
 
     def _due(self) -> list[Any]:
-        """Return the locks on this clock whose lease is due for renewal or has ended."""
+        """Return the locks with this clock whose lease is due for renewal or has ended."""
         holds = [hold for hold in renewal.holds() if hold.store.clock is self]
         return [hold for hold in holds if hold.active and hold.lease.valid_until - self() <= hold.lease.ttl * 2 / 3]

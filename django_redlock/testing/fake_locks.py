@@ -54,7 +54,7 @@ class Rehearsal:
         self._planned.append((name, "lost"))
 
     def break_next(self, name: str = "*") -> None:
-        """Let the next acquire of the lock raise ``LockUnavailable``."""
+        """Make the next acquire of the lock raise ``LockUnavailable``."""
         self._planned.append((name, "broken"))
 
     @contextmanager
@@ -96,9 +96,9 @@ class Rehearsal:
         return None
 
     def _acquire(self, claim: Claim, flow: Flow[Lease | Refusal]) -> Flow[Lease | Refusal]:
-        """Refuse ``claim`` or raise ``LockUnavailable``, if that is planned; otherwise run ``flow``, which asks for it.
+        """Refuse ``claim`` or raise ``LockUnavailable`` if this is planned; otherwise run ``flow``, which acquires.
 
-        A lease that is to be lost is granted here. `FakeStorage.hook` ends it.
+        A lease whose loss is planned is granted here, and ended by `FakeStorage.hook`.
         """
         planned = self._next(claim.name, "refused", "broken", "lost")
         if planned == "refused":

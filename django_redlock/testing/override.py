@@ -25,12 +25,12 @@ class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override
 
     - ``kind`` ("locmem"): "locmem" for locks in memory, "dummy" for locks that are always granted.
     - ``kwarg_name`` (``None``): keyword argument by which a decorated function gets the `Rehearsal`.
-    - ``attr_name`` (``None``): attribute by which a decorated test case gets it.
+    - ``attr_name`` (``None``): attribute by which a decorated test case gets the `Rehearsal`.
 
     Works as a context manager, and as a decorator of functions, coroutine functions and ``unittest.TestCase`` classes.
-    Each test of a class gets separate locks. ``with`` returns a `Rehearsal`. The options ``ttl``,
-    ``max_ttl``, ``auto_renew`` and ``blocking_timeout`` keep the values of the settings. Handles that were made before,
-    such as ``LOCK = lock("x")`` in a module, are in memory, too. Raises ``ValueError`` for an unknown ``kind``.
+    Each test of a class gets separate locks. ``with`` returns a `Rehearsal`. The options ``ttl``, ``max_ttl``,
+    ``auto_renew`` and ``blocking_timeout`` keep the values of the settings. Handles that were created before, such as
+    ``LOCK = lock("x")`` in a module, are also replaced. Raises ``ValueError`` for an unknown ``kind``.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ def _configure(holder: Any, entries: Any, *, enter: bool) -> None:
 
 
 def _become_fake(backend: Backend) -> tuple[Backend, type[Backend], dict[str, Any]]:
-    """Turn ``backend``, which earlier handles keep, into the fake of its alias. Returns what it was."""
+    """Change ``backend``, which earlier handles refer to, into the fake of its alias. Returns the values to restore."""
     former, fake = (backend, type(backend), vars(backend)), locks[backend.alias]
     backend.__class__, backend.__dict__ = type(fake), vars(fake)
     return former

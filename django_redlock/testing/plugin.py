@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def redlock() -> Iterator[Rehearsal]:
-    """Keeps all locks of the project in memory for one test. Yields a `Rehearsal`, which can let locks fail."""
+    """Keeps all locks of the project in memory for one test. Yields a `Rehearsal`, which can make locks fail."""
     if not _has_django():
         from .fake_locks import Rehearsal
 

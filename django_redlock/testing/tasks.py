@@ -1,6 +1,6 @@
 """Captures calls of Celery tasks instead of sending them, for tests of code that sends deduplicated tasks.
 
-The assertions also take tasks of ``django.tasks``, and need no Celery then.
+The assertions also accept tasks of ``django.tasks``, and then don't need Celery.
 """
 
 from __future__ import annotations
@@ -166,9 +166,9 @@ def _assert_enqueued(number: int, task: Any, args: tuple[Any, ...], kwargs: dict
 
 
 def _lock_name(task: Any, args: Any, kwargs: Any, serializer: str | None) -> str:
-    """Return the lock name of a call with these arguments; empty if there is none.
+    """Return the lock name of a call with these arguments; ``""`` without one.
 
-    A task without a lock has none, and neither has a call that ``serializer`` can't send.
+    A call has no name if ``task`` has no lock, or if ``serializer`` can't serialize its arguments.
     """
     from kombu.exceptions import EncodeError
 
@@ -201,7 +201,7 @@ def _assert_results(number: int, task: Any, args: tuple[Any, ...], kwargs: dict[
 
 
 def _identity(task: Any, args: Any, kwargs: Any) -> Any:
-    """Return what distinguishes a call: the name of its lock; its arguments as JSON if ``task`` has no lock."""
+    """Return a value that identifies a call: the name of its lock, or its arguments as JSON if ``task`` has no lock."""
     if hasattr(task, "redlock"):
         return task.redlock.name(args, kwargs)
     return base_module(task).normalize_json([args, kwargs])  # the dummy backend keeps the arguments in this form

@@ -59,7 +59,7 @@ def queued(delivery_id: bytes, due: int, owner: bytes) -> TaskRecord:
 class TaskTable:
     """The records of tasks of one location by lock key and task id.
 
-    ``past``: the expiry times of marks for ended or replaced deliveries, by key and delivery. ``messages``: the
+    ``past``: ended and replaced deliveries by key, each with the time until which it is remembered. ``messages``: the
     messages of calls that were refused at their start, by lock key and delivery id. They are sent again when a body
     ends.
     """

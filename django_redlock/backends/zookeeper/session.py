@@ -46,7 +46,7 @@ def kazoo_client() -> Any:
 
 
 def _errors() -> dict[type[Exception], type[Exception]]:
-    """Return a dict from kazoo's classes of errors to the errors to raise. The first class that matches counts."""
+    """Return a dict from kazoo's error classes to the errors to raise. The first matching class is used."""
     from kazoo import exceptions as theirs
 
     return {

@@ -28,7 +28,7 @@ class Node:
         return self._pool
 
     def find_pool(self, key: bytes | None) -> Flow[ServerPool]:
-        """Return the pool of the server that serves ``key``. Asks Sentinels or the Cluster if it is not known.
+        """Return the pool of the server that serves ``key``. Asks Sentinels or the Cluster if necessary.
 
         Raises redis-py's errors if no server is found.
         """

@@ -15,9 +15,9 @@ from .lock import Lock
 class MultiLock(Lock):
     """A handle that holds several mutexes, all or none. It has the methods and properties of a `Lock`.
 
-    Created by ``backend.multilock(names, …)``. Each name is held as by ``lock(name)``, and excludes other holders of
-    that lock. All names share one lease, one token and one fencing token, which grows for each name. When one name is
-    lost, all names are lost. ``locked()`` returns whether any of the names is held by any holder.
+    Created by ``backend.multilock(names, …)``. Each name is locked as with ``lock(name)``, and excludes other holders
+    of that lock. All names share one lease, one token and one fencing token, which grows for each name. When one name
+    is lost, all names are lost. ``locked()`` returns whether any of the names is held by any holder.
     """
 
     names: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""The kinds of locks that ask for several mutexes in one request.
+"""The kinds of locks that acquire several mutexes in one request.
 
 A striped lock acquires any one of the mutexes, a multilock all of them. ``adopt()`` acquires mutexes from a holder that
 has handed them off.
@@ -29,7 +29,7 @@ def _locks(all_keys: Sequence[Keys], fencing: bool) -> tuple[bytes, ...]:
 
 
 class SeveralMutexes(Primitive):
-    """A kind of lock that asks for several mutexes in one request."""
+    """Base class of the kinds of locks that acquire several mutexes in one request."""
 
     def script_keys(self, claim: Claim, fencing: bool = False) -> tuple[bytes, ...]:
         return _all_keys(claim.all_keys, fencing)

@@ -19,9 +19,9 @@ WAKE = 9  # seconds in which a wake-up must arrive, less than the time until a w
 
 
 class Counter:
-    """Counts visits, and in ``most`` the largest number of visits at the same time.
+    """Counts visits. ``most``: the largest number of visits at the same time.
 
-    A visit yields to other threads between reading and writing the count, so that overlapping visits are noticed.
+    A visit yields to other threads between reading and writing the count, so that overlapping visits are detected.
     """
 
     def __init__(self) -> None:
@@ -226,7 +226,7 @@ class ExclusionCases(Fixtures):
         assert tokens == sorted(set(tokens))
 
     def test_min_hold(self, client: Client, other: Client, name: str) -> None:
-        """A lock that is released before min_hold is over stays taken until then. The handle no longer holds it."""
+        """A lock that is released before min_hold is over stays unavailable. Its handle no longer holds it."""
         start = time.monotonic()
         with client.lock(name, min_hold=self.short) as lock:
             pass
@@ -236,12 +236,12 @@ class ExclusionCases(Fixtures):
         assert time.monotonic() - start > self.short - 0.01
 
     def test_self_deadlock_is_refused(self, client: Client, name: str) -> None:
-        """A thread or task that holds the lock gets an error if it waits for a second handle without a timeout."""
+        """A thread or task that holds the lock gets an error if it acquires a second handle without a timeout."""
         check_nested(client, client.backend.lock(name), partial(client.backend.lock, name), self.short)
         assert client.lock(name).acquire(timeout=TEST_TIMEOUT)  # the lock is free, so acquire doesn't wait
 
     def test_wait_without_self_deadlock(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
-        """A thread may wait without a timeout for another thread's lock, and for its own lock if it is not renewed."""
+        """A thread may wait without a timeout for another thread's lock, and for its own unrenewed lock."""
         with client.lock(name):
             waiting = spawn(client.lock(name).acquire)
             until_someone_waits(client, name)

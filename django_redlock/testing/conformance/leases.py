@@ -47,7 +47,7 @@ class LeaseCases(Fixtures):
     """Cases with leases of `short` seconds, so that a test can wait for their end."""
 
     def lapse(self, client: Client, other: Client, name: str, **options: Any) -> tuple[Any, Any]:
-        """Return both a handle of ``client`` whose lease has expired and a handle of ``other`` that holds the lock now.
+        """Return a handle of ``client`` whose lease has expired, and a handle of ``other`` that now holds the lock.
 
         ``options``: options of the first handle.
         """

@@ -32,7 +32,7 @@ class MultilockCases(Fixtures):
         check_nested(client, client.backend.lock(name), again, self.short)
 
     def test_multilock_all_or_none(self, client: Client, names: list[str]) -> None:
-        """A multilock holds all of its locks, or none if one of them is taken."""
+        """A multilock holds all of its locks, or none if one of them has another holder."""
         both = client.multilock(names)
         with client.lock(names[1]):
             assert not both.acquire(False)
@@ -66,7 +66,7 @@ class MultilockCases(Fixtures):
             assert {row.owner.extra["multilock"] for row in rows} == {3}
 
     def test_multilock_wakes(self, client: Client, names: list[str], spawn: Spawn) -> None:
-        """A waiting multilock acquires all of its locks as soon as the last lock in its way is released."""
+        """A waiting multilock acquires all of its locks as soon as the last lock of another holder is released."""
         obstacles = [client.lock(names[0]), client.multilock(names[1:])]
         for each in obstacles:
             each.acquire()

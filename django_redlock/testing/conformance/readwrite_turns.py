@@ -88,7 +88,7 @@ class ReadWriteTurnCases(ReadWriters):
         assert (room.visits, room.wrong) == (24, [])
 
     def test_rwlock_writer_goes_first(self, actors: Actors, first: Actor, second: Actor, name: str) -> None:
-        """A waiting writer keeps new readers out. A reader that already holds the lock may acquire it again."""
+        """A waiting writer blocks new readers. A reader that already holds the lock may acquire it again."""
         lock = actors.backend.rwlock(name)
         first.do(lock.read, "acquire")
         writing = second.begin(lock.write, "acquire", True, TEST_TIMEOUT)
@@ -134,7 +134,7 @@ class ReadWriteTurnCases(ReadWriters):
         assert first.do(lock.read, "acquire", True, WAKE)
 
     def test_rwlock_writer_gives_up(self, actors: Actors, first: Actor, second: Actor, name: str) -> None:
-        """A writer whose wait has timed out no longer keeps readers out."""
+        """A writer whose wait has timed out no longer blocks readers."""
         lock = actors.backend.rwlock(name)
         first.do(lock.read, "acquire")
         writing = second.begin(lock.write, "acquire", True, 5 * self.short)

@@ -162,7 +162,7 @@ class ReentrantCases(Fixtures):
             lock.check()
 
     def test_rlock_ends(self, store: Backend, name: str, spawn: Spawn) -> None:
-        """The lease of a handle without renewal ends by itself. The leases of the thread's other handles stay."""
+        """The lease of a handle without renewal ends by itself. The leases of the thread's other handles continue."""
         long, short = store.rlock(name), store.rlock(name, ttl=self.short, auto_renew=False)
         long.acquire()
         short.acquire()

@@ -56,7 +56,7 @@ class StripedCases(Fixtures):
         assert sorted(had) == [0, 1, 2, 3]
 
     def test_stripes_of_an_enum(self, client: Client, name: str) -> None:
-        """The stripes of a name that is a str and an Enum are those of its text."""
+        """A name that is a str and an Enum has the same stripes as its text."""
         member: Any = Enum("Names", {"STOCK": name}, type=str).STOCK  # type: ignore[attr-defined]
         with client.striped(member, 1):
             assert not client.lock(stripe_name(name, 0)).acquire(False)

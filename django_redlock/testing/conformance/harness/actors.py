@@ -1,4 +1,4 @@
-"""Threads and asyncio tasks that execute commands one after another. Some kinds of locks depend on the caller."""
+"""Threads and asyncio tasks that execute commands in order, for kinds of locks that depend on the caller."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ Actor = InThread | InTask
 
 
 class Actors:
-    """Makes actors that share one backend. ``kind``: the class of the actors, `InThread` or `InTask`."""
+    """Creates threads or tasks that share one backend. ``kind``: their class, `InThread` or `InTask`."""
 
     def __init__(self, kind: type[InThread | InTask], backend: Any) -> None:
         self.backend = backend

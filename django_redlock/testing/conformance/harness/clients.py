@@ -17,7 +17,7 @@ from .actors import EventLoop, InTask
 
 
 class SyncClient:
-    """A client of a lock store that calls the blocking methods of a backend, whose attributes it has."""
+    """A client of a lock store that calls the blocking methods of a backend. It also has the backend's attributes."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -27,7 +27,7 @@ class SyncClient:
         return type(self)(self.backend)
 
     def adopt(self, handle: Any) -> Any:
-        """Return ``handle``, which another client of this class made, as a handle for this client."""
+        """Return ``handle``, created by another client of this class, as a handle for this client."""
         return handle
 
     def adopt_text(self, text: str, **options: Any) -> Any:
@@ -44,8 +44,8 @@ class SyncClient:
 class AsyncClient:
     """A client of a lock store that calls a backend's asyncio methods, on an event loop in a thread of its own.
 
-    It has the blocking methods of the backend. A method with an asyncio variant runs that, and any other method returns
-    a handle.
+    It has the blocking methods of the backend. A method with an asyncio variant runs this variant. Any other method
+    returns a handle.
     """
 
     def __init__(self, backend: Backend) -> None:

@@ -63,10 +63,10 @@ class Fixtures:
 
     @pytest.fixture(autouse=True)
     def busy_machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let waiters poll rarely, so that polling hides no lost wake-up from the cases that wait for one.
+        """Make waiters poll rarely, so that polling does not hide a lost wake-up.
 
-        Waiters in fair queues poll more often, but not so often that a slow waiter counts as gone. On a busy machine a
-        lease of `short` seconds may have ended when its grant arrives, so an acquire is retried more often than usual.
+        Waiters in fair queues poll more often, but so rarely that a slow waiter keeps its place. An acquire is retried
+        more often than usual, because on a busy machine a lease of `short` seconds may end before its grant arrives.
         """
         monkeypatch.setattr(base, "MAX_BLOCK", 11.0)
         monkeypatch.setattr(base, "MAX_BLOCK_IN_QUEUE", 2.0)
@@ -138,7 +138,7 @@ def until_someone_waits(client: Client | Backend, name: str, waiters: int = 1) -
 def in_child(function: Callable[[], Any]) -> Any:
     """Call ``function`` in a forked child process, and return the result, or the exception that it raised.
 
-    Fails if the child has not answered after `TEST_TIMEOUT` seconds.
+    Fails if the child sends no result within `TEST_TIMEOUT` seconds.
     """
     ours, theirs = os.pipe()
     with warnings.catch_warnings():

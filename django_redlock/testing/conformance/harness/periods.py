@@ -23,7 +23,7 @@ class PeriodCases(Fixtures):
     def state(self, client: Client, name: str) -> Any:
         """Return the state of the held lock ``name``: ``running``, ``done`` or ``None``.
 
-        Fails unless the lock stays taken for about one `PERIOD` from now.
+        Fails unless the lock is unavailable for about one `PERIOD` from now.
         """
         held = client.describe(name)
         assert isinstance(held, LockInfo)
