@@ -47,17 +47,18 @@ class Redlock:
     """The Redlock algorithm for N nodes. All methods return flows (generators of requests).
 
     ``clock``: returns monotonic seconds. ``quarantine``: the script prepended to acquire scripts; ``None``: no
-    quarantine. ``shuffle``: returns a random pause in seconds after a split vote. ``labels``: the names of the nodes in
-    errors.
+    quarantine. ``draw_pause``: returns a random pause in seconds after a split vote. ``labels``: the names of the nodes
+    in errors.
     """
 
     nodes: int
     clock: Callable[[], float]
     quarantine: Quarantine | None = None
-    shuffle: Callable[[float, float], float] = random.uniform
+    draw_pause: Callable[[float, float], float] = random.uniform
     labels: Sequence[str] = ()
 
-    acquire_free = hand_over = None  # a majority needs each node's reason, and can't confirm a hand-over in one request
+    # SET NX does not tell the holder on each node. No single request can hand a lock over on a majority.
+    acquire_free = hand_over = None
 
     def acquire(
         self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
@@ -142,7 +143,7 @@ class Redlock:
 
         If the vote may have been split, the time limit of the wait is short at first and doubles with each attempt.
         """
-        backoff = min(left, self.shuffle(*BACKOFF_SECONDS))
+        backoff = min(left, self.draw_pause(*BACKOFF_SECONDS))
         if refused.wake_node is None:
             yield Sleep(backoff)
             return Wait.LAST_TRY if backoff == left else Wait.REQUEUE
@@ -176,10 +177,10 @@ class Redlock:
     ) -> Flow[Lease | Fault | None]:
         """Count the ``replies`` of all nodes to an extension, and restore the lock on nodes that do not have it.
 
-        Without a majority, the lock is restored on nodes in quarantine, and their votes count. With a majority, the
-        lock is restored on the other nodes for the next extension. Returns the extended lease, ``None`` if the lease is
-        lost, or a `Fault` if too few nodes replied. ``silent``: nodes that did not reply when another lock of the same
-        batch was restored.
+        With a majority, the restored votes count from the next extension on. Without a majority, the lock is restored
+        only on nodes in quarantine that have answered the acquire, and their votes count at once. Returns the extended
+        lease, ``None`` if the lease is lost, or a `Fault` if too few nodes replied. ``silent``: nodes that did not
+        reply when another lock of the same batch was restored.
         """
         need, guard = votes_needed(self.nodes, primitive.limit), self.quarantine
         kept = sum(is_confirmed(reply) for reply in replies)

@@ -24,14 +24,14 @@ def run_idempotent(run: EvalScript | EvalAndWait, fault: Fault | None = None) ->
     return reply
 
 
-def release_lost(primitive: Primitive, lost: list[Claim]) -> Flow[None]:
-    """Release the attempts in ``lost``, which may have been granted, but whose replies were lost.
+def release_unconfirmed(primitive: Primitive, unconfirmed: list[Claim]) -> Flow[None]:
+    """Release the attempts in ``unconfirmed``, which may have been granted, but whose replies were lost.
 
     Otherwise a later attempt of the same ``acquire()`` would wait for its own lock. Each attempt is released by its own
-    token, because a late release must not end a later attempt. Attempts whose release fails stay in ``lost``.
+    token, because a late release must not end a later attempt. Attempts whose release fails stay in ``unconfirmed``.
     """
-    replies = (yield Batch([primitive.release_request(each) for each in lost])) if lost else ()
-    lost[:] = [each for each, reply in zip(lost, replies, strict=True) if isinstance(reply, Fault)]
+    replies = (yield Batch([primitive.release_request(each) for each in unconfirmed])) if unconfirmed else ()
+    unconfirmed[:] = [each for each, reply in zip(unconfirmed, replies, strict=True) if isinstance(reply, Fault)]
 
 
 def run_while_moving(run: EvalScript) -> Flow[Any]:

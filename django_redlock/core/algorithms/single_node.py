@@ -15,10 +15,10 @@ from ..lock_info import LockInfo, read_lock_info
 from ..primitives.base import Primitive, describe_request, is_released, names_waiters, wake_request
 from ..values import DRIFT, Claim, Lease, OnRefusal, Refusal, Wait
 from .quarantine import Quarantine, unwrap_reply
-from .retries import RETRY_SECONDS, must_requeue, release_lost, run_idempotent, run_while_moving
+from .retries import RETRY_SECONDS, must_requeue, release_unconfirmed, run_idempotent, run_while_moving
 
 FAILOVER_SECONDS = 30.0  # how long a waiter retries a store that does not reply, since it may fail over
-MOST_REFUSED = 10_000  # locks of which an algorithm remembers that they were refused
+MOST_REFUSED = 10_000  # the largest number of refused locks that an algorithm remembers
 
 
 def _granted_after(asked: float, waited: float, now: float) -> float:
@@ -44,7 +44,7 @@ class SingleNode:
         self.clock = clock
         self.quarantine = quarantine
         self.describe_request: Callable[[Keys, bool], EvalScript] = describe_request
-        self._refused: set[bytes] = set()  # the locks that were refused lately, only to save requests
+        self._refused: set[bytes] = set()  # locks that were refused lately, for which no SET NX is sent
 
     def acquire(
         self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None
@@ -55,25 +55,27 @@ class SingleNode:
         New claims queue behind waiters. With a fair queue, the waiter sends the script after the reply to BLPOP,
         because the node must not grant the lock to a waiter that no longer responds.
         """
-        if free := (yield from self.acquire_free(primitive, claim)):
-            return free
+        if lease := (yield from self.acquire_free(primitive, claim)):
+            return lease
         clock = self.clock
-        start, asked = clock(), 0.0
-        lost: list[Claim] = []  # attempts that may have been granted although no reply has arrived
+        start, waiting_since = clock(), 0.0  # 0: has not waited for a wake-up yet
+        unconfirmed: list[Claim] = []  # attempts that may have been granted, although no reply has arrived
         wait = Wait.QUEUE if deadline > start else Wait.NO
         reply = yield from self._ask(primitive, claim, wait)
         if is_grant(reply):
             self._refused.discard(claim.keys.lock)
         while True:
             reply = unwrap_reply(reply)
-            if isinstance(reply, Fault) and (asked or reply.migrating):
+            if isinstance(reply, Fault) and (waiting_since or reply.migrating):
                 wait = Wait.REQUEUE
-                claim, start, reply = yield from self._retry_until_served(primitive, claim, reply, deadline, lost)
+                claim, start, reply = yield from self._retry_until_served(
+                    primitive, claim, reply, deadline, unconfirmed
+                )
             if isinstance(reply, Fault):
-                raise fault_error(claim.name, reply._replace(unconfirmed=reply.unconfirmed or bool(lost)))
+                raise fault_error(claim.name, reply._replace(unconfirmed=reply.unconfirmed or bool(unconfirmed)))
             outcome = read_outcome(claim, reply, start)
-            if lost:
-                yield from release_lost(primitive, lost)  # one of them may be in the way
+            if unconfirmed:
+                yield from release_unconfirmed(primitive, unconfirmed)  # one of them may hold the lock
             left = deadline - clock()
             if isinstance(outcome, Lease) or outcome.final:
                 return outcome
@@ -89,7 +91,7 @@ class SingleNode:
                 continue
             pause = min(left, outcome.remaining + 0.001, self._max_block(primitive, outcome))
             wait = Wait.LAST_TRY if pause == left else Wait.REQUEUE
-            asked = clock()
+            waiting_since = clock()
             wake_keys = primitive.wake_keys(claim, outcome)
             if self._waits_apart(primitive, claim):
                 blocked = yield Block(wake_keys, pause)
@@ -99,16 +101,17 @@ class SingleNode:
                     yield Sleep(min(left, RETRY_SECONDS[0]))
                 claim, start, reply = yield from self._next_try(primitive, claim, wait)
                 continue
-            claim = claim.next_attempt(asked)
+            claim = claim.next_attempt(waiting_since)
             again = self._acquire_request(primitive, claim, wait)
             reply = yield BlockThenEval(again, wake_keys, pause)
             reply, waited = reply if isinstance(reply, AfterWait) else (reply, 0.0)
             start = clock()
             if isinstance(reply, Fault):
-                # After a timeout a compensation with this token may still be in flight: don't use the token again.
+                # Repeats the request only after a closed connection. After a timeout, a compensation with this token
+                # may still be in flight.
                 reply = yield from run_idempotent(again, reply)
             else:
-                start = _granted_after(asked, waited, start)
+                start = _granted_after(waiting_since, waited, start)
 
     def acquire_free(self, primitive: Primitive, claim: Claim) -> Flow[Lease | None]:
         """Acquire the lock with SET NX if it is free. Returns the lease; ``None``: the caller must use `acquire`.
@@ -164,21 +167,21 @@ class SingleNode:
         return [claim]
 
     def _retry_until_served(
-        self, primitive: Primitive, claim: Claim, fault: Fault, deadline: float, lost: list[Claim]
+        self, primitive: Primitive, claim: Claim, fault: Fault, deadline: float, unconfirmed: list[Claim]
     ) -> Flow[tuple[Claim, float, Any]]:
         """Repeat an acquire while its reply is a transient `Fault` (failover, quarantine).
 
         Stops at ``deadline`` (monotonic seconds), or after `FAILOVER_SECONDS` if that is earlier. Waits longer for the
         end of a quarantine, but stops at once if the quarantine ends after ``deadline``. Each try has a new attempt
         number in its token, because a late release of an earlier try must not release a later grant. Appends the
-        attempts that may have been granted, although no reply has arrived, to ``lost``. Returns the result of the last
-        `_next_try`.
+        attempts that may have been granted, although no reply has arrived, to ``unconfirmed``. Returns the result of
+        the last `_next_try`.
         """
         start, reply = self.clock(), fault
         until = start + FAILOVER_SECONDS
         while isinstance(reply, Fault):
             if reply.unconfirmed:
-                lost.extend(self._by_slot(claim))
+                unconfirmed.extend(self._by_slot(claim))
             now, ends = self.clock(), reply.retry_after
             until = max(until, now + ends + RETRY_SECONDS[1]) if ends else until
             left = min(deadline, until) - now

@@ -91,7 +91,7 @@ def hand_off_flow(handle: Any, ttl: Seconds | None) -> Flow[str]:
     except BaseException:  # the caller gets no text, and either the hold or the text may have the lock
         hold.end_kind = End.LOST
         hold.release_later()
-        renewal.release_later(store, handle.primitive, claim, waited=True)
+        renewal.release_later(store, handle.primitive, claim, cancel=True)
         hold.report_loss("the store did not confirm the hand-off")
         raise
 

@@ -146,14 +146,14 @@ class Handle:
         except LockError as error:
             # The store may have granted the claim, or lists it as a waiter.
             if isinstance(error, LockDeadlock) or (isinstance(error, LockUnavailable) and error.unconfirmed):
-                renewal.release_later(store, self.primitive, claim, waited=True)
+                renewal.release_later(store, self.primitive, claim, cancel=True)
             self._emit_refused(store.clock() - start, refusal_reason(error))
             raise
         except BaseException:  # interrupted or cancelled: the store may have granted the claim, or grant it later
             for hold in self.holds:
                 if hold.lease.claim.acquisition_id == claim.acquisition_id:  # interrupted after the grant
                     hold.end(End.TRANSFERRED)
-            renewal.release_later(store, self.primitive, claim, waited=True)
+            renewal.release_later(store, self.primitive, claim, cancel=True)
             raise
 
     def _ask(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:

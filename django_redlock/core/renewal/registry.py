@@ -77,13 +77,13 @@ class Orphan(NamedTuple):
     primitive: Primitive
     claim: Claim
     until: float
-    waited: bool = False  # the store may list the claim as a waiter, so it is cancelled, not only released
+    cancel: bool = False  # the store may list the claim as a waiter, so it is cancelled, not only released
     keep_until: float = 0.0  # the lock stays taken until this time (the store's clock)
 
     def release_flow(self) -> Flow[bool]:
         """Release or cancel the claim. Returns whether it held the lock. Raises ``LockUnavailable``."""
         algorithm = self.store.algorithm
-        if self.waited:
+        if self.cancel:
             return algorithm.cancel(self.primitive, self.claim)
         return algorithm.release(self.primitive, self.claim, max(0.0, self.keep_until - self.store.clock()))
 
@@ -176,7 +176,7 @@ class Renewal:
         primitive: Primitive,
         claim: Claim,
         *,
-        waited: bool = False,
+        cancel: bool = False,
         after: float = 0.0,
         keep_until: float = 0.0,
     ) -> None:
@@ -186,13 +186,14 @@ class Renewal:
 
         - ``keep_until``: the lock stays unavailable until this time (monotonic seconds by the store's clock), as after
           a release within ``min_hold``.
-        - ``waited``: whether the claim may be a waiter in the store, or a request in flight may still be granted. The
-          claim is then cancelled (`Algorithm.cancel`), which also removes it from the waiters.
+        - ``cancel``: cancel the claim (`Algorithm.cancel`), which also removes it from the waiters. For a claim that
+          may be a waiter in the store, or that a request in flight may still acquire.
         """
         # Not the claim's ttl: the lease may have been extended to a longer ttl.
-        orphan = Orphan(store, primitive, claim, store.clock() + store.max_ttl, waited, keep_until)
+        orphan = Orphan(store, primitive, claim, store.clock() + store.max_ttl, cancel, keep_until)
+        # The thread may serve an entry earlier, by `SLACK`.
         self.schedule_release(claim.token, orphan, after and after + SLACK)
-        if waited:
+        if cancel:
             later = claim.all_attempts()
             self.schedule_release(later.token, orphan._replace(claim=later), CANCEL_DELAY)
 

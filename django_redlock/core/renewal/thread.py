@@ -18,7 +18,7 @@ from ..process.mutex import state_mutex
 Entry = tuple[float, Any]  # the due time in monotonic seconds, and the target
 
 SLACK = 0.05  # seconds that an entry may be served early, together with others
-RENEWAL_RETRY_SECONDS = 0.5  # seconds after which an entry is served again
+RENEWAL_RETRY_SECONDS = 0.5  # seconds after which an entry is served again, if `serve` fails or asks for it
 RENEWAL_IDLE_SECONDS = 10.0  # seconds without an entry, after which the thread ends
 MAX_WAIT = 3600.0  # longest wait in seconds, because `threading` limits the timeout of a wait
 
@@ -40,8 +40,8 @@ class DueThread:
         self._entries = entries
         self._serve = serve
         self._ended = ended
-        self._earlier = threading.Condition(state_mutex)  # notified when an entry is added that is due before:
-        self._wakes_at = math.inf
+        self._earlier = threading.Condition(state_mutex)  # notified of an entry that is due before `_wakes_at`
+        self._wakes_at = math.inf  # monotonic seconds; minus infinity while the thread does not wait
         self._heap: list[tuple[float, bytes]] = []
         self.started = False
 
