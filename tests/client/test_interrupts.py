@@ -1,5 +1,6 @@
 """Interrupts while a thread is started or connections are counted, such as Ctrl-C or a task's soft time limit."""
 
+import select
 import threading
 import time
 from functools import partial
@@ -10,11 +11,14 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.client.connect import AwaitFuture, BoundedCalls
 from django_redlock.client.fanout import node_keeper
+from django_redlock.client.fanout.broadcast import Broadcast
+from django_redlock.client.fanout.broadcast_drivers import FanOut
 from django_redlock.client.fanout.node_keeper import NodeKeeper
 from django_redlock.client.nodes.first_answer import FirstAnswer
 from django_redlock.client.pool import ServerPool
 from django_redlock.client.urls import node_for
 from django_redlock.core.flow.drivers import drive
+from django_redlock.core.flow.requests import SendToAll
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MUTEX
 from django_redlock.core.values import Claim, new_token
@@ -79,6 +83,34 @@ def test_anywhere_in_a_connect(redis_server):
         poll(lambda keeper=keeper: not keeper.is_connecting, timeout=TEST_TIMEOUT, what="the end of it")
         assert keeper.failure(0.0) is None
         pool.clear()
+
+
+class SlowPoll:
+    """A `select.poll` with methods in Python, at whose begin and end `anywhere` can interrupt."""
+
+    def __init__(self):
+        self.poll = select.poll()
+
+    def register(self, number, events):
+        self.poll.register(number, events)
+
+    def unregister(self, number):
+        self.poll.unregister(number)
+
+
+def test_anywhere_in_a_broadcast(redis_server):
+    """An interrupt anywhere while a request is sent to all nodes reaches the caller, and the next request is served."""
+    nodes = FanOut([node_for(redis_server.url, 10)], 10).nodes
+    claim = Claim("stock", (keys_for(b"redlock", b"stock"),), new_token(), b"{}", 10.0)
+    request = SendToAll([MUTEX.release_request(claim)], lambda replies: None not in replies, b"")
+
+    def send():
+        slow = SlowPoll()
+        return drive(Broadcast(nodes, request, slow).steps(), lambda seconds: slow.poll.poll(seconds * 1000))
+
+    for interrupt in anywhere(r"/client/fanout/broadcast\.py|/test_interrupts\.py:(un)?register"):
+        interrupt(send)
+        assert send() == [0]
 
 
 def test_anywhere_in_an_event(monkeypatch):

@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Generator, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from redis.exceptions import RedisError
@@ -80,7 +81,8 @@ class Broadcast:
             for slot in tuple(connecting):
                 self._not_connected(slot)
             for number, (_, connection) in open_.items():  # after an interrupt or a cancellation; no node is down
-                self.poll.unregister(number)
+                with suppress(KeyError):  # interrupted beside register() or unregister()
+                    self.poll.unregister(number)
                 connection.discard()  # sends the compensation on the connection of the request, which it can't overtake
 
     def _set_deadlines(self) -> float:
