@@ -96,7 +96,6 @@ class Blocking:
         return future.result(seconds)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for ``seconds``."""
         time.sleep(seconds)  # noqa: ASYNC251  (no event loop runs this coroutine)
 
 

@@ -205,7 +205,6 @@ class TransactionLocks:
 
 
 def _locks_of(connection: BaseDatabaseWrapper) -> TransactionLocks:
-    """Return the `TransactionLocks` of the open transaction."""
     locks: TransactionLocks | None = vars(connection).get(_ATTRIBUTE)
     return locks or TransactionLocks(connection)
 

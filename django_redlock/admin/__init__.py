@@ -94,7 +94,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         return Media(css={"all": ["django_redlock/locks.css"]}, js=[Script("django_redlock/live.js", defer=True)])  # type: ignore[list-item]
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
-        """Return the columns of the tab, locks or tasks, with ``nodes`` if any store has several."""
+        """Return the columns of the selected tab, with ``nodes`` if any store has several nodes."""
         columns = self.task_display if shows_tasks(request) else self.list_display
         return [*columns, *(["nodes"] if any(nodes_of(alias) > 1 for alias in locks) else [])]
 

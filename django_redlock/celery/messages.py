@@ -159,7 +159,7 @@ def _broker_digest(app: Celery) -> str:
 
 
 def _prompt_copy(task: Any, message: Message) -> bytes | None:
-    """Return a copy of the running task's message without an ETA, as JSON with the arguments of ``Producer.publish``.
+    """Return a copy of the running task's message without an ETA, as JSON arguments of kombu's ``Producer.publish``.
 
     Returns ``None`` for a copy of more than `MAX_MESSAGE_BYTES` bytes.
     """

@@ -157,8 +157,8 @@ def _seconds_between(clock: Any, reply: Any) -> float:
 def _must_poll(pool: ServerPool | None, reply: Any, seconds: float) -> bool:
     """Return whether to poll after ``reply`` to a blocking command that took ``seconds``. Marks ``pool`` if so.
 
-    A server or proxy may refuse the command, or close the connection at once. A closed connection counts only twice in
-    a row, because a server also closes connections when it restarts.
+    A server or proxy may refuse the command, or close the connection at once. Two closed connections in a row are
+    needed, because a server also closes connections when it restarts.
     """
     if not isinstance(reply, Fault):
         if pool is not None:

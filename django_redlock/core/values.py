@@ -73,7 +73,7 @@ class Claim(NamedTuple):
     def owner_since(self, when: float) -> bytes:
         """Return the owner's JSON with its ``since`` (Unix time) moved to ``when`` (monotonic seconds).
 
-        Returns the owner unchanged without a ``since``, or if the time of ``acquire()`` is unknown.
+        Returns the owner unchanged if it has no ``since``, or if the time of ``acquire()`` is unknown.
         """
         head, mark, rest = self.owner.partition(b'"since":')
         number = re.match(rb"[\d.]+", rest)
@@ -204,7 +204,7 @@ def seconds(value: Seconds, what: str) -> float:
 
 
 def check_lease(value: float, what: str) -> float:
-    """Return ``value``, a ttl in seconds. Raises ``ValueError`` with ``what`` as its name if it is below `LEAST`."""
+    """Return ``value``, a ttl in seconds. Raises ``ValueError`` below `LEAST`; ``what`` is its name in the message."""
     if value < LEAST:
         raise ValueError(f"{what} must be at least {LEAST:g} s, not {value:g}: less leaves no time to hold the lock")
     return value

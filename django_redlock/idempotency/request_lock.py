@@ -107,7 +107,7 @@ class RequestLock(Lock):
 
 
 class MemoryRecord(NamedTuple):
-    """The record of a request that has begun, as a value in memory."""
+    """A running or answered request in memory."""
 
     fingerprint: str
     until: float  # when the record expires, by the backend's clock

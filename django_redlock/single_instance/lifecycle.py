@@ -179,7 +179,6 @@ class BodyRun:
             return "raise", error
 
     def acquire_flow(self, handle: Lock, wait: float) -> Flow[Hold | Refusal]:
-        """Acquire the lock of the body."""
         return handle.acquire_flow(wait)
 
     def conflict(self, refusal: Refusal) -> Conflict:

@@ -97,7 +97,7 @@ class TaskOptions:
 
     @cached_property
     def actions(self) -> tuple[OnConflict, OnConflict]:
-        """The actions for a duplicate at submit and at start.
+        """The actions of ``on_conflict`` for a duplicate: at submit, and at start.
 
         Raises ``ValueError`` for an unknown action, and for one that the mode or ``limit`` does not support.
         """

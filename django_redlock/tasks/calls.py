@@ -70,8 +70,8 @@ class DjangoTaskLock(TaskLock):
 def cancel_after_rollback(lock: DjangoTaskLock, call: TaskCall, result: Any) -> None:
     """Cancel ``call``, whose ``TaskResult`` is ``result``, if the open transaction is rolled back.
 
-    For task backends whose queue is a database table. The record has the provisional or the final id: both are removed,
-    because the reply to the renaming may have been lost.
+    For task backends whose queue is a database table. The record has the provisional id or, once renamed, the final id.
+    Both are removed, because the outcome of the rename may be unknown.
     """
     if call.mode.at_submit and (row := getattr(result, "db_result", None)) is not None:
         for each in (call, call._replace(task_id=result.id)):

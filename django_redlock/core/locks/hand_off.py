@@ -20,7 +20,7 @@ HANDED_OFF = "handed_off"  # the `reason` of the event "released"
 
 
 class HandedOff(NamedTuple):
-    """The fields of the text that hands a held lock to another process.
+    """The fields of the text with which another process adopts a held lock.
 
     ``names``: the lock's name, or all names of a multilock. ``token``: the token of the lock in the store. ``ttl``: the
     default ttl of the adopted lock in seconds. ``fencing_token``: ``None`` for a lock without ``fencing=True``.

@@ -86,8 +86,8 @@ class Primitive(NamedTuple):
     def set_request(self, claim: Claim) -> SetIfAbsent | None:
         """Return the request that acquires a free lock for ``claim`` with SET NX; ``None`` if only a script can.
 
-        The request writes the same value as the acquire script, so the script also grants the lock to a claim whose
-        reply was lost.
+        The stored value is that of the acquire script. If the reply is lost, the script grants the lock again to the
+        same claim.
         """
         if not self.plain or claim.fencing:
             return None
@@ -121,7 +121,7 @@ class Primitive(NamedTuple):
         return EvalScript(_FENCE, keys, (b"%d" % token,), node)
 
     def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
-        """Return the keys of the lists on which the client blocks after ``refusal``, until a wake-up is pushed."""
+        """Return the keys of the lists on which the client blocks after ``refusal``. A release pushes a wake-up."""
         return (claim.keys.wake,)
 
 
@@ -189,5 +189,4 @@ KINDS: Collection[str] = ("mutex", "rlock", "semaphore", "rwlock", "striped", "m
 
 
 def semaphore_primitive(limit: int) -> Primitive:
-    """Return the semaphore with up to ``limit`` holders."""
     return SEMAPHORE._replace(limit=limit, facts=(("limit", limit),))

@@ -11,7 +11,7 @@ def _clock() -> Callable[[], float]:
     """Return a function that returns monotonic seconds.
 
     On Linux this clock also counts while the machine is suspended, because the servers end the leases of a suspended
-    machine. The function is a ``partial``, because freezegun stops the clock of each module that refers to
+    machine. The result is a ``partial``: freezegun would freeze the clock of a module that refers to
     ``time.monotonic``.
     """
     try:
