@@ -206,7 +206,7 @@ _EVENT_TEXTS = {
 def event_text(event: HistoryEvent) -> str:
     """Return holder, duration and reason of an event as text, such as ``by host1 after 0.2 s``.
 
-    The caller puts the event's kind before this text.
+    The text follows the kind of the event, such as "released".
     """
     who = gettext("by %(holder)s") % {"holder": printable(event.holder)} if event.holder else ""
     words = {"who": who, "time": duration(event.seconds), "reason": event.reason}

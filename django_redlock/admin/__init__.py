@@ -60,7 +60,7 @@ def query(request: HttpRequest, **changes: Any) -> str:
 class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
     """The admin of the live locks (`HeldLock`), with a tab for locks and a tab for tasks. Rows come from `LockRows`.
 
-    Locks with waiters come first. Each request scans about ``max_keys`` keys of each store, and lists up to
+    By default, locks with waiters come first. Each request scans about ``max_keys`` keys of each store, and lists up to
     ``max_locks`` locks of each store.
     """
 

@@ -1,4 +1,4 @@
-"""The filters in the sidebar of the admin's list. They offer the values that the listed locks have, with counts."""
+"""The sidebar filters of the admin's list. Each offers the values of the listed locks, with counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans and metrics. The module uses only the OpenTelemetry API; the project sets up the SDK."""
+"""OpenTelemetry spans and metrics. Uses only the OpenTelemetry API: the project sets up the SDK."""
 
 from __future__ import annotations
 

@@ -89,7 +89,8 @@ class Conflict(NamedTuple):
     ``task``, ``task_id`` and ``key`` (the lock's name) belong to the refused call. ``where``: "submit" if the sender
     was refused, "start" if a worker was. ``holder``: the task id of the call that holds the lock, ``""`` if unknown.
     ``state``: the state of that call, "queued" or "running"; "held" if the store keeps no records of tasks; "replaced"
-    if a later call has replaced the refused one. ``remaining``: seconds until the lock expires unless it is renewed.
+    if a later call has replaced the refused one. ``remaining``: seconds until the record or lease of that call expires
+    unless it is renewed.
     """
 
     task: str

@@ -138,7 +138,7 @@ def cancel_request(call: TaskCall) -> EvalScript:
 
 
 def cancel_token(task_id: str) -> bytes:
-    """Return the token under which the removal of a queued record is scheduled for retries."""
+    """Return the token under which retries to remove a call's queued record are scheduled."""
     return b"cancel:" + task_id.encode()
 
 
@@ -193,7 +193,10 @@ def rename(call: TaskCall, task_id: str) -> Flow[bool]:
 
 
 def keep_message(call: TaskCall, message: bytes) -> Flow[bool]:
-    """Store the message of a refused call. The script that ends the running body returns this message."""
+    """Store the message of a refused call. The script that ends the running body returns this message.
+
+    Returns ``False``, and stores nothing, if the call would no longer be refused. Raises ``LockUnavailable``.
+    """
     args = (
         call.task_id.encode(),
         call.delivery_id.encode(),

@@ -1,7 +1,7 @@
 """The calls of a task of ``django.tasks``: the names of their locks, their records, and the runs of their bodies.
 
-The task backend assigns the id of a call when the call is sent. ``enqueue()`` writes the queued record with a
-provisional id before, and replaces it with the final id afterwards.
+The task backend assigns the id of a call when the call is sent. Before, ``enqueue()`` writes the queued record with a
+provisional id. Afterwards it writes the final id to the record.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tells Django's own ``django.tasks`` from the package django-tasks, and returns the modules and results of each."""
+"""Finds the framework of a task: Django's own ``django.tasks``, or the package django-tasks."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ else:
 
 
 class ProtectedDjangoTask(_Task):
-    """Mixin for the framework's ``Task`` class. A call holds a lock while it is queued or runs, as ``mode`` says."""
+    """Mixin for the framework's ``Task`` class. A call holds a lock while it runs and, in some modes, while queued."""
 
     __slots__ = ()
 

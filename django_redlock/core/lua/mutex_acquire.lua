@@ -1,5 +1,5 @@
--- Acquire all of one or several mutexes, or none and return the holder of the first that is held. Idempotent per token: the
--- same request sent twice is granted twice.
+-- Acquire one or several mutexes, all or none. Refused with the holder of the first mutex that is held. Idempotent
+-- per token: the same request sent twice is granted twice.
 -- KEYS 1 lock  2 waiters  3 wake  4 fence (with fencing only), and so on of each other lock
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait
 --   wait: ms for which a refused client is listed as a waiter. 0: not listed; negative: was listed before; -1: the last

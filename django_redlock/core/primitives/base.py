@@ -50,7 +50,7 @@ class Primitive(NamedTuple):
     def wait_arg(self, wait: Wait) -> bytes:
         """Return ``wait`` as the argument of the acquire scripts, see ``lua/mutex_acquire.lua``.
 
-        The argument is the time for which the store lists the waiter: the longest time until its next attempt, and a
+        For a waiter it is the time for which the store lists the waiter: the longest time until the next attempt, and a
         margin.
         """
         if not wait.listed:
