@@ -1,7 +1,7 @@
 """Translates the requests of flows (`core.flow`) into Redis commands, and the replies into results of requests.
 
-A plan is a generator: it yields a `Request`, `AwaitFuture` or `Sleep`, receives the reply, and returns the result for
-the flow. Threads and asyncio use the same plans.
+A plan is a generator: it yields a `ServerRequest`, `AwaitFuture` or `Sleep`, receives the reply, and returns the result
+for the flow. Threads and asyncio use the same plans.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from .nodes.cluster import ClusterNode
 from .nodes.node import Node
 from .pool import ServerPool
 from .resp import encode_command, encode_eval, encode_evalsha, encode_set_if_absent
-from .round_trip import Request
+from .round_trip import ServerRequest
 
 MAX_REDIRECTS = 5
 LPOP_SECONDS = 0.02, 0.5  # the shortest and the longest pause of a waiter whose server or proxy refuses BLPOP
 REMEMBERED_SECONDS = 300.0  # seconds for which a server that refuses BLPOP is not asked to block
 _CANNOT_BLOCK = re.compile(r"(?i)unknown command|no permissions|NOPERM|not (allowed|supported)|unsupported|disabled")
-REPLY_TYPES = int, list  # of nearly all replies of scripts
+REPLY_TYPES = int, list  # the types of nearly all replies of scripts
 _TIME = encode_command(b"TIME")
 Nodes = Sequence[Node]
 
 
-def eval_request(nodes: Nodes, call: EvalScript) -> Request:
+def eval_request(nodes: Nodes, call: EvalScript) -> ServerRequest:
     """Return the request that runs the script of ``call`` with EVALSHA, on the server that has the keys of ``call``."""
-    return Request(nodes[call.node], call.keys[0], encode_evalsha(call), 1, call.compensation)
+    return ServerRequest(nodes[call.node], call.keys[0], encode_evalsha(call), 1, call.compensation)
 
 
-def set_request(nodes: Nodes, request: SetIfAbsent) -> Request:
+def set_request(nodes: Nodes, request: SetIfAbsent) -> ServerRequest:
     """Return the request that sends SET NX for ``request`` to the server that has the key."""
     key, value, ttl_ms, node, compensation = request
-    return Request(nodes[node], key, encode_set_if_absent(key, value, ttl_ms), 1, compensation)
+    return ServerRequest(nodes[node], key, encode_set_if_absent(key, value, ttl_ms), 1, compensation)
 
 
 def read_set_reply(replies: list[Any] | Fault) -> bool | Fault | None:
@@ -77,19 +77,19 @@ def read_reply(nodes: Nodes, call: EvalScript, replies: list[Any] | Fault, index
     for tries in range(MAX_REDIRECTS + 1):
         if isinstance(replies, Fault):
             return replies
-        if not isinstance(error := replies[index], Exception):
-            return check_reply(node, call, error)
+        if not isinstance(reply := replies[index], Exception):
+            return check_reply(node, call, reply)
         target, prefix, pool = None, b"", pool or node.known_pool(call.keys[0])
-        if isinstance(error, AskError) and isinstance(node, ClusterNode):
-            pool = target = node.redirected(error, pool)
-            if not isinstance(error, MovedError):
+        if isinstance(reply, AskError) and isinstance(node, ClusterNode):
+            pool = target = node.redirected(reply, pool)
+            if not isinstance(reply, MovedError):
                 prefix = encode_command(b"ASKING")
-        elif not isinstance(error, NoScriptError):
+        elif not isinstance(reply, NoScriptError):
             break
         if tries < MAX_REDIRECTS:
             payload, index = prefix + encode_eval(call), -1
-            replies = yield Request(node, call.keys[0], payload, 1 + bool(prefix), call.compensation, target)
-    return record_fault(node, error, where=pool.where if pool else "")
+            replies = yield ServerRequest(node, call.keys[0], payload, 1 + bool(prefix), call.compensation, target)
+    return record_fault(node, reply, where=pool.where if pool else "")
 
 
 def _eval(nodes: Nodes, call: EvalScript) -> Flow[Any]:
@@ -107,8 +107,8 @@ def _block(nodes: Nodes, block: Block) -> Flow[Any]:
     pool = node.known_pool(keys[0])
     if pool is None or pool.can_block:
         payload, start = _blpop(keys, block.seconds), time.monotonic()
-        reply = _first(node, (yield Request(node, keys[0], payload, blocks=block.seconds)))
-        if not _must_poll(pool, reply, time.monotonic() - start):
+        reply = _first(node, (yield ServerRequest(node, keys[0], payload, blocks=block.seconds)))
+        if not _falls_back_to_polling(pool, reply, time.monotonic() - start):
             return reply
     return (yield from _poll(node, keys, block.seconds))
 
@@ -119,10 +119,10 @@ def _block_then_eval(nodes: Nodes, block: BlockThenEval) -> Flow[Any]:
     pool, start = node.known_pool(key), time.monotonic()
     if pool is None or pool.can_block:
         payload = _TIME + _blpop(keys, seconds) + encode_evalsha(call)
-        replies = yield Request(node, key, payload, 3, call.compensation, blocks=seconds)
+        replies = yield ServerRequest(node, key, payload, 3, call.compensation, blocks=seconds)
         block_reply = _first(node, replies if isinstance(replies, Fault) else replies[1:])
         elapsed = time.monotonic() - start
-        must_poll = _must_poll(pool, block_reply, elapsed)
+        must_poll = _falls_back_to_polling(pool, block_reply, elapsed)
         if not isinstance(replies, Fault):
             reply = yield from read_reply(nodes, call, replies)
             if reply is replies[-1]:  # otherwise it was repeated now, perhaps on another server
@@ -154,7 +154,7 @@ def _seconds_between(clock: Any, reply: Any) -> float:
         return 0.0
 
 
-def _must_poll(pool: ServerPool | None, reply: Any, seconds: float) -> bool:
+def _falls_back_to_polling(pool: ServerPool | None, reply: Any, seconds: float) -> bool:
     """Return whether to poll after ``reply`` to a blocking command that took ``seconds``. Marks ``pool`` if so.
 
     A server or proxy may refuse the command, or close the connection at once. Two closed connections in a row are
@@ -185,7 +185,7 @@ def _poll(node: Node, keys: Sequence[bytes], seconds: float) -> Flow[Any]:
     end, longest = time.monotonic() + seconds, 2 * LPOP_SECONDS[0]
     while True:
         for key in keys:
-            reply = _first(node, (yield Request(node, key, encode_command(b"LPOP", key))))
+            reply = _first(node, (yield ServerRequest(node, key, encode_command(b"LPOP", key))))
             if isinstance(reply, Fault) and reply.refused and _CANNOT_BLOCK.search(str(reply.error)):
                 longest = LPOP_SECONDS[1]
             elif reply is not None:
@@ -202,7 +202,7 @@ def _eval_and_wait(nodes: Nodes, request: EvalAndWait) -> Flow[Any]:
     node, key, compensation, count = nodes[calls[0].node], calls[0].keys[0], calls[0].compensation, len(calls)
     for encode in (encode_evalsha, encode_eval):
         payload = b"".join([*map(encode, calls), _wait(replicas, seconds)])
-        replies = yield Request(node, key, payload, count + 1, compensation, blocks=seconds, confirmed=True)
+        replies = yield ServerRequest(node, key, payload, count + 1, compensation, blocks=seconds, awaits_replicas=True)
         if isinstance(replies, Fault):
             return replies
         if not any(isinstance(reply, NoScriptError) for reply in replies):
@@ -218,7 +218,7 @@ def _eval_and_wait(nodes: Nodes, request: EvalAndWait) -> Flow[Any]:
 
 def _command(nodes: Nodes, command: Command) -> Flow[Any]:
     node = nodes[command.node]
-    request = Request(node, command.key, encode_command(*command.words), pool=command.pool)
+    request = ServerRequest(node, command.key, encode_command(*command.words), pool=command.pool)
     replies = yield request
     if isinstance(replies, Fault) and replies.stale:  # an idle connection was closed; commands may be repeated
         replies = yield request
@@ -239,7 +239,7 @@ def _batch(nodes: Nodes, batch: Batch) -> Flow[list[Any]]:
             replies = fault = fault or record_fault(node, RedisError("no server of the cluster has it"))
         else:
             payload = b"".join([encode_evalsha(calls[index]) for index in part])
-            request = Request(node, calls[part[0]].keys[0], payload, len(part), pool=pool)
+            request = ServerRequest(node, calls[part[0]].keys[0], payload, len(part), pool=pool)
             replies = yield request
             if isinstance(replies, Fault) and replies.stale:  # an idle connection was closed; scripts may be repeated
                 replies = yield request._replace(pool=None)

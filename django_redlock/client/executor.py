@@ -13,7 +13,7 @@ from .commands import PLANS, REPLY_TYPES, eval_request, read_reply, read_set_rep
 from .connect import AwaitFuture
 from .fanout.broadcast_drivers import FanOut
 from .nodes.node import Node
-from .round_trip import Request, asend, send
+from .round_trip import ServerRequest, asend, send
 
 
 class Executor:
@@ -67,7 +67,7 @@ async def _aperform(request: Any) -> Any:
 
 # The requests that need no plan: how each is performed, blocking and for asyncio.
 _PERFORMED: Mapping[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    Request: (send, asend),
+    ServerRequest: (send, asend),
     AwaitFuture: (AwaitFuture.perform, AwaitFuture.aperform),
     AwaitTurn: (lambda each: each.event.wait(each.seconds), lambda each: each.event.wait_async(each.seconds)),
     Sleep: (lambda each: time.sleep(each.seconds), lambda each: asyncio.sleep(each.seconds)),

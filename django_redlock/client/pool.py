@@ -93,7 +93,7 @@ class ServerPool:
         self._max_idle_seconds = min(checked or MAX_IDLE_SECONDS, MAX_IDLE_SECONDS)
         # Credentials may end, and the server would then close the connection in the middle of a request.
         self._max_age = MAX_AGE_SECONDS if self._settings.get("credential_provider") is not None else math.inf
-        self._connections = None if limit is None or limit >= NO_LIMIT else limit
+        self._max_connections = None if limit is None or limit >= NO_LIMIT else limit
         self.blocks_closed = 0  # blocking commands in a row for which the connection was closed at once
         self.poll_until = 0.0  # monotonic seconds until which no blocking command is sent
         self._unbounded = takes_unbounded_time(settings)
@@ -103,7 +103,7 @@ class ServerPool:
     def _reset(self) -> None:
         self._calls = BoundedCalls()
         self.idle_connections: deque[Connection] = deque()
-        self._limit = None if self._connections is None else _Limit(self._connections)
+        self._limit = None if self._max_connections is None else _Limit(self._max_connections)
         self.waiters = _Limit(MAX_WAITERS)
         self._shared = SharedConnections(self._open_shared)
 
@@ -124,8 +124,8 @@ class ServerPool:
 
         Raises redis-py's errors when connecting fails, and `AllInUse` if no connection is free until the timeout.
         """
-        slot = None if self._limit is None else drive(self._slot(self.timeout), AwaitFuture.perform)
-        connection = self._idle() or self._open()
+        slot = None if self._limit is None else drive(self._wait_for_slot(self.timeout), AwaitFuture.perform)
+        connection = self._pop_idle() or self._open()
         connection.slot = slot
         return connection
 
@@ -134,8 +134,8 @@ class ServerPool:
 
         Waits up to ``seconds`` for a free connection, and leaves one free for renewals. Errors are those of `checkout`.
         """
-        slot = yield from self._slot(seconds, spare=1)
-        connection = self._idle() or (yield from self._connect_in_time())
+        slot = yield from self._wait_for_slot(seconds, spare=1)
+        connection = self._pop_idle() or (yield from self._connect_in_time())
         connection.slot = slot
         return connection
 
@@ -144,7 +144,7 @@ class ServerPool:
         slot = None if self._limit is None else self._limit.take()
         if self._limit is not None and slot is None:
             return None
-        if (connection := self._idle()) is not None:
+        if (connection := self._pop_idle()) is not None:
             connection.slot = slot
         return connection
 
@@ -155,8 +155,8 @@ class ServerPool:
         caller waits for at most twice ``timeout``. A connection that is ready later becomes idle. If a pool with a
         limit has an idle connection, returns that connection. Raises `AllInUse` if the limit is reached.
         """
-        slot = drive(self._slot(0.0), AwaitFuture.perform)
-        connection = (self._idle() if slot else None) or self._open()
+        slot = drive(self._wait_for_slot(0.0), AwaitFuture.perform)
+        connection = (self._pop_idle() if slot else None) or self._open()
         connection.slot = slot
         return connection
 
@@ -185,7 +185,7 @@ class ServerPool:
         if self._limit is not None:
             self._limit.wake()
 
-    def _slot(self, seconds: float, spare: int = 0) -> Flow[_Slot | None]:
+    def _wait_for_slot(self, seconds: float, spare: int = 0) -> Flow[_Slot | None]:
         """Wait up to ``seconds`` for a slot, and return the slot; ``None`` if the pool has no limit.
 
         ``spare``: the number of slots to leave free.
@@ -205,7 +205,7 @@ class ServerPool:
                     limit.waiting.remove(freed)
         return None
 
-    def _idle(self) -> Connection | None:
+    def _pop_idle(self) -> Connection | None:
         while True:
             try:
                 connection = self.idle_connections.pop()
@@ -222,7 +222,7 @@ class ServerPool:
         try:
             return drive(self._connect_in_time(), AwaitFuture.perform)
         except TimeoutError:
-            if (connection := self._idle()) is None:
+            if (connection := self._pop_idle()) is None:
                 raise
             return connection
 

@@ -23,16 +23,16 @@ from .resp import POKE, encode_eval
 BLOCK_GRACE = 0.002  # seconds that a blocking command may take longer than asked
 
 
-class Request(NamedTuple):
+class ServerRequest(NamedTuple):
     """A request to one server.
 
     ``payload``: the encoded commands. ``replies``: the number of their replies. ``pool``: the server's pool; ``None``:
     the server of ``node`` that has ``key``, or any server of ``node`` without a ``key``. ``compensation``: returns the
     script that undoes the request, which is sent if the replies can't be read; ``None`` if there is nothing to undo.
 
-    ``blocks``: the seconds for which BLPOP or WAIT may delay the replies; ``None``: no such command. ``confirmed``:
-    whether WAIT is the last command, after scripts. The reply to WAIT is not read if the first script was refused by a
-    quarantine.
+    ``blocks``: the seconds for which BLPOP or WAIT may delay the replies; ``None``: no such command.
+    ``awaits_replicas``: whether WAIT is the last command, after scripts. The reply to WAIT is not read if the first
+    script was refused by a quarantine.
     """
 
     node: Node
@@ -42,10 +42,10 @@ class Request(NamedTuple):
     compensation: Callable[[], EvalScript] | None = None
     pool: ServerPool | None = None
     blocks: float | None = None
-    confirmed: bool = False
+    awaits_replicas: bool = False
 
 
-def send(request: Request) -> list[Any] | Fault:
+def send(request: ServerRequest) -> list[Any] | Fault:
     """Send a request and read its replies, blocking. An error reply is an exception in the list.
 
     Returns a `Fault` if the server is unavailable or the replies can't be read.
@@ -73,7 +73,7 @@ def send(request: Request) -> list[Any] | Fault:
                 pool.discard(connection, compensation and encode_eval(compensation()))
 
 
-async def asend(request: Request) -> list[Any] | Fault:
+async def asend(request: ServerRequest) -> list[Any] | Fault:
     """`send` for asyncio. A request that does not block is sent on a connection that the tasks of the loop share."""
     node, key, payload, count, compensation, pool, blocks, _ = request
     if blocks is not None:
@@ -94,18 +94,18 @@ async def asend(request: Request) -> list[Any] | Fault:
         raise
 
 
-def _send_blocking(request: Request, blocks: float) -> Flow[list[Any] | Fault]:
+def _send_blocking(request: ServerRequest, blocks: float) -> Flow[list[Any] | Fault]:
     """`send` as a flow, for a request that blocks on the server. Yields `AwaitFuture` and `AwaitReadable`."""
-    node, key, payload, count, compensation, pool, _, confirmed = request
+    node, key, payload, count, compensation, pool, _, awaits_replicas = request
     connection, slot, complete, handled = None, None, False, sys.exception()
     try:
         pool = pool or node.known_pool(key) or (yield from node.find_pool(key))
-        if not confirmed and (slot := pool.waiters.take()) is None:
+        if not awaits_replicas and (slot := pool.waiters.take()) is None:
             raise AllInUse(f"{MAX_WAITERS} connections are blocked")
-        connection = yield from pool.checkout_lasting(pool.timeout if confirmed else 0.0)
+        connection = yield from pool.checkout_lasting(pool.timeout if awaits_replicas else 0.0)
         connection.send(payload)
         end = time.monotonic() + blocks + BLOCK_GRACE
-        replies = (yield from _receive(connection, count - 1, end + pool.timeout)) if confirmed else []
+        replies = (yield from _receive(connection, count - 1, end + pool.timeout)) if awaits_replicas else []
         if replies and _not_serving(replies):
             return replies
         missing = count - len(replies)

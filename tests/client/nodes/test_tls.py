@@ -8,7 +8,7 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.client.resp import encode_command
-from django_redlock.client.round_trip import Request, send
+from django_redlock.client.round_trip import ServerRequest, send
 from django_redlock.client.urls import node_for
 from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer, server_in
@@ -78,7 +78,7 @@ def test_connection_that_has_served(own_redis):
     """The error for a connection that the server closes after it has replied does not suggest TLS."""
     server = own_redis()
     node = node_for(server.url, 10)
-    request = Request(node, None, encode_command(b"PING"))
+    request = ServerRequest(node, None, encode_command(b"PING"))
     assert send(request) == [b"PONG"]
     server.kill()
     fault = send(request)
