@@ -48,7 +48,7 @@ async def submit_call(
 ) -> Any:
     """Write the record of the queued call, and send the call. Returns the result of ``send``, or a `Conflict`.
 
-    The record is written first: a call that was sent before could end before the write, and its record would remain.
+    The record is written first. Otherwise the call could end before the write, and its record would remain.
 
     ``lock``: the `TaskLock`. ``own``: the call is a retry by the task that owns the record. ``must_send``: send the
     call even if it is refused; a worker then decides when to start the body. ``must_survive``: send the call even if

@@ -150,7 +150,7 @@ def refusals(tasks: Iterable[tuple[str, TaskOptions]]) -> list[str]:
 
 
 def refused_tasks() -> list[str]:
-    """Return the `refusals` of all declared tasks.
+    """Return a message for each declared task that its lock backend does not support, see `refusals`.
 
     Imports the modules ``tasks`` of Django's apps first, so that all their tasks are declared.
     """

@@ -44,8 +44,8 @@ def duplicate_of(task: Any, args: Any, kwargs: Any, conflict: Conflict) -> Any:
     """Return the result of a refused ``enqueue()``: a ``TaskResult`` with the id of the call that holds the lock.
 
     The arguments are those of the refused call. The id is ``""`` if the other call has no id yet. The times are
-    ``None``, and the status is ``READY`` or ``RUNNING``; ``refresh()`` loads the other call's values from the task
-    backend.
+    ``None``, and the status is ``READY`` or ``RUNNING``. ``refresh()`` loads the other call's values, except its
+    arguments.
     """
     base = base_module(task)
     statuses = base.TaskResultStatus

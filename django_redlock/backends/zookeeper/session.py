@@ -160,7 +160,7 @@ class Session:
     def answer(self, pending: Any, until: float) -> Any:
         """Wait for the reply to a request that was sent with `send`, and return the reply.
 
-        The reply must arrive within the answer timeout and before ``until``. Raises `ZooKeeperError` and `NoZnode`.
+        The reply must arrive within ``answer_timeout`` and before ``until``. Raises `ZooKeeperError` and `NoZnode`.
         """
         if not pending.wait(max(0.0, min(self._answer_timeout, until - self._clock()))):
             raise Unanswered("no reply in time")

@@ -78,7 +78,7 @@ class Runs:
 
     @property
     def unsent(self) -> list[str]:
-        """Return the names of the entries whose last run is recorded but not sent."""
+        """The names of the entries whose last run is recorded but not sent."""
         return [name for name, text in self._texts.items() if not Run.parse(text).sent]
 
     def check(self) -> None:

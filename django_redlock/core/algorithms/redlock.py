@@ -139,9 +139,9 @@ class Redlock:
     def _pause(
         self, primitive: Primitive, claim: Claim, refused: RefusedAttempt, left: float, tries: int
     ) -> Flow[Wait]:
-        """Wait for a wake-up, or for a random time after a split vote. Returns the ``wait`` of the next attempt.
+        """Wait for a wake-up or, after a split vote, for a random time. Returns the `Wait` of the next attempt.
 
-        If the vote may have been split, the time limit of the wait is short at first and doubles with each attempt.
+        If the vote may have been split, the wait for a wake-up is short at first, and doubles with each attempt.
         """
         backoff = min(left, self.draw_pause(*BACKOFF_SECONDS))
         if refused.wake_node is None:

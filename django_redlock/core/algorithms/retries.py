@@ -1,4 +1,4 @@
-"""Repeats requests: after a pooled connection was closed, while a Cluster moves keys, and after a refusal."""
+"""Repeats requests after a pooled connection was closed, while a Cluster moves keys, or after a refusal."""
 
 from __future__ import annotations
 

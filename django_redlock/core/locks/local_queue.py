@@ -166,7 +166,7 @@ class LocalQueue:
                 self._leave(key, queue, waiter)
 
     def _wait_for_turn(self, primitive: Primitive, queue: WaitQueue, waiter: Waiter, deadline: float) -> Flow[None]:
-        """Wait until ``waiter`` has a lease or must ask the store itself. At ``deadline`` remove it from the queue."""
+        """Wait until ``waiter`` has a lease, or must send its own request. At ``deadline`` remove it from the queue."""
         while waiter.state in (WaiterState.QUEUED, WaiterState.RECEIVING):
             yield AwaitTurn(waiter, min(deadline - self._store.clock(), LEADER_CHECK_SECONDS))
             with state_mutex:
