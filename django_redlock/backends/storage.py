@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ from ..core.lock_info import Listing, LockInfo, by_trouble
 from ..core.primitives.base import MAX_BLOCK, Primitive
 from ..core.process.caller import WakeEvent
 from ..core.process.fork import on_fork
+from ..core.process.threads import Kind
 from ..core.renewal.registry import renewal
 from ..core.values import Claim, Lease, OnRefusal, Refusal
 from ..errors import LockError, LockNotSupported
@@ -101,7 +103,8 @@ class StorageAlgorithm:
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[Sequence[Lease | Fault | None]]:
-        if len(leases) == 1:  # also the request of a caller of `extend()`, for whom a store may wait for a connection
+        # A store may wait for a connection, but not in the renewal, because other leases may end meanwhile.
+        if len(leases) == 1 and threading.current_thread().name != Kind.RENEWAL:
             return [(yield CallFunction(self._backend.extend, leases[0]))]
         return (yield from call_storage(self._backend.extend_many, leases))
 

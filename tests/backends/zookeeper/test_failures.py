@@ -36,6 +36,18 @@ def test_a_server_that_is_killed(own, connected, unique):
     poll(lambda: granted(backend, "another"), timeout=PATIENCE, what="a server that came back")
 
 
+def test_a_renewal_waits_for_no_connection(own, connected, unique):
+    """While the renewal of a long lease fails, the end of a shorter lease is reported at once."""
+    backend = connected(own.hosts, session_timeout=60, connect_timeout=30)
+    told = threading.Event()
+    renewed = backend.lock(unique, ttl=6)
+    ending = backend.lock("ending", ttl=3, auto_renew=False, on_lost=lambda _: told.set())
+    poll(lambda: acquired(renewed) and acquired(ending), timeout=PATIENCE, what="a reply in time")
+    own.kill()
+    assert told.wait(PATIENCE)
+    assert not renewed.lost
+
+
 def test_a_server_that_is_restarted(own, connected, unique, pool):
     """A restart within the session loses nothing: the holder keeps its lock, and the waiter its place."""
     patient = functools.partial(connected, own.hosts, session_timeout=60, connect_timeout=30, node_timeout=5)
