@@ -62,13 +62,31 @@ class WorkerRun(BodyRun):
         super().__init__(Blocking(), task.redlock, task.redlock.new_call(task, request.id, self.message))
 
     def acquire_flow(self, handle: Lock, wait: float) -> Flow[Hold | Refusal]:
-        """Acquire the lock. If the run that sent this message is about to end, waits a short time for its release."""
-        outcome = yield from handle.acquire_flow(wait)
-        if isinstance(outcome, Hold) or wait >= RETRY_OVERLAP_SECONDS:
+        """Acquire the lock. If the run that sent this message is about to end, waits a short time for its release.
+
+        A copy of a message whose callbacks are sent after the release does not wait for the run of another copy: it
+        would get the lock before that run counts as ended, and run the body again.
+        """
+        apart = self._follows and self._is_copy
+        waited = 0.0 if apart else wait
+        outcome = yield from handle.acquire_flow(waited)
+        if isinstance(outcome, Hold):
             return outcome
         if self._is_ending(conflict_of(self.call, "start", outcome)):
-            outcome = yield from handle.acquire_flow(RETRY_OVERLAP_SECONDS)
-        return outcome
+            wait = 0.0 if apart else RETRY_OVERLAP_SECONDS
+        return (yield from handle.acquire_flow(wait)) if wait > waited else outcome
+
+    @property
+    def _follows(self) -> bool:
+        """Whether the call counts as ended only when its callbacks, errbacks or the next step have been sent."""
+        request = self.request
+        follows = request.chain or request.callbacks or request.errbacks or request.chord
+        return bool(follows and self.task.acks_late)
+
+    @property
+    def _is_copy(self) -> bool:
+        """Whether another copy of this message may run: the call was postponed, or the message delivered again."""
+        return bool(self.message.tries or (self.request.delivery_info or {}).get("redelivered"))
 
     def _is_ending(self, conflict: Conflict) -> bool:
         """Return whether the body that holds the lock will probably end at once.
@@ -91,7 +109,7 @@ class WorkerRun(BodyRun):
             # Most bodies that are about to end have ended by then. Later tries of a redelivered message wait for the
             # end of the lease.
             pause = min(max(refusal.remaining, 1.0), MAX_RESEND_SECONDS) if message.until else 1.0
-            if message.until or (request.delivery_info or {}).get("redelivered"):
+            if message.until or self._is_copy:
                 message = message._replace(until=time.time() + pause)
             logger.info("task %s[%s] still runs: tried again in %.0f s", task.name, conflict.holder, pause)
             task.resend(pause, message)
@@ -146,15 +164,15 @@ class WorkerRun(BodyRun):
         record. In a chain, a call has ended only when the next task has been sent. If the worker is killed before, the
         redelivered message runs again, and the rest of the chain is not lost.
         """
-        request, acks_late = self.request, self.task.acks_late
-        if acks_late and (isinstance(error, SystemExit | KeyboardInterrupt) or getattr(error, "requeue", False)):
+        if self.task.acks_late and (
+            isinstance(error, SystemExit | KeyboardInterrupt) or getattr(error, "requeue", False)
+        ):
             return "requeued"
         if error is not None and not isinstance(error, Exception):
             return "removed"
-        follows = request.chain or request.callbacks or request.errbacks or request.chord
-        if not (follows and acks_late) or isinstance(error, Ignore | Reject | Retry):
+        if not self._follows or isinstance(error, Ignore | Reject | Retry):
             return "ended"
-        vars(request)[ENDS] = self.call
+        vars(self.request)[ENDS] = self.call
         for signal in (task_success, task_failure):  # not before: a receiver costs each task time
             signal.connect(_end_delivery_at_last)
         return "removed"

@@ -93,6 +93,19 @@ def test_redelivered_while_it_runs(tasks, start_worker, own_queue, seen, started
     assert seen.count("start") == 1
 
 
+def test_redelivered_in_a_chain_while_it_runs(tasks, start_worker, own_queue, seen, started, held, go):
+    """A redelivered message does not get the lock between the first body's end and the sending of the next step."""
+    with start_worker("prefork", own_queue) as worker:
+        result = started(tasks.late_waiting, own_queue, link=tasks.collect.s().set(queue=own_queue))
+        deliver_again(tasks.app)
+        waits = lambda: held(f"late_waiting:{seen.name}").waiters  # noqa: E731
+        poll(lambda: waits() or "still runs" in worker.log(100_000), timeout=60, what="the second delivery")
+        go()
+        assert result.get(timeout=60) == seen.name
+        logged(worker, "was delivered again after it had ended")
+    assert seen.count("start") == 1
+
+
 def test_redelivered_while_it_runs_for_long(tasks, start_worker, own_queue, started, go):
     """A message that is redelivered while its body runs is tried again when the lease would end, not each second."""
     with start_worker("prefork", own_queue) as worker:
