@@ -51,7 +51,7 @@ class WaiterState(Enum):
 
 
 class Waiter(WakeEvent):
-    """A thread or task in a local queue. ``caller``: the thread or task, see `calling`; it must create the waiter."""
+    """A thread or task in a local queue. This thread or task must create the object. ``caller``: see `calling`."""
 
     __slots__ = ("__weakref__", "caller", "claim", "lease", "state")
 

@@ -24,11 +24,11 @@ MAX_WAIT = 3600.0  # longest wait in seconds, because `threading` limits the tim
 
 
 class DueThread:
-    """A background thread that calls ``serve`` with the targets that are due, by token.
+    """A background thread that works on targets, such as holds to renew, when they are due.
 
-    ``serve``: returns the tokens to serve again. ``entries``: the entries of all threads with this work, by token;
-    `state_mutex` protects them and the heap. A token that was cancelled or rescheduled stays in the heap with its old
-    time, and is skipped. ``ended``: called under the mutex when the thread ends.
+    ``serve``: called with the due targets by token; returns the tokens of targets to serve again soon. ``entries``: due
+    time and target by token, of all threads with this work. `state_mutex` protects it and the heap. The heap may have
+    an outdated time of a token, which is skipped. ``ended``: called under the mutex when the thread ends.
     """
 
     def __init__(
