@@ -144,7 +144,7 @@ def send(app: Celery, copy: bytes) -> None:
         with app.producer_pool.acquire(block=True) as producer:
             producer.publish(body, **message, **retry)
     except Exception as error:  # noqa: BLE001
-        logger.warning("a task that was put off is tried again at its ETA only: %r", error)
+        logger.warning("a postponed task is tried again at its ETA only: %r", error)
 
 
 def _broker_digest(app: Celery) -> str:

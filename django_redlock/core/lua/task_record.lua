@@ -81,7 +81,7 @@ local function find_blocker(task, token, states, limit)
   return rivals >= tonumber(limit) and rival or nil, mine, last
 end
 
--- Returns the reply of a script that has ended a body: 1, or {1, message} with the message that was put off first.
+-- Returns the reply of a script that has ended a body: 1, or {1, message} with the message that was postponed first.
 local function next_put_off()
   while true do
     local delivery = redis.call('LPOP', KEYS[5])
