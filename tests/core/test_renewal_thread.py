@@ -5,9 +5,11 @@ import threading
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.core.primitives.base import MUTEX
 from django_redlock.core.process.mutex import state_mutex
 from django_redlock.core.renewal import thread as renewal_thread
 from django_redlock.core.renewal.registry import MAX_REPORTERS, renewal
+from django_redlock.errors import LockUnavailable
 from tests.support.service import poll
 
 WAIT = 20
@@ -46,6 +48,15 @@ class Hanging(LocMemBackend):
         return super().extend(lease, ttl)
 
 
+class Refusing(LocMemBackend):
+    """A store that never answers a release of the lock ``stuck``."""
+
+    def release(self, claim, keep=0.0):
+        if claim.name == "stuck":
+            raise LockUnavailable("stuck")
+        return super().release(claim, keep)
+
+
 @pytest.fixture(autouse=True)
 def again_soon(monkeypatch):
     """Short retry pauses, so that short leases survive a failure."""
@@ -68,6 +79,22 @@ def test_a_store_that_hangs_delays_no_other(hanging, unique):
         assert are_renewed(healthy)
         hanging.go_on.set()
         poll(lambda: stuck.hold.lease is not first, timeout=WAIT, what="the renewal of the other")
+
+
+def test_a_release_that_always_fails_delays_no_other(unique):
+    """Releases that were left for the next round come first in it."""
+    backend = Refusing(unique)
+    claims = []
+    for name in ("stuck", "other"):
+        lock = backend.lock(name, ttl=TTL)
+        assert lock.acquire()
+        claims.append(lock.hold.lease.claim)
+        lock.hold.end()
+    with state_mutex:  # so that one round finds both
+        for claim in claims:
+            renewal.release_later(backend, MUTEX, claim)
+    poll(lambda: not backend.lock("other").locked(), timeout=TTL / 2, what="the release")
+    assert backend.lock("stuck").locked()
 
 
 def test_one_thread_for_all_locks_of_a_store(unique):

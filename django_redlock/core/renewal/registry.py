@@ -240,14 +240,14 @@ def _extend(begun: list[tuple[Renewable, Extension]]) -> Sequence[Lease | Fault 
 
 
 def _release_due(orphans: Mapping[bytes, Orphan]) -> list[bytes]:
-    again, answers = [], True  # after one release without a reply, the others are left for the next round
+    failed: list[bytes] = []
+    left = dict(orphans)
     for token, orphan in orphans.items():
-        if answers:
-            try:
-                drive(orphan.release_flow(), orphan.store.perform)
-                continue
-            except Exception as error:  # noqa: BLE001  (any error: the release is repeated until the ttl ends the lock)
-                answers = not isinstance(error, LockUnavailable)
-        if orphan.store.clock() < orphan.until:
-            again.append(token)
-    return again
+        del left[token]
+        try:
+            drive(orphan.release_flow(), orphan.store.perform)
+        except Exception as error:  # noqa: BLE001  (any error: the release is repeated until the ttl ends the lock)
+            failed.append(token)
+            if isinstance(error, LockUnavailable):  # the others are left for the next round, and come first there
+                break
+    return [token for token in (*left, *failed) if orphans[token].store.clock() < orphans[token].until]

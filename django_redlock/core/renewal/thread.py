@@ -114,10 +114,9 @@ class DueThread:
                 again = self._serve({token: target for token, (_, target) in taken.items()})
         finally:
             with state_mutex:
-                for token, entry in taken.items():
-                    if self._entries.get(token) is not entry:
-                        continue  # scheduled anew, or cancelled
-                    if token in again:
-                        self.add(token, entry[1], monotonic() + RENEWAL_RETRY_SECONDS)
-                    else:
-                        del self._entries[token]
+                current = {token: entry for token, entry in taken.items() if self._entries.get(token) is entry}
+                for token in current:  # the others were cancelled or scheduled anew
+                    del self._entries[token]
+                for token in again:  # in this order
+                    if token in current:
+                        self.add(token, current[token][1], monotonic() + RENEWAL_RETRY_SECONDS)
