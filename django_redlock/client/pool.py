@@ -125,8 +125,11 @@ class ServerPool:
         Raises redis-py's errors when connecting fails, and `AllInUse` if no connection is free until the timeout.
         """
         slot = None if self._limit is None else drive(self._wait_for_slot(self.timeout), AwaitFuture.perform)
-        connection = self._pop_idle() or self._open()
-        connection.slot = slot
+        try:
+            connection = self._pop_idle() or self._open()
+            connection.slot = slot
+        finally:
+            del slot  # now: the traceback of an exception keeps this frame
         return connection
 
     def checkout_lasting(self, seconds: float) -> Flow[Connection]:
@@ -135,8 +138,11 @@ class ServerPool:
         Waits up to ``seconds`` for a free connection, and leaves one free for renewals. Errors are those of `checkout`.
         """
         slot = yield from self._wait_for_slot(seconds, spare=1)
-        connection = self._pop_idle() or (yield from self._connect_in_time())
-        connection.slot = slot
+        try:
+            connection = self._pop_idle() or (yield from self._connect_in_time())
+            connection.slot = slot
+        finally:
+            del slot
         return connection
 
     def idle(self) -> Connection | None:
@@ -156,8 +162,11 @@ class ServerPool:
         limit has an idle connection, returns that connection. Raises `AllInUse` if the limit is reached.
         """
         slot = drive(self._wait_for_slot(0.0), AwaitFuture.perform)
-        connection = (self._pop_idle() if slot else None) or self._open()
-        connection.slot = slot
+        try:
+            connection = (self._pop_idle() if slot else None) or self._open()
+            connection.slot = slot
+        finally:
+            del slot
         return connection
 
     def checkin(self, connection: Connection) -> None:

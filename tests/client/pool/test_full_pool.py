@@ -1,12 +1,14 @@
-"""A pool whose connections are all in use: a free connection wakes a waiting thread or task."""
+"""A pool with a limit: a free connection wakes a waiting thread or task, and a failed connect takes none away."""
 
 import asyncio
+import gc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.client import pool as pool_module
+from django_redlock.errors import LockUnavailable
 from tests.support.service import poll
 
 WAIT = 20
@@ -42,3 +44,24 @@ def test_task_is_woken_by_a_free_connection(full_pool, unique):
         return await asyncio.wait_for(asked, WAIT / 2)
 
     assert asyncio.run(asks()) is False
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_failed_connect_leaves_no_connection_in_use(own_redis, unique, kind):
+    """A connect that fails takes no connection of the pool from later callers, while its error exists."""
+    server = own_redis()
+    backend = RedisBackend(f"{server.url}?max_connections=2", node_timeout=WAIT)
+    lock = backend.lock(unique)
+    locked = lock.locked if kind == "sync" else lambda: asyncio.run(lock.alocked())
+    errors = []
+    server.kill()
+    gc.disable()  # the error of the connect may be in a reference cycle
+    try:
+        for _ in range(3):
+            with pytest.raises(LockUnavailable) as caught:
+                locked()
+            errors.append(caught.value)
+        server.start()
+        assert locked() is False
+    finally:
+        gc.enable()
