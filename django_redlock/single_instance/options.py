@@ -42,8 +42,8 @@ class TaskOptions:
     ] = None
     on_conflict: Annotated[
         OnConflict | tuple[OnConflict, OnConflict] | None,
-        "what happens to a duplicate. A pair has one word for submit and one for start. ``None``: skip at both; with "
-        "``until_and_while_executing`` skip at submit and retry at start",
+        "what happens to a duplicate. In a pair, the first word is for submit, the second for start. ``None``: skip at "
+        "both; with ``until_and_while_executing`` skip at submit and retry at start",
     ] = None
     ttl: Annotated[
         Seconds | None,
