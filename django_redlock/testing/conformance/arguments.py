@@ -44,7 +44,7 @@ ARGUMENTS += [
     (False, float("-inf")),
     (False, float("nan")),
     (False, threading.TIMEOUT_MAX),
-    (False, 2**63 / 1e9),
+    (False, 2**64 / 1e9),
 ]
 
 
