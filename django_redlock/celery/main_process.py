@@ -61,7 +61,7 @@ def _logged(task: Any, task_id: str) -> Iterator[None]:
 
 @task_revoked.connect
 def _cancel_record(sender: Any, request: Any, **_: Any) -> None:
-    """Remove the record of a queued call that a worker discards, whichever message wrote it. A signal receiver."""
+    """Remove the record of a queued call that a worker discards: the record of the first message or of a later one."""
     if hasattr(sender, "redlock"):
         with _logged(sender, request.id):
             sender.redlock.cancel(sender.redlock.received_call(sender, request), same_delivery=False)

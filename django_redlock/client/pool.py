@@ -244,7 +244,7 @@ class ServerPool:
     # ── all tasks of an event loop ───────────────────────────────────────────────────────────
 
     def shared(self) -> SharedConnection | None:
-        """Return the connection that tasks of the running loop share; ``None`` without one that accepts requests."""
+        """Return the connection that the tasks of the running loop share; ``None`` if it accepts no requests."""
         shared = self._shared.current()
         if shared is not None and time.monotonic() - shared.connection.opened_at > self._max_age:
             shared.retire()

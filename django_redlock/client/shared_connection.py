@@ -167,7 +167,7 @@ class SharedConnection:
     # ── deadlines and the end ────────────────────────────────────────────────────────────────
 
     def _watch(self) -> None:
-        """Fail the overdue requests; retire the connection if there are any. Set a timer for the next deadline.
+        """Fail overdue requests, and retire the connection after one. Set a timer for the next deadline.
 
         Reads first, because replies may have arrived while the application blocked the event loop.
         """

@@ -187,7 +187,7 @@ class Handle:
     # ── with blocks ──────────────────────────────────────────────────────────────────────────
 
     def enter_block(self, outcome: Hold | Refusal) -> None:
-        """Begin a ``with`` block of the caller with the hold ``outcome``. The end of the block releases this hold.
+        """Begin a ``with`` block for the hold ``outcome``, which the end of the block releases.
 
         Raises ``LockNotAcquired`` for a refusal.
         """

@@ -107,7 +107,7 @@ class Striped(Semaphore):
         return self._claim_for(self._indexes)
 
     def _claim_for(self, wanted: tuple[int, ...]) -> Claim:
-        """Return the claim for any of the stripes ``wanted``; an empty tuple means all stripes."""
+        """Return the claim for one of the stripes ``wanted``. If ``wanted`` is empty, the claim is for any stripe."""
         stripes = self._keys_of(wanted)
         first = (next(_starts) + os.getpid()) % len(stripes)
         payload = self._stripes[0].lock, len(self._stripes), *wanted
