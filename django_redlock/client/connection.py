@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .resp import INCOMPLETE, Reader
@@ -102,7 +101,7 @@ class Connection:
         arrived, reader = self._arrived, self._reader
         while len(arrived) < count:
             if reader.unread and (reply := reader.reply()) is not INCOMPLETE:
-                arrived.append(_checked(reply))
+                arrived.append(reply)
             elif self._readable(max(0.0, until - time.monotonic()) * 1000):
                 self.fill()
             else:
@@ -120,7 +119,7 @@ class Connection:
         while len(arrived) < count:
             if (reply := read()) is INCOMPLETE:
                 return False
-            arrived.append(_checked(reply))
+            arrived.append(reply)
         return True
 
     # ── without waiting, also for asyncio ────────────────────────────────────────────────────
@@ -147,13 +146,6 @@ class Connection:
         self._replied = True
         self._reader.feed(data)
         return True
-
-
-def _checked(reply: Any) -> Any:
-    """Return ``reply``. Raises it if it is an error reply that ends the request, such as LOADING."""
-    if isinstance(reply, Exception) and not isinstance(reply, ResponseError):
-        raise reply
-    return reply
 
 
 def _poll_for(sock: socket.socket, writing: bool) -> Callable[[float], Any]:

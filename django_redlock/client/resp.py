@@ -85,7 +85,7 @@ class Reader:
     def reply(self) -> Any:
         """Read and return the next reply; `INCOMPLETE` if more bytes are needed.
 
-        Raises redis-py's ``InvalidResponse`` for bytes that are not RESP.
+        Raises redis-py's ``InvalidResponse`` for bytes that are not RESP, and the errors that `error_reply` raises.
         """
         if len(self.unread) < 6 and not self._open and (usual := _USUAL.get(self.unread)) is not None:
             self.unread = b""
@@ -142,13 +142,18 @@ _PARSER: Any = getattr(redis.cluster, "ClusterParser", DefaultParser)
 
 
 def error_reply(line: bytes) -> RedisError:
-    """Return the exception for an error reply: redis-py's class for its code, or ``ResponseError``."""
+    """Return the exception for an error reply: redis-py's class for its code, or ``ResponseError``.
+
+    Raises the exception if it says that the server serves no request, such as LOADING.
+    """
     text = line.decode(errors="replace")
     try:
         error: RedisError = _PARSER.parse_error(text)
-        return error
     except (LookupError, ValueError):  # an address in MOVED that can't be parsed
         return ResponseError(text)
+    if not isinstance(error, ResponseError):
+        raise error
+    return error
 
 
 _NOTHING: Final = object()
