@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +29,6 @@ from ..core.lock_info import Listing, LockInfo, by_trouble
 from ..core.primitives.base import MAX_BLOCK, Primitive
 from ..core.process.caller import WakeEvent
 from ..core.process.fork import on_fork
-from ..core.process.threads import Kind
 from ..core.renewal.registry import renewal
 from ..core.values import Claim, Lease, OnRefusal, Refusal
 from ..errors import LockError, LockNotSupported
@@ -100,13 +98,14 @@ class StorageAlgorithm:
             if cancel:
                 cancel()
 
+    def extend(self, lease: Lease, ttl: float) -> Flow[Lease | Fault | None]:
+        outcome: Lease | Fault | None = yield CallFunction(self._backend.extend, (lease, ttl))
+        return outcome
+
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[Sequence[Lease | Fault | None]]:
-        # A store may wait for a connection, but not in the renewal, because other leases may end meanwhile.
-        if len(leases) == 1 and threading.current_thread().name != Kind.RENEWAL:
-            return [(yield CallFunction(self._backend.extend, leases[0]))]
-        return (yield from call_storage(self._backend.extend_many, leases))
+        return call_storage(self._backend.extend_many, leases)
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         return call_storage(self._backend.release, claim, keep)
@@ -171,7 +170,10 @@ class StorageBackend(Backend):
         raise NotImplementedError
 
     def extend_many(self, leases: Sequence[tuple[Lease, float]]) -> Sequence[Lease | Fault | None]:
-        """Extend each lease to its ttl as `extend` does. The outcome of a failed extension is a `Fault`."""
+        """Extend each lease to its ttl, for the renewal. The outcome of a failed extension is a `Fault`.
+
+        Unlike `extend`, must not wait for a connection, because other leases may end meanwhile.
+        """
         return [_called(CallFunction(self.extend, each)) for each in leases]
 
     def release(self, claim: Claim, keep: float = 0.0) -> bool:

@@ -14,13 +14,14 @@ from .values import Claim, Lease, OnRefusal, Refusal, Seconds
 
 AcquireFree = Callable[[Primitive, Claim], Flow[Lease | None]]
 HandOver = Callable[[Primitive, Claim, Claim], Flow[Lease | None]]
+Extend = Callable[[Lease, float], Flow[Lease | Fault | None]]
 
 
 class Algorithm(Protocol):
     """The rule by which a lease is granted: by one node, by a majority of nodes, or by a primary with its replicas.
 
     Every method returns a flow: a generator that yields requests to the store, receives the replies, and returns the
-    result. ``primitive``: the kind of lock. ``claim``: the request of one ``acquire()``. All methods but
+    result. ``primitive``: the kind of lock. ``claim``: the request of one ``acquire()``. All methods but ``extend`` and
     ``extend_many`` raise ``LockUnavailable`` when the store does not reply, or grants no locks at the moment. An
     optional method that an algorithm lacks is ``None``.
     """
@@ -34,6 +35,13 @@ class Algorithm(Protocol):
         """Optional. Release the lock of one claim and acquire it for another claim, in one request.
 
         Returns the lease; ``None`` if the first claim did not hold the lock.
+        """
+
+    @property
+    def extend(self) -> Extend | None:
+        """Optional. Extend one lease for a caller that may wait for a connection, where `extend_many` does not wait.
+
+        Returns the outcome, as `extend_many` does.
         """
 
     def acquire(

@@ -59,6 +59,7 @@ class Redlock:
 
     # SET NX does not tell the holder on each node. No single request can hand a lock over on a majority.
     acquire_free = hand_over = None
+    extend = None
 
     def acquire(
         self, primitive: Primitive, claim: Claim, deadline: float, on_refusal: OnRefusal | None = None

@@ -39,6 +39,7 @@ class SingleNode:
     """
 
     runs_scripts = True
+    extend = None
 
     def __init__(self, clock: Callable[[], float], quarantine: Quarantine | None = None) -> None:
         self.clock = clock

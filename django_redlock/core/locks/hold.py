@@ -211,8 +211,12 @@ class Hold:
                 outcome_known = WakeEvent()
                 self._waiting += (outcome_known,)
             yield AwaitTurn(outcome_known, self.remaining)
+        algorithm = self.store.algorithm
         try:
-            (outcome,) = yield from self.store.algorithm.extend_many(self.primitive, [extension])
+            if algorithm.extend is not None:
+                outcome = yield from algorithm.extend(*extension)
+            else:
+                (outcome,) = yield from algorithm.extend_many(self.primitive, [extension])
         except BaseException:
             self.on_extended(extension, _UNANSWERED)
             raise
