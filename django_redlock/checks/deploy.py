@@ -21,7 +21,6 @@ from ..backends.redlock import RedlockBackend
 from ..client.urls import canonical_url, split_url
 
 SHORT = 3.0  # seconds: a shorter lease is renewed more than once a second, and a busy process can stall for a second
-_PLAIN = ("redis", "redis+sentinel", "redis+cluster")
 
 HealthRows = Sequence[Mapping[str, Any]]
 
@@ -90,7 +89,7 @@ def _hosts_in_plain_text(location: Any) -> Iterator[str]:
     """Yield the hosts in a LOCATION, other than this machine, that are reached without TLS."""
     for url in _urls(location):
         scheme, netloc, _ = split_url(canonical_url(url))
-        if scheme in _PLAIN:
+        if scheme.partition("+")[0] == "redis":  # with TLS it is rediss
             hosts = (urlsplit(f"//{place.strip()}").hostname for place in netloc.rpartition("@")[2].split(","))
             yield from (host for host in hosts if host and not _is_here(host))
 

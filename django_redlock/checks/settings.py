@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from django.conf import settings
 from django.core.checks import CheckMessage, Error, Info, register
 from django.core.checks import Warning as Caution
 from django.core.exceptions import ImproperlyConfigured
 
 from ..backend_registry import DEFAULT_ALIAS, WHAT_TO_WRITE, backend_class, build, configuration
 from ..backends.base import Backend
-from ..client.redact import redact
-from ..client.urls import cache_pool
 from ..errors import LockError
 from .deploy import cautions
 
@@ -35,11 +31,7 @@ def check_settings(**_kwargs: Any) -> list[CheckMessage]:
     missing = (
         [] if DEFAULT_ALIAS in entries else [Error("REDLOCK has no alias 'default'.", WHAT_TO_WRITE, id="redlock.E001")]
     )
-    return [
-        *missing,
-        *(message for alias, entry in entries.items() for message in _entry(alias, entry)),
-        *_shared(entries),
-    ]
+    return [*missing, *(message for alias, entry in entries.items() for message in _entry(alias, entry))]
 
 
 def _entry(alias: str, entry: Any) -> Iterator[CheckMessage]:
@@ -48,40 +40,11 @@ def _entry(alias: str, entry: Any) -> Iterator[CheckMessage]:
     except ImproperlyConfigured as error:
         yield Error(str(error), id="redlock.E003")
         return
-    yield from (found := list(_cache(alias, entry.get("LOCATION"))))
-    if any(message.is_serious() for message in found):
-        return
     try:
         backend = build(alias, entry)
     except ImproperlyConfigured as error:
         yield Error(str(error), id="redlock.E002")
         return
-    yield from _times(alias, backend)
-
-
-def _cache(alias: str, location: Any) -> Iterator[CheckMessage]:
-    """Yield the problems of ``location``, the LOCATION of ``alias``, if it has the form ``cache:<cache alias>``."""
-    if not (isinstance(location, str) and location.startswith("cache:")):
-        return
-    cache = location.removeprefix("cache:")
-    where = f"REDLOCK[{alias!r}]: LOCATION {location!r}"
-    try:
-        limits = cache_pool(cache).connection_kwargs
-    except ValueError as error:
-        yield Error(f"{where}: {error}.", id="redlock.E004")
-        return
-    if lacking := [name for name in ("socket_connect_timeout", "socket_timeout") if not limits.get(name)]:
-        # Django's RedisCache passes OPTIONS on unchanged; the caches of django-redis and django-valkey use capitals.
-        by_django = str(settings.CACHES[cache]["BACKEND"]).startswith("django.core.")
-        options = " and ".join(lacking if by_django else map(str.upper, lacking))
-        yield Caution(
-            f"{where}: the cache sets no limit to how long it waits for its server.",
-            f"Set {options} in the OPTIONS of CACHES[{cache!r}], to a second or less.",
-            id="redlock.W003",
-        )
-
-
-def _times(alias: str, backend: Backend) -> Iterator[CheckMessage]:
     node_timeout = getattr(backend, "node_timeout", 0)
     if node_timeout > backend.ttl / 3:
         yield Caution(
@@ -89,29 +52,6 @@ def _times(alias: str, backend: Backend) -> Iterator[CheckMessage]:
             f"A request that hangs can cost the lease. Make it shorter, or the ttl ({backend.ttl:g} s) longer.",
             id="redlock.W005",
         )
-
-
-def _shared(entries: Any) -> Iterator[CheckMessage]:
-    """Yield a warning for aliases with the same LOCATION and KEY_PREFIX, because they share all locks.
-
-    ``entries``: the ``REDLOCK`` setting.
-    """
-    places = defaultdict(list)
-    for alias, entry in entries.items():
-        kind = str(entry.get("BACKEND")) if isinstance(entry, dict) else "dummy"
-        if "dummy" not in kind:
-            options = entry["OPTIONS"] if isinstance(entry.get("OPTIONS"), dict) else {}
-            location = redact(entry.get("LOCATION")) or f"of {kind}"
-            prefix = entry.get("KEY_PREFIX", options.get("key_prefix", "redlock"))
-            form = options.get("key_format", True) if "timestamp" in kind else None  # keys of a different format
-            places[str(location), str(prefix), form].append(alias)
-    for (location, prefix, _), aliases in places.items():
-        if len(aliases) > 1:
-            yield Caution(
-                f"REDLOCK: {' and '.join(map(repr, aliases))} share LOCATION {location} and KEY_PREFIX {prefix}.",
-                "The same name is the same lock on all of them, and is listed once for each. Give each a KEY_PREFIX.",
-                id="redlock.W004",
-            )
 
 
 @register(TAG, deploy=True)
