@@ -9,19 +9,19 @@ from django.test import override_settings
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.testing.conformance import TransportConformance
-from django_redlock.testing.conformance.fairness import FairCases
+from django_redlock.testing.conformance.each_kind import KindCases
+from django_redlock.testing.conformance.hand_offs import HandOffCases
 from django_redlock.testing.conformance.handles import HandleCases
-from django_redlock.testing.conformance.harness.hand_offs import HandOffCases
-from django_redlock.testing.conformance.harness.kinds import KindCases
-from django_redlock.testing.conformance.harness.periods import PeriodCases
 from django_redlock.testing.conformance.inspection import InspectionCases
 from django_redlock.testing.conformance.interruptions import ForkCases, InterruptionCases
-from django_redlock.testing.conformance.multilocks import MultilockCases
-from django_redlock.testing.conformance.readwrite import ReadWriteCases
-from django_redlock.testing.conformance.reentrant import ReentrantCases
-from django_redlock.testing.conformance.semaphores import SemaphoreCases
+from django_redlock.testing.conformance.kinds.fairness import FairCases
+from django_redlock.testing.conformance.kinds.multilocks import MultilockCases
+from django_redlock.testing.conformance.kinds.readwrite import ReadWriteCases
+from django_redlock.testing.conformance.kinds.reentrant import ReentrantCases
+from django_redlock.testing.conformance.kinds.semaphores import SemaphoreCases
+from django_redlock.testing.conformance.kinds.stripes import StripedCases
+from django_redlock.testing.conformance.periods import PeriodCases
 from django_redlock.testing.conformance.shared_handles import SharedHandleCases
-from django_redlock.testing.conformance.stripes import StripedCases
 from testproject.redis_server import RedisServer
 from tests.conformance.several_servers import Following, put_in_service
 from tests.conformance.test_redlock import OnRedlock

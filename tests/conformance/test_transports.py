@@ -6,10 +6,10 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.testing.conformance import TransportConformance
-from django_redlock.testing.conformance.harness.hand_offs import HandOffCases
-from django_redlock.testing.conformance.harness.periods import PeriodCases
-from django_redlock.testing.conformance.multilocks import MultilockCases
-from django_redlock.testing.conformance.stripes import StripedCases
+from django_redlock.testing.conformance.hand_offs import HandOffCases
+from django_redlock.testing.conformance.kinds.multilocks import MultilockCases
+from django_redlock.testing.conformance.kinds.stripes import StripedCases
+from django_redlock.testing.conformance.periods import PeriodCases
 from testproject.redis_server import RedisServer
 from tests.conformance.transports import OwnAuthority, SameBytes
 from tests.support.cluster import Cluster

@@ -20,21 +20,21 @@ kinds in `lacks`, and `BackendConformance` does not collect their cases. If it d
 from __future__ import annotations
 
 from .arguments import ArgumentCases
+from .each_kind import KindCases
 from .exclusion import ExclusionCases
-from .fairness import FairCases
+from .hand_offs import HandOffCases
 from .handles import HandleCases
-from .harness.hand_offs import HandOffCases
-from .harness.kinds import KindCases
-from .harness.periods import PeriodCases
 from .inspection import InspectionCases
 from .interruptions import ForkCases, InterruptionCases
+from .kinds.fairness import FairCases
+from .kinds.multilocks import MultilockCases
+from .kinds.readwrite import ReadWriteCases
+from .kinds.reentrant import ReentrantCases
+from .kinds.semaphores import SemaphoreCases
+from .kinds.stripes import StripedCases
 from .leases import LeaseCases
-from .multilocks import MultilockCases
-from .readwrite import ReadWriteCases
-from .reentrant import ReentrantCases
-from .semaphores import SemaphoreCases
+from .periods import PeriodCases
 from .shared_handles import SharedHandleCases
-from .stripes import StripedCases
 
 __all__ = ["BackendConformance", "HandleConformance", "LockConformance", "TransportConformance"]
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from ....core.keys import glob_escape
-from ..exclusion import WAKE
-from ..shared_handles import MAKE, EachKind
-from .actors import Actors, InTask, InThread
-from .clients import TEST_TIMEOUT
-from .fixtures import NewBackend, eventually
+from ...core.keys import glob_escape
+from .exclusion import WAKE
+from .harness.actors import Actors, InTask, InThread
+from .harness.clients import TEST_TIMEOUT
+from .harness.fixtures import NewBackend, eventually
+from .shared_handles import MAKE, EachKind
 
 # Constructors of locks with a single holder, by kind.
 SINGLE: Mapping[str, Callable[..., Any]] = {

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ...errors import LockNotSupported
-from .exclusion import WAKE, Counter, check_nested
-from .harness.clients import TEST_TIMEOUT, Client
-from .harness.fixtures import Fixtures, Spawn, until_someone_waits
+from ....errors import LockNotSupported
+from ..exclusion import WAKE, Counter, check_nested
+from ..harness.clients import TEST_TIMEOUT, Client
+from ..harness.fixtures import Fixtures, Spawn, until_someone_waits
 
 
 class FairCases(Fixtures):

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from ...core.keys import glob_escape
-from ...errors import LockError, LockLost, LockNotHeld
-from .exclusion import WAKE, Counter
-from .harness.clients import TEST_TIMEOUT, Client
-from .harness.fixtures import Fixtures, Spawn, eventually, until_someone_waits
-from .leases import holds_renewed, is_renewed
+from ....core.keys import glob_escape
+from ....errors import LockError, LockLost, LockNotHeld
+from ..exclusion import WAKE, Counter
+from ..harness.clients import TEST_TIMEOUT, Client
+from ..harness.fixtures import Fixtures, Spawn, eventually, until_someone_waits
+from ..leases import holds_renewed, is_renewed
 
 
 class SemaphoreCases(Fixtures):

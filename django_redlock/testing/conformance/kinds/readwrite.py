@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from ...backends.base import Backend
-from ...core.keys import glob_escape
-from ...errors import LockError, LockLost, LockNotAcquired, LockNotHeld
-from .exclusion import WAKE
-from .harness.actors import Actor, Actors
-from .harness.clients import TEST_TIMEOUT
-from .harness.fixtures import PROCESSES, NewBackend, eventually, in_child, needs, until_someone_waits
-from .leases import holds_renewed, is_renewed
+from ....backends.base import Backend
+from ....core.keys import glob_escape
+from ....errors import LockError, LockLost, LockNotAcquired, LockNotHeld
+from ..exclusion import WAKE
+from ..harness.actors import Actor, Actors
+from ..harness.clients import TEST_TIMEOUT
+from ..harness.fixtures import PROCESSES, NewBackend, eventually, in_child, needs, until_someone_waits
+from ..leases import holds_renewed, is_renewed
 from .readwrite_turns import ReadWriteTurnCases
 
 

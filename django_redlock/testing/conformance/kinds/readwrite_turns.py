@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from .exclusion import WAKE
-from .harness.actors import Actor, Actors, InTask, InThread
-from .harness.clients import TEST_TIMEOUT
-from .harness.fixtures import Fixtures, NewBackend, Spawn, eventually, until_someone_waits
+from ..exclusion import WAKE
+from ..harness.actors import Actor, Actors, InTask, InThread
+from ..harness.clients import TEST_TIMEOUT
+from ..harness.fixtures import Fixtures, NewBackend, Spawn, eventually, until_someone_waits
 
 
 def _is_refused(actor: Actor, lock: Any) -> bool:

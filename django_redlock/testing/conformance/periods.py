@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ....core.lock_info import LockInfo
-from ....errors import LockNotAcquired, LockNotSupported
-from .clients import TEST_TIMEOUT, Client
-from .fixtures import Fixtures, eventually
+from ...core.lock_info import LockInfo
+from ...errors import LockNotAcquired, LockNotSupported
+from .harness.clients import TEST_TIMEOUT, Client
+from .harness.fixtures import Fixtures, eventually
 
 PERIOD = 600  # seconds: longer than max_ttl
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from ...backends.base import Backend
-from ...core.keys import glob_escape
-from ...errors import LockLost, LockNotHeld
-from .exclusion import WAKE, Counter
-from .harness.clients import TEST_TIMEOUT
-from .harness.fixtures import PROCESSES, Fixtures, NewBackend, Spawn, eventually, in_child, needs, until_someone_waits
+from ....backends.base import Backend
+from ....core.keys import glob_escape
+from ....errors import LockLost, LockNotHeld
+from ..exclusion import WAKE, Counter
+from ..harness.clients import TEST_TIMEOUT
+from ..harness.fixtures import PROCESSES, Fixtures, NewBackend, Spawn, eventually, in_child, needs, until_someone_waits
 
 
 class ReentrantCases(Fixtures):

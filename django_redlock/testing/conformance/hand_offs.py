@@ -6,11 +6,11 @@ import contextlib
 
 import pytest
 
-from ....errors import LockLost, LockNotHeld, LockNotSupported
-from ..leases import is_renewed
-from ..shared_handles import MAKE
-from .clients import TEST_TIMEOUT, Client
-from .fixtures import Fixtures, NewBackend, NewClient, eventually, needs
+from ...errors import LockLost, LockNotHeld, LockNotSupported
+from .harness.clients import TEST_TIMEOUT, Client
+from .harness.fixtures import Fixtures, NewBackend, NewClient, eventually, needs
+from .leases import is_renewed
+from .shared_handles import MAKE
 
 
 class HandOffCases(Fixtures):

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from ...core.keys import glob_escape
-from ...errors import LockLost, LockNotAcquired, LockNotHeld
-from .exclusion import WAKE, Counter, check_nested
-from .harness.clients import TEST_TIMEOUT, Client
-from .harness.fixtures import Fixtures, Spawn, eventually, until_someone_waits
-from .leases import holds_renewed, is_renewed
+from ....core.keys import glob_escape
+from ....errors import LockLost, LockNotAcquired, LockNotHeld
+from ..exclusion import WAKE, Counter, check_nested
+from ..harness.clients import TEST_TIMEOUT, Client
+from ..harness.fixtures import Fixtures, Spawn, eventually, until_someone_waits
+from ..leases import holds_renewed, is_renewed
 
 
 class MultilockCases(Fixtures):
