@@ -224,7 +224,7 @@ def test_store_goes_down_in_between(settings, own_redis):
 
 def test_an_extension_in_flight_does_not_lose_the_answer(proxy, redis_server, unique):
     """Neither release nor renewal gets a reply: the release in the background stores the answer."""
-    backend = RedisBackend(proxy.url, node_timeout=4)
+    backend = RedisBackend(proxy.url, node_timeout=2)
     lock = request_lock(backend, Entry(unique, "f", "POST /pay", 60), None)
     assert backend.drive(lock.begin_flow()) is None
     hold, mine = lock.hold, lock.token.encode()

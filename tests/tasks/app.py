@@ -38,7 +38,7 @@ def until(name, waits=False):
     return body(name, waits)
 
 
-@single_instance_task(key="short:{name}", ttl=10)
+@single_instance_task(key="short:{name}", ttl=5)
 @task
 def short(name, waits=False):
     return body(name, waits)

@@ -12,7 +12,7 @@ from tests.support.service import poll
 def test_a_body_longer_than_the_interval(tasks, start_worker, own_queue, records, seen, kind):
     """With a body longer than the interval beat logs no error and runs don't overlap; without the decorator they do."""
     log = records / f"{seen.name}.log"
-    tick = {"task": getattr(tasks, kind).name, "schedule": 1.0, "args": [seen.name, 3], "options": {"queue": own_queue}}
+    tick = {"task": getattr(tasks, kind).name, "schedule": 1.0, "args": [seen.name, 2], "options": {"queue": own_queue}}
     words = "beat", "-l", "INFO", "--pidfile=", "-s", str(records / seen.name)
     beat = start_celery("tests.celery.app", *words, log=log, CELERY_CONF=json.dumps({"beat_schedule": {"tick": tick}}))
     try:

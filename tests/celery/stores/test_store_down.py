@@ -78,7 +78,7 @@ def test_autoretry_until_the_store_is_back(tasks, start_worker, own_queue, seen,
 
 def test_retry_while_the_store_is_down(tasks, seen, store, worker, go):
     """A retry is sent while the store is down, and the worker acquires the lock later."""
-    call = {"failures": 1, "countdown": 10, "seconds": tasks.UNTIL_GO}
+    call = {"failures": 1, "countdown": 6, "seconds": tasks.UNTIL_GO}
     result = tasks.retries.apply_async((seen.name,), call, queue=worker)
     seen.wait("start")
     store.kill()

@@ -20,7 +20,7 @@ from tests.support.service import poll
 
 @pytest.fixture
 def store(proxy):
-    with contextlib.closing(RedisBackend(proxy.url, node_timeout=5)) as store:
+    with contextlib.closing(RedisBackend(proxy.url, node_timeout=2)) as store:
         yield store
 
 
