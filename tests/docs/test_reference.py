@@ -8,7 +8,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from django.core.management import get_commands
 from django.dispatch import Signal
 
 import django_redlock
@@ -22,8 +21,8 @@ from tests.docs.pages import DOCS, options_table
 
 SETTINGS = DOCS / "reference" / "settings.rst"
 BASES = {Backend, StorageBackend, RedisBaseBackend}
-COMMANDS = sorted(name for name, app in get_commands().items() if app.startswith("django_redlock"))
 _ASKED = re.compile(r'settings(?:\.|, ")(REDLOCK_\w+)')
+ROW = r"^   \* - ``(\w+)``"
 BACKENDS = {page.stem: page for page in (DOCS / "backends").glob("*.rst")}
 
 
@@ -89,22 +88,19 @@ def test_every_backend_has_a_page():
     assert {backend_class(page) for page in BACKENDS.values()} == found - BASES
 
 
-@pytest.mark.parametrize("name", errors.__all__)
-def test_every_error_is_documented(name):
-    assert f".. autoexception:: {name}\n" in (DOCS / "reference" / "errors.rst").read_text()
-
-
-def test_every_signal_is_documented():
-    """The page of signals lists exactly the signals of the package."""
-    listed = re.findall(r"^   \* - ``(\w+)``", (DOCS / "reference" / "signals.rst").read_text(), re.MULTILINE)
-    assert set(listed) == {name for name, value in vars(signals).items() if isinstance(value, Signal)}
-
-
-def test_every_fixture_is_documented():
-    """The page about testing lists the fixtures of the pytest plugin, and no other."""
-    listed = re.findall(r"^   \* - ``(\w+)``", (DOCS / "howto" / "testing.rst").read_text(), re.MULTILINE)
-    fixtures = [name for name, value in vars(plugin).items() if isinstance(value, type(plugin.redlock))]
-    assert listed == fixtures
+@pytest.mark.parametrize(
+    ("page", "row", "names"),
+    [
+        ("reference/errors", r"^\.\. autoexception:: (\w+)", errors.__all__),
+        ("reference/signals", ROW, [name for name, value in vars(signals).items() if isinstance(value, Signal)]),
+        ("howto/testing", ROW, [name for name, each in vars(plugin).items() if isinstance(each, type(plugin.redlock))]),
+    ],
+    ids=["errors", "signals", "fixtures of the pytest plugin"],
+)
+def test_page_lists_all(page, row, names):
+    """The page lists each of them, and nothing else."""
+    listed = re.findall(row, (DOCS / f"{page}.rst").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(names)
 
 
 def test_every_setting_is_documented():

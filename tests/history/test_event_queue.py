@@ -48,33 +48,6 @@ def test_one_thread_for_all(queue, seen, monkeypatch):
         assert (len(started), len(seen)) == (round_, 20 * round_)
 
 
-def test_flush_waits_for_another_thread(queue, seen):
-    """flush() returns when the listeners have the records, even if another thread hands them over."""
-    begun, go_on = threading.Event(), threading.Event()
-
-    def work(_records):
-        begun.set()
-        assert go_on.wait(20)
-        seen.append("wrote")
-
-    def beat():
-        queue.flush()
-        seen.append("returned")
-
-    queue.listeners = {"worker": work}
-    queue._thread = object()  # no thread of its own
-    queue.record(event())
-    first, second = threading.Thread(target=queue.flush), threading.Thread(target=beat)
-    first.start()
-    assert begun.wait(20)
-    second.start()
-    second.join(0.2)
-    go_on.set()
-    for thread in (first, second):
-        thread.join(20)
-    assert seen == ["wrote", "returned"]
-
-
 def test_listener_that_fails(queue, seen, caplog):
     """An error in a listener is logged, and the other listeners are served."""
 
@@ -95,14 +68,6 @@ def test_full_queue_drops_events(queue, seen, monkeypatch):
         queue.record(event(name))
     queue.flush()
     assert seen == ["new"] * MAX_RECORDS
-
-
-def test_without_listeners():
-    """Without a listener no event is kept and no thread runs."""
-    queue = EventQueue()
-    queue.record(event())
-    assert not queue._queue
-    assert queue._thread is None
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -3,7 +3,6 @@
 import contextlib
 import html
 import math
-import os
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -149,16 +148,6 @@ def test_timestamp(stores, settings, redis_url, redis_server, client, operator, 
             raise AssertionError("granted")
         with contextlib.suppress(LockError):
             lock.release()
-
-
-def test_own_owner(stores, using, client, operator):
-    """An owner with a file name that is not UTF-8 is listed."""
-    bad = os.fsdecode(b"caf\xe9.csv")
-    with stores[using].lock("text", owner=bad), stores[using].lock("mapping", owner={bad: bad, "more": {bad: [bad]}}):
-        assert set(names_in(client.get(LIST))) == {"text", "mapping"}
-        assert stores[using].describe("text").owner.label == "caf\\udce9.csv"
-        for name in ("text", "mapping"):
-            assert client.get(f"{LIST}{using}_3A{name}/change/").status_code == 200
 
 
 SPOOFED = "invoice\u202e\u2066\u200f\u200b\x9b:7 "

@@ -128,13 +128,3 @@ def test_a_rare_event_is_seen():
     drawing = drawn(an_hour(acquired=10**9, lost=1))
     [lost] = [rect for rect in drawing.iter(f"{SVG}rect") if rect.get("class") == "lost"]
     assert float(lost.get("height")) == pytest.approx(10**7)
-
-
-def test_store_down(client, one_down, operator):
-    with one_down["default"].lock("a"):
-        pass
-    event_queue.flush()
-    page = client.get(f"{LIST}health/")
-    assert page.status_code == 200
-    assert page.content.decode().count(PLOT) == 1
-    assert client.get(f"{LIST}broken_3Aa/change/").status_code == 200

@@ -146,17 +146,6 @@ def test_text_of_holders_is_escaped(client, stores, operator):
         assert "&lt;script&gt;alert" in each.content.decode()
 
 
-@pytest.mark.parametrize("name", ["line\nbreak", "a/b?c#d%20e", "{tag}", "*?[x]", "snow ☃", "a:b:c", " space ", "_5F"])
-def test_any_name_can_be_opened(client, stores, operator, name):
-    """The list links to the page of a lock with any name."""
-    with stores["default"].lock(name, owner="who has it"):
-        page = client.get(LIST).content.decode()
-        link = html.unescape(re.search(r'href="([^"]+)" class="redlock-name"', page)[1])
-        detail = client.get(link)
-    assert detail.status_code == 200
-    assert "who has it" in detail.content.decode()
-
-
 def test_detail_of_a_lock_with_waiters(client, stores, operator, own_thread):
     """A lock's page shows the waiters in order."""
     backend = stores["memory"]

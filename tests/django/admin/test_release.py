@@ -34,9 +34,11 @@ def said(response):
 
 
 def test_asks_who_holds_it_and_releases_nothing(client, stores, operator):
+    """The action of the list and the delete page of a lock ask the same question, for GET and POST."""
+    delete = f"{LIST}default_3Astock/delete/"
     with stores["default"].lock("stock", owner="till 7") as held:
-        page = asked(client, "default:stock")
-        assert "till 7" in page.content.decode()
+        for page in asked(client, "default:stock"), client.get(delete), client.post(delete, {"post": "yes"}):
+            assert (len(holdings(page)), "till 7" in page.text) == (1, True)
         assert held.owned()
 
 
@@ -66,12 +68,18 @@ def test_released_logged_and_lost(client, stores, operator):
         lock.release()
 
 
-@pytest.mark.parametrize("name", ["line\nbreak", "line\rbreak", "a%0Ab", "_0A", "snow ☃", '"&<>'])
+NAMES = ["line\nbreak", "line\rbreak", "a%0Ab", "_0A", "snow ☃", '"&<>', "a/b?c#d%20e", "*?[x]", "a:b:c", " space "]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_any_name(client, stores, operator, name):
-    """A lock with any name can be released by force from the list."""
-    lock = stores["default"].lock(name, on_lost="warn")
+    """From the list, a lock with any name can be opened and released by force."""
+    lock = stores["default"].lock(name, on_lost="warn", owner="who has it")
     lock.acquire()
-    boxes = re.findall(r'name="_selected_action" value="([^"]*)"', client.get(LIST).content.decode())
+    listed = client.get(LIST).text
+    link = html.unescape(re.search(r'href="([^"]+)" class="redlock-name"', listed)[1])
+    assert "who has it" in client.get(link).text
+    boxes = re.findall(r'name="_selected_action" value="([^"]*)"', listed)
     page = asked(client, *sent(map(html.unescape, boxes)))
     done = client.post(f"{LIST}release/", {"holding": sent(holdings(page))}, follow=True)
     assert any("was released" in message for message in said(done))
@@ -144,17 +152,6 @@ def test_store_down(client, one_down, operator):
     done = client.post(f"{LIST}release/", {"holding": ["00:broken:x", *holdings(page)]}, follow=True)
     assert any("x may not have been released" in message for message in said(done))
     assert not lock.locked()
-
-
-def test_delete_page_asks_too(client, stores, operator):
-    """The delete page of a lock asks the same question, for GET and POST."""
-    with stores["default"].lock("stock") as held:
-        for page in (
-            client.get(f"{LIST}default_3Astock/delete/"),
-            client.post(f"{LIST}default_3Astock/delete/", {"post": "yes"}),
-        ):
-            assert len(holdings(page)) == 1
-        assert held.owned()
 
 
 @pytest.mark.parametrize("codenames", [(), ("view_heldlock",)])

@@ -197,20 +197,6 @@ def test_non_atomic_requests_above(database, decorate, opt_out):
         opt_out(decorate, page)
 
 
-def test_rollback(database):
-    """A view that raises is rolled back, and its lock is free."""
-
-    @locked_view("stock")
-    def view(request):
-        connections["write"].cursor().execute("INSERT INTO sold DEFAULT VALUES")
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        respond(view)
-    assert database() == 0
-    assert not lock("stock").locked()
-
-
 @pytest.mark.parametrize("on_lost", ["raise", "warn"])
 def test_lost_lock_rolls_back(database, on_lost):
     """A view that loses its lock raises LockLost and is rolled back, unless on_lost says otherwise."""

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from django_redlock import lock, locks
-from django_redlock.decorators import locked
+from django_redlock.decorators import locked, locked_view
 from django_redlock.errors import LockLost, LockNotAcquired, LockUnavailable
 
 pytestmark = pytest.mark.usefixtures("stores")
@@ -216,7 +216,6 @@ def test_refuses_what_it_cannot_protect(decorated, message):
         ("report:{}", ValueError, "not the name of an argument"),
         ("report:{0}", ValueError, "not the name of an argument"),
         ("report:{a", ValueError, "write a literal brace twice"),
-        (str, TypeError, "is the name of the lock"),
     ],
 )
 def test_bad_template(template, error, message):
@@ -253,7 +252,10 @@ def test_wrong_call():
         report(1, 2, 3)
 
 
-def test_unknown_option():
-    """An unknown option raises an error at decoration, with the list of options."""
+@pytest.mark.parametrize("decorator", [locked, locked_view])
+def test_unknown_option(decorator):
+    """An unknown option raises an error at decoration, with the list of options, and so does a missing name."""
     with pytest.raises(TypeError, match=r"no option 'tll'; use ttl \(options: ttl, "):
-        locked("report", tll=3)
+        decorator("report", tll=3)
+    with pytest.raises(TypeError, match="is the name of the lock"):
+        decorator(generator)

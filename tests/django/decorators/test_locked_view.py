@@ -315,14 +315,6 @@ def test_refuses_a_method_when_called():
         Shop.as_view()(get("/"))
 
 
-def test_unknown_options():
-    """Unknown options and a missing name are errors at decoration."""
-    with pytest.raises(TypeError, match="no option 'tll'"):
-        locked_view("stock", tll=3)
-    with pytest.raises(TypeError, match="is the name of the lock"):
-        locked_view(sync_view)
-
-
 @override_settings(MIDDLEWARE=[])
 def test_settings_are_read_late(settings):
     view = locked_view("stock", using="later")(sync_view)

@@ -8,7 +8,7 @@ from django.test import RequestFactory
 
 from django_redlock import lock, locks
 from django_redlock.decorators import locked_view
-from django_redlock.errors import LockNotAcquired, LockNotSupported
+from django_redlock.errors import LockNotAcquired
 from tests.django.decorators.test_locked_view import called
 
 pytestmark = pytest.mark.usefixtures("stores")
@@ -75,10 +75,3 @@ def test_stripes_and_other_locks():
 def test_invalid_stripes(stripes, error):
     with pytest.raises(error, match="stripes"):
         locked_view("stock", stripes=stripes)
-
-
-def test_stripes_without_support(settings, redis_url):
-    """A backend without striped locks raises LockNotSupported."""
-    settings.REDLOCK = {"old": {"BACKEND": "django_redlock.backends.timestamp.TimestampBackend", "LOCATION": redis_url}}
-    with pytest.raises(LockNotSupported, match="striped"):
-        locked_view("stock", stripes=2, using="old")(striped.__wrapped__)(get("/"), sku="apple")

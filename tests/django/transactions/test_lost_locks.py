@@ -2,6 +2,8 @@
 
 # ruff: noqa: PT012  (the end of a block raises here)
 
+from contextlib import nullcontext, suppress
+
 import pytest
 from django.contrib.auth.models import Group
 from django.db import transaction
@@ -14,51 +16,31 @@ pytestmark = pytest.mark.usefixtures("stores")
 
 @pytest.mark.django_db(transaction=True)
 class TestRealTransactions:
-    def test_lost_in_the_block(self, kept):
-        """A lock that is lost within its block raises LockLost, and the transaction is rolled back."""
-        with pytest.raises(LockLost), transaction.atomic(), kept(auto_renew=False) as held:
-            Group.objects.create(name="written")
-            end_lease(held)
-        assert not Group.objects.exists()
+    @pytest.mark.parametrize("on_lost", ["raise", "warn"])
+    @pytest.mark.parametrize("fails", [False, True])
+    @pytest.mark.parametrize("where", ["in the block", "after it"])
+    def test_lost(self, kept, where, fails, on_lost):
+        """The transaction is rolled back and can't acquire the lock again, even if the error of the block is caught.
 
-    def test_lost_in_a_block_that_failed(self, kept):
-        """A lock that is lost in a block rolls the transaction back, even if the block's own error is caught."""
-        refused = pytest.raises(LockLost, match="before the transaction")
-        with refused, transaction.atomic(), pytest.raises(Boom), kept(auto_renew=False) as held:
-            Group.objects.create(name="written")
-            end_lease(held)
-            raise Boom
-        assert not Group.objects.exists()
-        assert wrapped_methods() == []
+        With on_lost="warn" it is committed, and the lock can be acquired again in it.
+        """
 
-    def test_lost_in_a_block_that_failed_and_on_lost_warn(self, kept):
-        """With on_lost="warn" the transaction is committed, and the lock can be acquired again in it."""
-        with transaction.atomic():
-            with pytest.raises(Boom), kept(auto_renew=False, on_lost="warn") as held:
+        def refused():
+            return pytest.raises(LockLost) if on_lost == "raise" else nullcontext()
+
+        with refused(), transaction.atomic():
+            with suppress(Boom, LockLost), kept(auto_renew=False, on_lost=on_lost) as held:
                 Group.objects.create(name="written")
-                end_lease(held)
-                raise Boom
-            with kept():
-                pass
-        assert Group.objects.exists()
-
-    def test_lost_and_on_lost_warn(self, kept):
-        """With on_lost="warn" the transaction is committed."""
-        with transaction.atomic():
-            with kept(auto_renew=False, on_lost="warn"):
-                Group.objects.create(name="written")
-            end_lease()
-        assert Group.objects.exists()
-
-    def test_lost_before_the_commit(self, kept):
-        """A lock that is lost before the commit rolls it back, and can't be acquired again in the transaction."""
-        with pytest.raises(LockLost, match="before the transaction"), transaction.atomic():
-            with kept(auto_renew=False):
-                Group.objects.create(name="written")
-            end_lease()
-            with pytest.raises(LockLost):
-                kept().acquire()
-        assert not Group.objects.exists()
+                if where == "in the block":
+                    end_lease(held)
+                if fails:
+                    raise Boom
+            if where == "after it":
+                end_lease()
+            if where == "in the block" or on_lost == "raise":
+                with refused(), kept():
+                    pass
+        assert Group.objects.exists() == (on_lost == "warn")
         assert wrapped_methods() == []
         Group.objects.create(name="connection works")
 
