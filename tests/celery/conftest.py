@@ -12,6 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from celery import Task
+from celery.app.trace import build_tracer
 
 from testproject.processes import Child, wait_until
 from testproject.redis_server import RedisServer
@@ -136,6 +138,13 @@ def own_queue(seen) -> str:
 def logged(worker: Child, text: str, times: int = 1) -> None:
     """Wait until the worker has logged the text. A lease, which a message may have to wait for, lasts up to 30 s."""
     poll(lambda: worker.log(1_000_000).count(text) >= times, timeout=90, what=f"{text!r} in the worker's log")
+
+
+def run_here(task: Task, name: str, *, retries: int = 0, **headers: object) -> None:
+    """Run the body for a message with these headers in this process, as a worker does. Its id is `name`."""
+    request = {"id": name, "retries": retries, "is_eager": False, "called_directly": False, "delivery_info": {}}
+    request |= {"args": (name,), "kwargs": {}, **headers}
+    build_tracer(task.name, task, app=task.app)(name, (name,), {}, request)
 
 
 @pytest.fixture(scope="session")

@@ -119,14 +119,6 @@ def test_failing_body(immediate, app, unique, held):
     assert held(f'tests.tasks.app.failing(name="{unique}")') is None
 
 
-def test_enqueue_fails(database, app, unique, held, monkeypatch):
-    """A call that was not sent leaves no record."""
-    monkeypatch.setattr("django_tasks_db.DatabaseBackend._task_to_db_task", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        app.until.enqueue(unique)
-    assert held(f"until:{unique}") is None
-
-
 @pytest.mark.parametrize(
     ("args", "kwargs", "problem"),
     [((), {}, "missing"), ((1,), {"x": 1}, "unexpected"), ((object(),), {}, "nsupported")],

@@ -7,8 +7,7 @@ from django.db import transaction
 
 from django_redlock import locks
 from django_redlock.core.flow.scripts import script
-from django_redlock.errors import LockUnavailable
-from django_redlock.tasks import is_duplicate
+from tests.support.locks import redis_entry
 from tests.support.service import poll
 
 
@@ -51,19 +50,6 @@ def test_store_down_at_the_start(database, app, unique, far_store, task, prefix)
     poll(lambda: locks["down"].describe(f"{prefix}:{unique}") is None, timeout=60, what="the end of the record")
 
 
-def test_lost_reply_to_a_submit(database, app, unique, far_store):
-    """enqueue() has raised and sent nothing, so the next call is no duplicate."""
-    app.protected.enqueue(f"{unique}-first")  # the server knows the scripts now
-    lost = far_store.lose_next_reply(script("task_submit").sha)
-    far_store.refuse()
-    with pytest.raises(LockUnavailable):
-        app.protected.enqueue(unique)
-    assert lost.is_set()
-    assert locks["near"].describe(f"down:{unique}")
-    far_store.restore()
-    assert not is_duplicate(app.protected.enqueue(unique))
-
-
 def test_lost_reply_before_a_rollback(database, app, unique, far_store):
     """The record is found under the id that it got by the script whose reply was lost."""
     app.protected.enqueue(f"{unique}-first")  # the server knows the scripts now
@@ -90,8 +76,9 @@ async def test_cancelled_call(dummy, app, unique, held, events):
     assert held(f"until:{unique}") is None
 
 
-async def test_cancelled_enqueue(dummy, app, unique, far_store):
+async def test_cancelled_enqueue(dummy, app, unique, far_store, settings):
     """A call that is cancelled before it is sent leaves no record, also if the server has written it."""
+    settings.REDLOCK = {**settings.REDLOCK, "down": redis_entry(far_store.url, node_timeout=2)}
     await app.protected.aenqueue(f"{unique}-first")  # the server knows the scripts now
 
     def has_record():

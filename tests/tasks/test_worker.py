@@ -77,21 +77,6 @@ def test_two_workers(start_worker, app, unique, events, task):
         assert skipped[0].return_value["holder"] == other.id
 
 
-def test_queued_call_beside_a_task_with_the_same_key(start_worker, app, unique, held, events):
-    """A queued call that finds the body of another mode's task is a duplicate at start, and leaves no record."""
-    queued = app.until.enqueue(unique)
-    other = app.beside_until.using(priority=50).enqueue(unique, waits=True)  # a worker takes it first
-    with start_worker(), start_worker():
-        events("start", 1)
-        finished(queued)
-        assert is_duplicate(queued.return_value)
-        assert held(f"until:{unique}") == ("running", other.id)
-        events.go()
-        finished(other)
-        assert held(f"until:{unique}") is None
-    assert len(events("start")) == 1
-
-
 def test_failing_task(start_worker, app, unique, held):
     """The lock is free at the end."""
     with start_worker():
@@ -116,18 +101,22 @@ def rename_late(monkeypatch):
     return patch
 
 
-def test_refused_before_enqueue_has_renamed_its_record(start_worker, app, unique, held, events, rename_late):
-    """A call that another mode's task refuses, and whose record has no id yet, leaves no record."""
+@pytest.mark.parametrize("renamed", [True, False], ids=["before", "later"])
+def test_queued_call_beside_a_task_with_the_same_key(start_worker, app, unique, held, events, rename_late, renamed):
+    """A call that another mode's task refuses leaves no record, also if its record has no id yet."""
 
-    def until_refused(call):
+    def until_refused(task_id):
         for _ in range(2):
             workers.enter_context(start_worker())
-        poll(lambda: app.until.get_result(call.task_id).is_finished, timeout=60, what="the refused call")
+        poll(lambda: app.until.get_result(task_id).is_finished, timeout=60, what="the refused call")
 
-    rename_late(until_refused)
+    if not renamed:
+        rename_late(lambda call: until_refused(call.task_id))
     other = app.beside_until.using(priority=50).enqueue(unique, waits=True)  # a worker takes it first
     with ExitStack() as workers:
         queued = app.until.enqueue(unique)
+        if renamed:
+            until_refused(queued.id)
         queued.refresh()
         assert is_duplicate(queued.return_value)
         assert held(f"until:{unique}") == ("running", other.id)

@@ -85,11 +85,3 @@ def test_replace_by_a_group(tasks, queue, seen, free):
     assert result.get(timeout=60) == [seen.name]
     assert seen.count("start") == 2
     free(f"gives_way_to_many:{seen.name}")
-
-
-def test_control_a_plain_group_overlaps(tasks, queue, seen, go):
-    members = group(tasks.executed_plain.s(seen.name, tasks.UNTIL_GO).set(queue=queue) for _ in range(4)).apply_async()
-    seen.wait("start", 2)
-    go()
-    members.get(timeout=60)
-    assert seen.overlap()

@@ -144,36 +144,6 @@ def test_replace_never_touches_a_running_one(tasks, queue, seen, started, go):
     assert first.get(timeout=60) == seen.name
 
 
-def test_callable_decides(tasks, seen):
-    """An on_conflict callable gets the conflict and returns one of the actions."""
-    asked = []
-
-    def decide(conflict):
-        asked.append(conflict.where)
-        return "raise"
-
-    @tasks.app.task(name=f"callable-{seen.name}")
-    @single_instance_task(on_conflict=decide)
-    def decided(): ...
-
-    decided.apply_async(queue="nobody")
-    with pytest.raises(LockNotAcquired):
-        decided.apply_async(queue="nobody")
-    assert asked == ["submit"]
-
-
-def test_wait_at_submit_ends(tasks, seen):
-    """on_conflict="wait" at submit raises LockNotAcquired after conflict_timeout."""
-
-    @tasks.app.task(name=f"wait-{seen.name}")
-    @single_instance_task(on_conflict=("wait", "skip"), conflict_timeout=0.2)
-    def patient(): ...
-
-    patient.apply_async(queue="nobody")
-    with pytest.raises(LockNotAcquired):
-        patient.apply_async(queue="nobody")
-
-
 @pytest.mark.parametrize(
     ("options", "what"),
     [

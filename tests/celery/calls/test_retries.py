@@ -1,10 +1,10 @@
 """A retry is granted to the owner of the record, and no other call gets in between."""
 
 import pytest
-from celery.app.trace import build_tracer
 
 from django_redlock.celery import is_duplicate
 from django_redlock.errors import LockNotAcquired
+from tests.celery.conftest import run_here
 from tests.celery.workers.test_killed_processes import deliver_again
 from tests.support.service import poll
 
@@ -126,8 +126,6 @@ def test_retry_that_an_earlier_version_has_sent(tasks, seen):
     """The mark of a body that has begun, which an earlier version sent along with a retry, doesn't pass the lock."""
     task = tasks.executed
     task.apply_async((seen.name,), queue="nobody")
-    request = {"id": seen.name, "retries": 1, "is_eager": False, "called_directly": False, "delivery_info": {}}
-    request |= {"args": (seen.name,), "kwargs": {}, "redlock_entered": True}
-    build_tracer(task.name, task, app=tasks.app)(seen.name, (seen.name,), {}, request)
+    run_here(task, seen.name, retries=1, redlock_entered=True)
     assert is_duplicate(task.AsyncResult(seen.name).result)
     assert seen.count("start") == 0

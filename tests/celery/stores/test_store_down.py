@@ -2,7 +2,6 @@
 
 import pytest
 from celery import chain
-from celery.app.trace import build_tracer
 
 from django_redlock import locks
 from django_redlock.celery.messages import HEADER, Message
@@ -12,7 +11,7 @@ from django_redlock.errors import LockUnavailable
 from django_redlock.single_instance.call import new_delivery_id
 from django_redlock.single_instance.records import BODY, cancel, submit
 from testproject.redis_server import RedisServer
-from tests.celery.conftest import logged
+from tests.celery.conftest import logged, run_here
 from tests.support.locks import redis_entry
 from tests.support.service import poll
 
@@ -143,9 +142,7 @@ def test_a_start_that_the_network_delays_beyond_the_end_is_refused(tasks, seen, 
         return perform(request)
 
     monkeypatch.setattr(store, "perform", without_starts)
-    request = {"id": seen.name, "retries": retries, "is_eager": False, "called_directly": False, "delivery_info": {}}
-    request |= {"args": (seen.name,), "kwargs": {}, HEADER: list(message)}
-    build_tracer(task.name, task, app=tasks.app)(seen.name, (seen.name,), {}, request)
+    run_here(task, seen.name, retries=retries, **{HEADER: list(message)})
     assert seen.count("start") == (kind == "open")
     (start,) = starts
     perform(start)

@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 from itertools import product
 
 import pytest
-from celery.app.trace import build_tracer
 from celery.concurrency.base import BasePool
 from celery.exceptions import SoftTimeLimitExceeded
 from kombu.exceptions import OperationalError
@@ -15,7 +14,7 @@ from django_redlock.celery import single_instance_task
 from django_redlock.celery.messages import HEADER, Message
 from django_redlock.core.flow.requests import EvalScript
 from django_redlock.single_instance.call import new_delivery_id
-from tests.celery.conftest import logged
+from tests.celery.conftest import logged, run_here
 from tests.support.service import poll
 
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -87,9 +86,7 @@ def test_soft_time_limit_before_the_body_of_a_call_that_was_put_off(tasks, seen,
         return reply
 
     monkeypatch.setattr(store, "perform", interrupted)
-    request = {"id": seen.name, "retries": 0, "is_eager": False, "called_directly": False, "delivery_info": {}}
-    request |= {"args": (seen.name,), "kwargs": {}, HEADER: list(message)}
-    build_tracer(task.name, task, app=tasks.app)(seen.name, (seen.name,), {}, request)
+    run_here(task, seen.name, **{HEADER: list(message)})
     assert isinstance(task.AsyncResult(seen.name).result, SoftTimeLimitExceeded)
     assert (store.held(message.name), seen.count("start")) == ([], 0)
 
