@@ -36,19 +36,6 @@ def hold(redis, keys, kind):
     return run
 
 
-def test_adopted(adopt, hold, redis, keys, kind):
-    """The successor holds the lock for its ttl. A repeated request is granted again."""
-    hold()
-    for _ in range(2):
-        assert adopt() > 1
-        value = redis.get(keys.lock)
-        if kind == "mutex":
-            assert value == OTHER + b" " + NEXT
-        else:
-            assert redis.hgetall(keys.fence) == {b"value": value, b"token": OTHER, b"owner": NEXT}
-        assert 5000 < redis.pttl(keys.lock) <= 10000
-
-
 def test_late_repetition(adopt, hold, redis, keys, kind):
     """A repeated request that arrives after an extension does not shorten the lease."""
     hold()
