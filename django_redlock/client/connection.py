@@ -13,6 +13,7 @@ from typing import Any
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from ..core.process import fork
 from .resp import INCOMPLETE, Reader
 
 READ_SIZE = 65536  # bytes; also more than one record of TLS, so that no decrypted bytes stay behind
@@ -47,8 +48,8 @@ class Connection:
     """
 
     __slots__ = (
-        *("__weakref__", "_arrived", "_close", "_readable", "_reader", "_replied", "_sock", "_source", "_timeout"),
-        *("idle_since", "loaded", "opened_at", "slot"),
+        *("__weakref__", "_arrived", "_close", "_generation", "_readable", "_reader", "_replied", "_sock", "_source"),
+        *("_timeout", "idle_since", "loaded", "opened_at", "slot"),
     )
 
     def __init__(self, source: Any, sock: socket.socket, timeout: float) -> None:
@@ -63,6 +64,7 @@ class Connection:
         self._arrived: list[Any] = []  # replies that were read, of a request that is not complete
         self._readable = _poll_for(sock, writing=False)
         self._replied = False  # the server has sent something
+        self._generation = fork.generation
         # Without a finalizer, the garbage collector may reach the socket before the connection that would close it.
         self._close = weakref.finalize(self, source.disconnect)
         self._close.atexit = False
@@ -72,6 +74,11 @@ class Connection:
     def was_idle(self) -> bool:
         """Whether the connection had served a request before the current request."""
         return self.idle_since > 0
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process is a child of a fork, and the socket belongs to its parent. A child must not write."""
+        return self._generation != fork.generation
 
     def fileno(self) -> int:
         return self._sock.fileno()

@@ -186,7 +186,7 @@ class ServerPool:
 
         ``compensation``: an encoded request that undoes an earlier request.
         """
-        if compensation:
+        if compensation and not connection.is_inherited:
             with contextlib.suppress(RedisConnectionError):
                 connection.write(compensation)
         connection.close()

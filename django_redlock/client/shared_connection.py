@@ -88,7 +88,7 @@ class SharedConnection:
 
         A request that has not been written is not sent, and needs no compensation.
         """
-        if not self._loop.is_closed():
+        if not self._loop.is_closed() and not self.connection.is_inherited:
             request.future.cancel()  # a coroutine that was closed has not cancelled it
             self._undo(request)
             self._close_if_unused()

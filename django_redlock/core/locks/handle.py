@@ -15,6 +15,7 @@ from ..lock_info import LockInfo
 from ..options import LockOptions
 from ..owner import Owner, describe_owner
 from ..primitives.base import Period, Primitive
+from ..process import fork
 from ..process.caller import Caller, calling
 from ..process.mutex import state_mutex
 from ..renewal.registry import renewal
@@ -124,7 +125,7 @@ class Handle:
         store. A lease that ended before its grant arrived is released in the background, and the flow tries again.
         """
         store, claim = self.store, claim or self.new_claim()
-        start, late_grants = store.clock(), 0
+        start, late_grants, process = store.clock(), 0, fork.generation
         deadline = start + wait
         try:
             while True:
@@ -150,6 +151,8 @@ class Handle:
             self._emit_refused(store.clock() - start, refusal_reason(error))
             raise
         except BaseException:  # interrupted or cancelled: the store may have granted the claim, or grant it later
+            if process != fork.generation:  # the claim is the parent's
+                raise
             for hold in self.holds:
                 if hold.lease.claim.acquisition_id == claim.acquisition_id:  # interrupted after the grant
                     hold.end(End.TRANSFERRED)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import os
 import warnings
 
 import pytest
@@ -11,6 +12,7 @@ from redis.exceptions import RedisError
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.client.resp import encode_command
 from django_redlock.client.urls import node_for
+from django_redlock.core.renewal.registry import renewal
 from django_redlock.errors import LockError
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from testproject.redis_server import RedisServer
@@ -85,6 +87,38 @@ async def test_cancelled_while_the_server_is_silent(proxy, redis_server, unique)
         proxy.restore()
         assert await other
         assert proxy.accepted <= 2
+
+
+@pytest.mark.parametrize("plight", ["granted", "waiting"])
+async def test_cancelled_in_the_child_of_a_fork(proxy, redis_server, unique, plight):
+    """A child of a fork that cancels an inherited task takes no lock from its parent."""
+    async with backend_at(proxy.url) as backend:
+        await pair(backend, unique)  # connects, and finds out that the server runs scripts
+        lock, holder = backend.lock(unique), RedisBackend(redis_server.url).lock(unique)
+        if plight == "waiting":
+            await holder.aacquire()
+        else:
+            proxy.hold("replies")
+        acquiring = asyncio.create_task(lock.aacquire())
+        with redis_server.client() as client:
+            if plight == "waiting":
+                await until(lambda: client.info("clients")["blocked_clients"])
+            else:
+                await until(lambda: client.exists(f"redlock:{{{unique}}}"))
+        if (child := os.fork()) == 0:
+            acquiring.cancel()
+            for _ in range(10):
+                await asyncio.sleep(0)
+            while renewal.orphans:
+                await asyncio.sleep(0)
+            os._exit(0 if acquiring.cancelled() else 1)
+        assert os.waitstatus_to_exitcode((await asyncio.to_thread(os.waitpid, child, 0))[1]) == 0
+        proxy.restore()
+        if plight == "waiting":
+            await holder.arelease()
+        assert await acquiring
+        assert await lock.aowned()
+        await lock.arelease()
 
 
 async def test_broken_connection(proxy, redis_server, unique):
