@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..client.nodes.cluster import ClusterNode
 from ..client.pool import ServerPool
 from ..core.algorithms.quarantine import ENDLESS_MS
 from ..core.algorithms.retries import run_idempotent
@@ -120,7 +119,7 @@ def _probe(backend: Any, node: int, pool: ServerPool) -> Flow[list[str]]:
     INFO does not show missing permissions or a lack of memory. A quarantine is ignored.
     """
     asked, probes = backend.nodes[node], (backend.new_probe() for _ in range(MAX_PROBES))
-    if isinstance(asked, ClusterNode):
+    if asked.is_cluster:
         probes = (each for each in probes if asked.known_pool(each.keys.lock) is pool)
     if (lock := next(probes, None)) is None:
         return []

@@ -8,7 +8,6 @@ from typing import Any
 
 from ..client.executor import Executor
 from ..client.existing_clients import credential_settings
-from ..client.nodes.cluster import ClusterNode
 from ..client.nodes.remap import remap_from
 from ..client.redact import redact
 from ..client.resp import encode_eval
@@ -91,7 +90,7 @@ class RedisBaseBackend(Backend):
         self.node_timeout = default if node_timeout is None else seconds(node_timeout, "node_timeout")
         more = NodeOptions(sentinel_kwargs or {}, remap_from(address_remap), credential_settings(credential_provider))
         self.nodes = [node_for(location, self.node_timeout, more) for location in locations]
-        if self.quarantine and any(isinstance(node, ClusterNode) for node in self.nodes):
+        if self.quarantine and any(node.is_cluster for node in self.nodes):
             raise ValueError("quarantine=True is not possible on a Redis Cluster: it would need a marker in every slot")
         if isinstance(cohort, bool) or not isinstance(cohort, int) or cohort < 0:
             raise ValueError(f"cohort must be a number of at least 0, not {cohort!r}")
@@ -176,7 +175,7 @@ class RedisBackend(RedisBaseBackend):
             raise ValueError(f"LOCATION of {type(self).__name__} must be one URL, not {redact(location)!r}{hint}")
         super().__init__([location], **options)
         self.location = location
-        algorithm = Cluster if isinstance(self.nodes[0], ClusterNode) else SingleNode
+        algorithm = Cluster if self.nodes[0].is_cluster else SingleNode
         self.algorithm = algorithm(self.clock, self._new_quarantine())
         self.algorithm.runs_scripts = False  # unknown
 
@@ -185,7 +184,7 @@ class RedisBackend(RedisBaseBackend):
 
     def server_of(self, keys: Keys) -> str:
         node = self.nodes[0]
-        if not isinstance(node, ClusterNode):
+        if not node.is_cluster:
             return ""
         pool = node.known_pool(keys.lock)
         return pool.where if pool else UNKNOWN_SERVER

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from ..client.nodes.cluster import ClusterNode
 from ..client.redact import redact
 from ..core.algorithms.redlock import Redlock
 from ..core.algorithms.votes import merge_views, votes_needed
@@ -52,7 +51,7 @@ class RedlockBackend(RedisBaseBackend):
                 f"{type(self).__name__} needs select.poll, which Windows doesn't have and eventlet removes"
             )
         super().__init__(list(location), **options)
-        if any(isinstance(node, ClusterNode) for node in self.nodes):
+        if any(node.is_cluster for node in self.nodes):
             raise ValueError("a Redis Cluster can't be a node of a quorum, because its masters fail over by themselves")
         if len(self.nodes) % 2 == 0:
             few = f"{len(self.nodes)} nodes tolerate the failure of {len(self.nodes) // 2 - 1}, as one node less would"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..client.nodes.cluster import ClusterNode
 from ..core.algorithms.replicated import Replicated
 from ..core.values import Seconds, seconds
 from .redis import RedisBackend
@@ -36,7 +35,7 @@ class ReplicaBackend(RedisBackend):
         **options: Any,
     ) -> None:
         super().__init__(location, **options)
-        if isinstance(self.nodes[0], ClusterNode):
+        if self.nodes[0].is_cluster:
             raise ValueError("ReplicaBackend needs one primary; a Redis Cluster has several")
         named = min_replicas in ("majority", "all")
         if not named and (isinstance(min_replicas, bool) or not isinstance(min_replicas, int) or min_replicas < 0):

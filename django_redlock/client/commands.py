@@ -34,7 +34,6 @@ from ..core.flow.requests import (
 )
 from .connection import AllInUse, ConnectionSilent
 from .errors import check_reply, record_fault, without_context
-from .nodes.cluster import ClusterNode
 from .nodes.node import Node
 from .pool import ServerPool
 from .resp import encode_command, encode_eval, encode_evalsha, encode_set_if_absent
@@ -80,8 +79,8 @@ def read_reply(nodes: Nodes, call: EvalScript, replies: list[Any] | Fault, index
         if not isinstance(reply := replies[index], Exception):
             return check_reply(node, call, reply)
         target, prefix, pool = None, b"", pool or node.known_pool(call.keys[0])
-        if isinstance(reply, AskError) and isinstance(node, ClusterNode):
-            pool = target = node.redirected(reply, pool)
+        if isinstance(reply, AskError) and (target := node.redirected(reply, pool)):
+            pool = target
             if not isinstance(reply, MovedError):
                 prefix = encode_command(b"ASKING")
         elif not isinstance(reply, NoScriptError):

@@ -49,7 +49,7 @@ def record_fault(node: Node, error: Exception, connected: bool = False, where: s
     silent = isinstance(error, ConnectionSilent)
     closed = connected and type(error) is RedisConnectionError and not late
     error = _plain_error(error, late, connected, node.tls)
-    if isinstance(error, AskError) and not node.fails_over:  # or its subclass `MovedError`
+    if isinstance(error, AskError) and not node.is_cluster:  # or its subclass `MovedError`
         text = "it belongs to a Redis Cluster: use redis+cluster:// (rediss+cluster:// with TLS) as LOCATION"
         error = caused_by(ResponseError(text), error)
     refused = isinstance(error, ResponseError)

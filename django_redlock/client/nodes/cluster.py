@@ -33,7 +33,7 @@ class ClusterNode(Node):
     reply.
     """
 
-    fails_over = True
+    fails_over = is_cluster = True
     _slots: Slots
 
     def __init__(

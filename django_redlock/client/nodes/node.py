@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from redis.exceptions import AskError
+
 from ...core.flow.requests import Flow
 from ..pool import ServerPool
 
@@ -10,10 +12,11 @@ class Node:
     """A server at a fixed address, with its ``pool``. Subclasses: a master behind Sentinels, and a Redis Cluster.
 
     ``label``: the name of the node in messages. ``tls``: whether connections to its servers use TLS. ``fails_over``:
-    whether another server replaces a failed server.
+    whether another server replaces a failed server. ``is_cluster``: whether the node is a Redis Cluster.
     """
 
     fails_over = False
+    is_cluster = False
 
     def __init__(self, pool: ServerPool | None, label: str, tls: bool) -> None:
         self._pool = pool
@@ -41,6 +44,10 @@ class Node:
     def open_pools(self) -> list[ServerPool]:
         """Return the pools that may have open connections. Sends no request."""
         return [self._pool] if self._pool else []
+
+    def redirected(self, error: AskError, sender: ServerPool | None) -> ServerPool | None:
+        """Return the pool of the server to which ``sender`` of a Cluster has redirected; ``None`` for other nodes."""
+        return None
 
     def invalidate(self, where: str) -> None:
         """Close the idle connections to the server at ``where``, which has failed.
