@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..client.pool import ServerPool
-from ..core.algorithms.quarantine import ENDLESS_MS
 from ..core.algorithms.retries import run_idempotent
-from ..core.flow.replies import is_grant, unreadable
+from ..core.flow.replies import ENDLESS_MS, is_grant, unreadable
 from ..core.flow.requests import Command, Fault, Flow, ListPools
 from ..core.primitives.base import is_released
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from redis.exceptions import RedisError
 
 from ..core.flow.drivers import adrive, drive
+from ..core.flow.replies import is_from_quarantine
 from ..core.flow.requests import EvalScript, Fault, Flow
 from .connect import AwaitFuture
 from .connection import AllInUse, Connection, ConnectionSilent, ReplyIncomplete
@@ -106,7 +107,7 @@ def _send_blocking(request: ServerRequest, blocks: float) -> Flow[list[Any] | Fa
         connection.send(payload)
         end = time.monotonic() + blocks + BLOCK_GRACE
         replies = (yield from _receive(connection, count - 1, end + pool.timeout)) if awaits_replicas else []
-        if replies and _not_serving(replies):
+        if replies and is_from_quarantine(replies[0]):  # nothing for replicas to confirm: don't await WAIT's reply
             return replies
         missing = count - len(replies)
         try:
@@ -165,11 +166,3 @@ def _fault(node: Node, pool: ServerPool | None, connection: Connection | None, e
     if isinstance(error, ReplyIncomplete) and connection is not None and connection.was_idle:
         error = ConnectionSilent(*error.args)
     return record_fault(node, error, connection is not None, pool.where if pool else "")
-
-
-def _not_serving(replies: list[Any]) -> bool:
-    """Return whether the first script granted nothing because the server is in quarantine.
-
-    There is then nothing for replicas to confirm, and the reply to WAIT is not needed.
-    """
-    return isinstance(replies[0], list) and replies[0][:1] not in ([0], [1])

@@ -7,15 +7,12 @@ The source of a quarantine script is prepended to each acquire script, so the se
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ..flow.replies import NotServing, Quarantined, unreadable
-from ..flow.requests import EvalScript, Fault
+from ..flow.requests import EvalScript
 from ..flow.scripts import Script, all_scripts, script
 from ..primitives.base import Primitive
 from ..values import Claim, millis
-
-ENDLESS_MS = 1e12  # milliseconds; a quarantine of this length lasts until enough replicas follow
 
 
 class Quarantine(NamedTuple):
@@ -76,35 +73,3 @@ def replica_quarantine(key_prefix: str, max_ttl: float, lag: int, waits: int, re
     """
     args = (millis(max_ttl), b"%d" % lag, b"%d" % waits, required.encode())
     return Quarantine("quarantine_replicas", f"{key_prefix}:marker".encode(), args)
-
-
-def unwrap_reply(reply: Any) -> Any:
-    """Return the acquire script's part of ``reply``, or a `Fault` if the quarantine script has refused."""
-    if not isinstance(reply, list) or reply[:1] in ([0], [1]):
-        return reply
-    try:
-        error = (Quarantined if reply[0] == 2 else NotServing)(_MESSAGES[reply[0]](reply))
-        ends = reply[0] == 2 and reply[1] < ENDLESS_MS
-    except (TypeError, LookupError) as strange:
-        return unreadable(reply, strange)
-    return Fault(error, transient=reply[0] in (2, 4), retry_after=reply[1] / 1000 if ends else 0.0)
-
-
-def required_replicas(reply: Any) -> int | None:
-    """Return the number of replicas that must confirm, if ``reply`` of a primary contains it; otherwise ``None``."""
-    match reply:
-        case [5, int(needed), *_] | [4, _, _, int(needed), *_]:
-            return needed
-    return None
-
-
-_MESSAGES = {
-    2: lambda reply: (
-        f"in quarantine for another {reply[1] / 1000:.1f} s, since it may have forgotten a lock that is held"
-        if reply[1] < ENDLESS_MS
-        else "in quarantine until enough replicas follow it"
-    ),
-    3: lambda reply: f"its clients use max_ttl={reply[1] / 1000:g} s: all clients must use the same value",
-    4: lambda reply: f"{reply[1]} of the {reply[3]} replicas that must confirm keep up with it",
-    5: lambda reply: f"{reply[1]} replicas must confirm",
-}

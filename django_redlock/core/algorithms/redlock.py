@@ -20,13 +20,14 @@ from ..flow.replies import (
     read_outcome,
     unavailable_error,
     unreadable,
+    unwrap_reply,
 )
 from ..flow.requests import Batch, Block, EvalScript, Fault, Flow, SendToAll, Sleep
 from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
 from ..primitives.base import Primitive, describe_request, is_released, names_waiters, wake_request
 from ..values import Claim, Lease, OnRefusal, Refusal, Wait
-from .quarantine import Quarantine, unwrap_reply
+from .quarantine import Quarantine
 from .retries import must_requeue
 from .votes import RefusedAttempt, acquire_decided, merge_views, refused_attempt, split_votes, votes_needed
 

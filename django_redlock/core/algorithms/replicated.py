@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import LockError, LockUnavailable
-from ..flow.replies import fault_error, is_confirmed, is_grant
+from ..flow.replies import fault_error, is_confirmed, is_grant, required_replicas, unwrap_reply
 from ..flow.requests import EvalAndWait, EvalScript, Fault, Flow
 from ..primitives.base import Primitive
 from ..values import Claim, Lease, Wait
-from .quarantine import Quarantine, replica_quarantine, required_replicas, unwrap_reply
+from .quarantine import Quarantine, replica_quarantine
 from .retries import run_idempotent
 from .single_node import SingleNode
 

@@ -8,13 +8,13 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from ..flow.replies import fault_error, is_confirmed, is_grant, parse_reply, read_outcome
+from ..flow.replies import fault_error, is_confirmed, is_grant, parse_reply, read_outcome, unwrap_reply
 from ..flow.requests import AfterWait, Batch, Block, BlockThenEval, EvalScript, Fault, Flow, Sleep
 from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
 from ..primitives.base import Primitive, describe_request, is_released, names_waiters, wake_request
 from ..values import DRIFT, Claim, Lease, OnRefusal, Refusal, Wait
-from .quarantine import Quarantine, unwrap_reply
+from .quarantine import Quarantine
 from .retries import RETRY_SECONDS, must_requeue, release_unconfirmed, run_idempotent, run_while_moving
 
 FAILOVER_SECONDS = 30.0  # how long a waiter retries a store that does not reply, since it may fail over

@@ -13,6 +13,7 @@ from .requests import Fault
 
 T = TypeVar("T")
 NEVER = -3  # in place of the ms left of a lease: the claim is never granted. PTTL itself returns -1 and -2
+ENDLESS_MS = 1e12  # milliseconds; a quarantine of this length lasts until enough replicas follow
 ARM_HINT = (
     "wait, nothing to do: it ends by itself. Only if the servers are new and no lock is held on them: "
     "manage.py redlock_check --arm, or backend.arm()"
@@ -99,6 +100,49 @@ def _outcome(reply: list[Any], claim: Claim, start: float) -> Lease | Refusal:
     holder = reply[3][:MAX_OWNER_BYTES].decode(errors="replace")
     index, answer = reply[4] if len(reply) > 4 else 0, reply[5] if len(reply) > 5 else b""
     return Refusal(remaining, holder, start, index, number == NEVER, answer)
+
+
+# ── quarantine ───────────────────────────────────────────────────────────────────────────────
+
+
+def is_from_quarantine(reply: Any) -> bool:
+    """Return whether the quarantine script has refused, so that the acquire script after it did not run."""
+    return isinstance(reply, list) and reply[:1] not in ([0], [1])
+
+
+def unwrap_reply(reply: Any) -> Any:
+    """Return the acquire script's part of ``reply``, or a `Fault` if the quarantine script has refused."""
+    if not is_from_quarantine(reply):
+        return reply
+    try:
+        error = (Quarantined if reply[0] == 2 else NotServing)(_MESSAGES[reply[0]](reply))
+        ends = reply[0] == 2 and reply[1] < ENDLESS_MS
+    except (TypeError, LookupError) as strange:
+        return unreadable(reply, strange)
+    return Fault(error, transient=reply[0] in (2, 4), retry_after=reply[1] / 1000 if ends else 0.0)
+
+
+def required_replicas(reply: Any) -> int | None:
+    """Return the number of replicas that must confirm, if ``reply`` of a primary contains it; otherwise ``None``."""
+    match reply:
+        case [5, int(needed), *_] | [4, _, _, int(needed), *_]:
+            return needed
+    return None
+
+
+_MESSAGES = {
+    2: lambda reply: (
+        f"in quarantine for another {reply[1] / 1000:.1f} s, since it may have forgotten a lock that is held"
+        if reply[1] < ENDLESS_MS
+        else "in quarantine until enough replicas follow it"
+    ),
+    3: lambda reply: f"its clients use max_ttl={reply[1] / 1000:g} s: all clients must use the same value",
+    4: lambda reply: f"{reply[1]} of the {reply[3]} replicas that must confirm keep up with it",
+    5: lambda reply: f"{reply[1]} replicas must confirm",
+}
+
+
+# ── errors ───────────────────────────────────────────────────────────────────────────────────
 
 
 def fault_error(name: str, fault: Fault) -> LockError:
