@@ -169,8 +169,8 @@ def describe_on_each_node(name: str, backend: Any) -> Flow[list[NodeView]]:
 
 def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool]:
     """Release a lock on the node with index ``node`` as `Backend.force_release` does, and wake a waiter."""
-    run = EvalScript(script("force_release"), keys.of_queue, (digest.encode(),), node)
-    reply = yield from run_idempotent(run)
+    call = EvalScript(script("force_release"), keys.of_queue, (digest.encode(),), node)
+    reply = yield from run_idempotent(call)
     if type(reply) is Fault:
         raise fault_error(name, reply)
     if names_waiters(reply):

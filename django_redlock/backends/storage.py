@@ -271,7 +271,7 @@ class StorageBackend(Backend):
         if type(request) is EvalScript:
             return self.perform(CallFunction(self.run_script, (request,)))
         if type(request) is Batch:
-            return [self.perform(each) for each in request.script_calls]
+            return [self.perform(each) for each in request.calls]
         if type(request) is Sleep:
             return time.sleep(request.seconds)
         if type(request) is AwaitTurn:

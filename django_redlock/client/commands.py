@@ -226,7 +226,7 @@ def _command(nodes: Nodes, command: Command) -> Flow[Any]:
 
 def _batch(nodes: Nodes, batch: Batch) -> Flow[list[Any]]:
     """Run the scripts in one pipeline for each server that has some of their keys. Returns the replies in order."""
-    node, calls = nodes[batch.node], batch.script_calls
+    node, calls = nodes[batch.node], batch.calls
     answers: list[Any] = [None] * len(calls)
     parts, fault = _by_pool(node, calls), None
     if None in parts:

@@ -177,9 +177,9 @@ def add(backend: Any, minute: int, fields: Sequence[Field]) -> None:
     limits = b"%d" % TTL_MS, b"%d" % (backend.history * FIELDS_PER_LOCK), b"%d" % MAX_EVENTS
     for first in range(0, len(fields), VALUES_PER_SCRIPT):
         values = json.dumps([each for field in fields[first : first + VALUES_PER_SCRIPT] for each in field]).encode()
-        run = EvalScript(script("history_add"), (_key(backend, minute),), (*limits, values))
+        call = EvalScript(script("history_add"), (_key(backend, minute),), (*limits, values))
         for node in range(len(backend.nodes)):
-            reply = backend.drive(run_idempotent(run.at(node)))
+            reply = backend.drive(run_idempotent(call.at(node)))
             if not isinstance(reply, Fault):
                 break
         else:

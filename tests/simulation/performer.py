@@ -106,9 +106,9 @@ class Performer:
     def _batch(self, batch: Batch, then: Then) -> None:
         """Send one pipeline, or in a cluster one pipeline for each server that has some of the keys."""
         shares: dict[int, list[int]] = {}
-        for index, run in enumerate(batch.script_calls):
+        for index, run in enumerate(batch.calls):
             shares.setdefault(self._place(run.keys[0], batch.node), []).append(index)
-        replies: list[Any] = [None] * len(batch.script_calls)
+        replies: list[Any] = [None] * len(batch.calls)
         left = len(shares)
 
         def got(indexes: list[int], reply: Any) -> None:
@@ -120,7 +120,7 @@ class Performer:
                 then(replies)
 
         for node, indexes in shares.items():
-            self.ask(node, [batch.script_calls[index] for index in indexes], b"", partial(got, indexes))
+            self.ask(node, [batch.calls[index] for index in indexes], b"", partial(got, indexes))
 
     def _run(self, run: EvalScript, then: Then) -> None:
         node = self._place(run.keys[0], run.node)
@@ -234,7 +234,7 @@ class Performer:
             return over and decided(replies)
 
         for place, ask in enumerate(asks):
-            runs = (ask,) if type(ask) is EvalScript else ask.script_calls
+            runs = (ask,) if type(ask) is EvalScript else ask.calls
             self.ask(ask.node, runs, family, partial(got, place), certain)
         if not over and decided(replies):
             over = True

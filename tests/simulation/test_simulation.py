@@ -109,11 +109,11 @@ def test_it_finds_a_set_that_overwrites() -> None:
 def test_it_finds_a_repetition_with_another_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """A script with another token than the SET before it is refused by the grant of the SET."""
 
-    def renamed(self: SingleNode, primitive: Any, claim: Any, wait: Any) -> EvalScript:
-        return acquire_request(self, primitive, claim.next_attempt(self.clock()), wait)
+    def renamed(self: Primitive, claim: Any, *more: Any) -> EvalScript:
+        return acquire_request(self, claim.next_attempt(0.0), *more)
 
-    acquire_request = SingleNode._acquire_request
-    monkeypatch.setattr(SingleNode, "_acquire_request", renamed)
+    acquire_request = Primitive.acquire_request
+    monkeypatch.setattr(Primitive, "acquire_request", renamed)
     assert "left over" in found(Setting("unguarded", calm=True), 100)
 
 
@@ -155,8 +155,8 @@ class Dropping(Performer):
     dropped: str
 
     def perform(self, request: Any, then: Then) -> None:
-        if isinstance(request, Batch) and request.script_calls[0].script.name == self.dropped:
-            self.world.after(0.001, lambda: then([1] * len(request.script_calls)))
+        if isinstance(request, Batch) and request.calls[0].script.name == self.dropped:
+            self.world.after(0.001, lambda: then([1] * len(request.calls)))
         else:
             super().perform(request, then)
 

@@ -144,10 +144,10 @@ class LocMemBackend(StorageBackend):
         woken, waiting = WakeEvent(), self.table.tasks.waiting
         waiting.add(woken)
         try:
-            reply = yield request.script_call
+            reply = yield request.call
             if isinstance(reply, list) and not reply[0] and reply[1] != NEVER:
                 yield AwaitTurn(woken, request.seconds)
-                reply = yield request.script_call
+                reply = yield request.call
         finally:
             waiting.discard(woken)
         return reply

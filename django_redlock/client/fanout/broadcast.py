@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from ...core.flow.requests import Batch, Fault, SendToAll
 from ..connection import ConnectionSilent, ReplyIncomplete
 from ..errors import without_context
-from .in_flight import READABLE, InFlightConnection, script_calls_of
+from .in_flight import READABLE, InFlightConnection, calls_of
 from .quorum_node import QuorumNode
 
 CONNECT_CHECK_SECONDS = 0.002  # seconds between two checks whether a node is connected
@@ -154,7 +154,7 @@ class Broadcast:
     def _send(self, slot: int, connection: InFlightConnection, now: float) -> None:
         request, handled = self.requests[slot], sys.exception()
         try:
-            connection.send(script_calls_of(request), now, self.kind)
+            connection.send(calls_of(request), now, self.kind)
         except (RedisError, OSError) as error:
             self._broken(slot, connection, without_context(error, handled))
         else:
@@ -228,7 +228,7 @@ class Broadcast:
         """Stop waiting for a connection to the node. A release is retried in the background."""
         del self.connecting[slot]
         if self.kind == "release":
-            self.nodes[slot].keeper.repeat(script_calls_of(self.requests[slot]))
+            self.nodes[slot].keeper.repeat(calls_of(self.requests[slot]))
 
     def _detach(self) -> None:
         """Stop waiting for outstanding replies, and keep their connections for later requests.

@@ -14,7 +14,7 @@ from ...core.flow.drivers import adrive, drive
 from ...core.flow.requests import Fault, SendToAll
 from ..nodes.node import Node
 from .broadcast import Broadcast, Readable
-from .in_flight import script_calls_of
+from .in_flight import calls_of
 from .quorum_node import QuorumNode
 
 MAX_IN_FLIGHT = 8  # requests of one event loop to one node at the same time
@@ -115,7 +115,7 @@ class FanOut:
         slots = self._slots.setdefault(asyncio.get_running_loop(), LoopSlots())
         if (fault := await slots.take(self.timeout, request.deadline)) is not None:
             for each in request.requests if request.kind == "release" else ():
-                self.nodes[each.node].keeper.repeat(script_calls_of(each))
+                self.nodes[each.node].keeper.repeat(calls_of(each))
             return [fault] * len(request.requests)
         try:
             poll = LoopPoll()

@@ -20,9 +20,9 @@ from ..resp import encode_eval, encode_evalsha
 READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 
 
-def script_calls_of(request: EvalScript | Batch) -> Sequence[EvalScript]:
+def calls_of(request: EvalScript | Batch) -> Sequence[EvalScript]:
     """Return the script calls in ``request``: one for an `EvalScript`, several for a `Batch`."""
-    return (request,) if isinstance(request, EvalScript) else request.script_calls
+    return (request,) if isinstance(request, EvalScript) else request.calls
 
 
 class InFlightConnection:
@@ -32,7 +32,7 @@ class InFlightConnection:
         self.node = node
         self.pool = pool
         self.connection = connection
-        self.script_calls: Sequence[EvalScript] = ()
+        self.calls: Sequence[EvalScript] = ()
         self.kind = ""  # the kind of the last request, as in `SendToAll`
         self.sent_at = 0.0
         self.tries = 1  # the number of connections on which the request was sent, including this connection
@@ -43,7 +43,7 @@ class InFlightConnection:
 
     def send(self, calls: Sequence[EvalScript], now: float, kind: str = "") -> None:
         """Send ``calls`` at ``now`` (monotonic seconds), without waiting for the replies. Raises redis-py's errors."""
-        self.script_calls, self.sent_at, self.kind = calls, now, kind
+        self.calls, self.sent_at, self.kind = calls, now, kind
         self._due += len(calls)
         self.compensation = calls[0].compensation
         self.connection.send(b"".join(map(self._encode, calls)))
@@ -71,12 +71,12 @@ class InFlightConnection:
         ``until`` 0: don't wait. An error reply becomes a `Fault` in the list. Raises redis-py's errors, and
         `ReplyIncomplete` if replies are missing at the deadline; the call may then be repeated.
         """
-        replies = self.connection.receive(self._due, until)[-len(self.script_calls) :]
+        replies = self.connection.receive(self._due, until)[-len(self.calls) :]
         self._due = 0
         if any(isinstance(reply, NoScriptError) for reply in replies):  # after SCRIPT FLUSH
             self.compensation = None  # it could arrive after the repeated request
             raise RedisConnectionError("the server has forgotten its scripts")  # a new connection sends their sources
-        return [check_reply(self.node, *each, self.pool.where) for each in zip(self.script_calls, replies, strict=True)]
+        return [check_reply(self.node, *each, self.pool.where) for each in zip(self.calls, replies, strict=True)]
 
     def fileno(self) -> int:
         return self.connection.fileno()

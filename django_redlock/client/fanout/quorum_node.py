@@ -87,7 +87,7 @@ class QuorumNode:
         if not fault.stale:
             self.keeper.mark_down(fault.error)
         if connection.kind == "release":
-            self.keeper.repeat(connection.script_calls)
+            self.keeper.repeat(connection.calls)
 
     # ── outstanding replies ──────────────────────────────────────────────────────────────────
 

@@ -22,18 +22,18 @@ from .single_node import SingleNode
 class Cluster(SingleNode):
     """The algorithm for a Redis Cluster."""
 
-    def _ask(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[Any]:
+    def _try(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[Any]:
         """Acquire slot by slot. If a slot refuses or fails, release the locks of the other slots.
 
-        Returns as `SingleNode._ask`. If a server does not reply, a part of the claim may stay granted: the `Fault` is
+        Returns as `SingleNode._try`. If a server does not reply, a part of the claim may stay granted: the `Fault` is
         ``unconfirmed``.
         """
         parts = self._by_slot(claim)
         if len(parts) == 1:
-            return (yield from super()._ask(primitive, claim, wait))
+            return (yield from super()._try(primitive, claim, wait))
         leases: list[Lease] = []
         for part in parts:
-            reply = yield from super()._ask(primitive, part, wait)
+            reply = yield from super()._try(primitive, part, wait)
             outcome = reply if isinstance(reply, Fault) else read_outcome(part, reply, 0.0)
             if isinstance(outcome, Lease):
                 leases.append(outcome)
@@ -53,9 +53,9 @@ class Cluster(SingleNode):
             return faults[0]._replace(unconfirmed=True)
         return [1, token, 0]
 
-    def _run_all(self, runs: list[EvalScript]) -> Flow[list[Fault]]:
+    def _run_all(self, calls: list[EvalScript]) -> Flow[list[Fault]]:
         """Run scripts of several slots in one batch. Returns the faults among the replies."""
-        replies = (yield Batch(runs)) if runs else ()
+        replies = (yield Batch(calls)) if calls else ()
         return [reply for reply in replies if isinstance(reply, Fault)]
 
     def _waits_apart(self, primitive: Primitive, claim: Claim) -> bool:

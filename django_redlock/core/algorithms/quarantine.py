@@ -26,11 +26,11 @@ class Quarantine(NamedTuple):
     marker: bytes
     args: tuple[bytes, ...]
 
-    def wrap(self, run: EvalScript, prefix: str = "") -> EvalScript:
-        """Return ``run`` with the quarantine script, or the script ``prefix``, prepended."""
+    def wrap(self, call: EvalScript, prefix: str = "") -> EvalScript:
+        """Return ``call`` with the quarantine script, or the script ``prefix``, prepended."""
         args = self.args[:1] if prefix else self.args
-        combined = _combined(prefix or self.prefix, run.script)
-        return EvalScript(combined, (*run.keys, self.marker), (*run.args, *args), run.node, run.compensation)
+        combined = _combined(prefix or self.prefix, call.script)
+        return EvalScript(combined, (*call.keys, self.marker), (*call.args, *args), call.node, call.compensation)
 
     def restore_request(self, primitive: Primitive, claim: Claim, ttl: float) -> EvalScript:
         """Return the request that restores a lock on a server that is in quarantine and has lost the lock.

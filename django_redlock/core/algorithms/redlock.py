@@ -95,10 +95,10 @@ class Redlock:
     def _attempt(self, primitive: Primitive, claim: Claim, wait: Wait, deadline: float) -> Flow[Lease | RefusedAttempt]:
         need = votes_needed(self.nodes, primitive.limit)
         start = self.clock()
-        ask = primitive.acquire_request(claim, wait)
-        asks = self._everywhere(self.quarantine.wrap(ask) if self.quarantine else ask)
+        call = primitive.acquire_request(claim, wait)
+        calls = self._everywhere(self.quarantine.wrap(call) if self.quarantine else call)
         decided = partial(acquire_decided, need=need)
-        replies = yield SendToAll(asks, decided, claim.acquisition_id, "acquire", deadline)
+        replies = yield SendToAll(calls, decided, claim.acquisition_id, "acquire", deadline)
         outcomes = [_outcome(claim, reply, start) for reply in replies]
         for node, each in enumerate(outcomes):  # if the attempt succeeds without it, nothing else shows its quarantine
             if type(each) is Fault and isinstance(each.error, Quarantined):
@@ -126,16 +126,16 @@ class Redlock:
         any_one = len(claim.all_keys) > 1 and not claim.require_all
         return refused_attempt(outcomes, need, any_one=any_one, several=primitive.limit > 1 or primitive.access != "")
 
-    def _everywhere(self, run: EvalScript) -> list[EvalScript]:
-        return [run.at(node) for node in range(self.nodes)]
+    def _everywhere(self, call: EvalScript) -> list[EvalScript]:
+        return [call.at(node) for node in range(self.nodes)]
 
     def _store_fencing_token(self, primitive: Primitive, claim: Claim, token: int, need: int) -> Flow[bool]:
         """Store the fencing token on the nodes. Returns whether ``need`` nodes have stored it.
 
         At least one of these nodes takes part in the next grant, so the next token is larger.
         """
-        asks = self._everywhere(primitive.fencing_request(claim, token))
-        replies = yield SendToAll(asks, lambda got: got.count(1) >= need or None not in got, claim.acquisition_id)
+        calls = self._everywhere(primitive.fencing_request(claim, token))
+        replies = yield SendToAll(calls, lambda got: got.count(1) >= need or None not in got, claim.acquisition_id)
         return bool(replies.count(1) >= need)
 
     def _pause(
@@ -163,9 +163,9 @@ class Redlock:
         """Extend many leases in one pipeline for each node. The outcome is a `Fault` if too few nodes replied."""
         start, everyone = self.clock(), range(self.nodes)
         due = [(lease, ttl) for lease, ttl in leases if start < lease.valid_until]
-        runs = [primitive.extend_request(lease.claim, ttl) for lease, ttl in due]
-        asks = [Batch([run.at(node) for run in runs], node) for node in everyone]
-        answers = (yield SendToAll(asks, _all_answered, b"")) if due else []
+        calls = [primitive.extend_request(lease.claim, ttl) for lease, ttl in due]
+        batches = [Batch([call.at(node) for call in calls], node) for node in everyone]
+        answers = (yield SendToAll(batches, _all_answered, b"")) if due else []
         outcomes: dict[bytes, Lease | Fault | None] = {}
         silent: set[int] = set()
         for index, (lease, ttl) in enumerate(due):
@@ -189,17 +189,17 @@ class Redlock:
         absent = [node for node, reply in enumerate(replies) if reply == 0]
         if kept >= need:
             absent = [node for node in absent if node not in silent]
-            again = primitive.restore_request(lease.claim, ttl)
+            restore = primitive.restore_request(lease.claim, ttl)
         elif guard:
             # Votes count at once, so a request of the acquire must not be in flight to these nodes.
             absent = [node for node in absent if node in lease.nodes]
-            again = guard.restore_request(primitive, lease.claim, ttl)
+            restore = guard.restore_request(primitive, lease.claim, ttl)
         else:
             absent = []
         if absent:
-            runs = [*([guard.noop_request()] if guard else []), again]  # starts a quarantine that is due
-            asks = [Batch([run.at(node) for run in runs], node) for node in absent]
-            answers = yield SendToAll(asks, _all_answered, lease.claim.acquisition_id)
+            calls = [*([guard.noop_request()] if guard else []), restore]  # starts a quarantine that is due
+            batches = [Batch([call.at(node) for call in calls], node) for node in absent]
+            answers = yield SendToAll(batches, _all_answered, lease.claim.acquisition_id)
             silent.update(node for node, answer in zip(absent, answers, strict=True) if isinstance(answer, Fault))
             if kept < need and self.clock() < lease.valid_until:
                 kept += sum(is_confirmed(answer[-1]) for answer in answers if not isinstance(answer, Fault))
@@ -217,9 +217,9 @@ class Redlock:
         lock stays unavailable. Raises ``LockUnavailable`` if too few nodes reply.
         """
         need, claim = votes_needed(self.nodes, primitive.limit), claim.all_attempts()
-        asks = self._everywhere(primitive.release_request(claim, keep))
+        calls = self._everywhere(primitive.release_request(claim, keep))
         enough = _all_answered if primitive.access else lambda got: got.count(1) >= need or None not in got
-        replies = yield SendToAll(asks, enough, claim.acquisition_id, "release")
+        replies = yield SendToAll(calls, enough, claim.acquisition_id, "release")
         if wakes := [wake_request(claim.keys, each, node) for node, each in enumerate(replies) if names_waiters(each)]:
             yield SendToAll(wakes, _no_replies_needed, claim.acquisition_id)
         faults = {node: reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
@@ -242,8 +242,8 @@ class Redlock:
         majority counts as free, because its votes remain from a late grant or a lost lock. Raises ``LockUnavailable``
         if no majority replies.
         """
-        asks = self._everywhere(describe_request(keys, with_waiters))
-        replies = yield SendToAll(asks, _all_answered, b"")
+        calls = self._everywhere(describe_request(keys, with_waiters))
+        replies = yield SendToAll(calls, _all_answered, b"")
         faults = {node: reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
         if len(faults) > self.nodes - (need := votes_needed(self.nodes)):
             raise self._no_quorum(name, faults)

@@ -13,7 +13,7 @@ from ...errors import LockError, LockUnavailable
 from ..flow.replies import fault_error, is_confirmed, is_grant, required_replicas, unwrap_reply
 from ..flow.requests import EvalAndWait, EvalScript, Fault, Flow
 from ..primitives.base import Primitive
-from ..values import Claim, Lease, Wait
+from ..values import Claim, Lease
 from .quarantine import Quarantine, replica_quarantine
 from .retries import run_idempotent
 from .single_node import SingleNode
@@ -59,28 +59,25 @@ class Replicated(SingleNode):
         return None
         yield
 
-    def _ask(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[Any]:
-        return self.run_granting(primitive.acquire_request(claim, wait), claim.name)
-
     def _waits_apart(self, primitive: Primitive, claim: Claim) -> bool:
         return True
 
-    def run_granting(self, run: EvalScript, name: str) -> Flow[Any]:
+    def run_granting(self, call: EvalScript, name: str) -> Flow[Any]:
         """Run a script that grants or refuses the lock ``name``. Returns the reply or a `Fault`.
 
-        If too few replicas acknowledge a grant, the compensation of ``run`` revokes it.
+        If too few replicas acknowledge a grant, the compensation of ``call`` revokes it.
         """
-        replies, missed = yield from self._run_confirmed(name, run, guarded=True)
+        replies, missed = yield from self._run_confirmed(name, call, guarded=True)
         if isinstance(replies, Fault):
             return replies
         reply = unwrap_reply(replies[0])
         if missed and is_grant(reply):
-            undone = (yield from run_idempotent(run.compensation())) if run.compensation else None
+            undone = (yield from run_idempotent(call.compensation())) if call.compensation else None
             return Fault(missed, unconfirmed=isinstance(undone, Fault))
         return reply
 
     def _run_confirmed(
-        self, name: str, *runs: EvalScript, guarded: bool = False
+        self, name: str, *calls: EvalScript, guarded: bool = False
     ) -> Flow[tuple[list[Any] | Fault, LockError | None]]:
         """Run scripts, and wait for the acknowledgements of the replicas.
 
@@ -91,8 +88,8 @@ class Replicated(SingleNode):
         """
         for _ in range(_ADJUSTMENTS):
             expected, guard = self._expected
-            calls = [guard.wrap(run) for run in runs] if guarded and guard else runs
-            answer = yield from run_idempotent(EvalAndWait(calls, expected, self._wait))
+            wrapped = [guard.wrap(call) for call in calls] if guarded and guard else calls
+            answer = yield from run_idempotent(EvalAndWait(wrapped, expected, self._wait))
             if isinstance(answer, Fault):
                 return answer, None
             replies, count = answer
@@ -113,11 +110,11 @@ class Replicated(SingleNode):
         due = {lease.claim.token: (lease, ttl) for lease, ttl in leases if start < lease.valid_until}
         outcomes: dict[bytes, Lease | Fault | None] = {}
         if due:
-            runs = [primitive.extend_request(lease.claim, ttl) for lease, ttl in due.values()]
+            calls = [primitive.extend_request(lease.claim, ttl) for lease, ttl in due.values()]
             if guard := self.quarantine:  # a restarted or promoted primary may have lost locks
-                runs.append(guard.noop_request())
+                calls.append(guard.noop_request())
             name = leases[0][0].claim.name if len(leases) == 1 else ""
-            replies, missed = yield from self._run_confirmed(name, *runs)
+            replies, missed = yield from self._run_confirmed(name, *calls)
             if isinstance(replies, Fault):
                 replies = [replies] * len(due)
             for (token, (lease, ttl)), reply in zip(due.items(), replies, strict=False):  # without the guard's
@@ -133,9 +130,9 @@ class Replicated(SingleNode):
 
         ``start``: the time at which the extension was sent, in monotonic seconds.
         """
-        name, again = lease.claim.name, guard.restore_request(primitive, lease.claim, ttl)
+        name, restore = lease.claim.name, guard.restore_request(primitive, lease.claim, ttl)
         yield from self._run_confirmed(name, guard.noop_request())  # alone: nobody waits for replicas in a quarantine
-        replies, missed = yield from self._run_confirmed(name, again)
+        replies, missed = yield from self._run_confirmed(name, restore)
         if isinstance(replies, Fault):
             return replies
         late = self.clock() >= lease.valid_until

@@ -14,11 +14,11 @@ MOVING_TRIES = 8  # tries of a request for keys that a Cluster is moving
 MIN_WAIT_SECONDS = 0.05  # with less time left, a refused client does not queue again
 
 
-def run_idempotent(run: EvalScript | EvalAndWait, fault: Fault | None = None) -> Flow[Any]:
+def run_idempotent(call: EvalScript | EvalAndWait, fault: Fault | None = None) -> Flow[Any]:
     """Run a script, and repeat it once if the pooled connection was closed. ``fault``: the reply to an earlier run."""
-    reply = fault or (yield run)
+    reply = fault or (yield call)
     if isinstance(reply, Fault) and reply.stale:
-        first, reply = reply, (yield run)
+        first, reply = reply, (yield call)
         if isinstance(reply, Fault) and first.unconfirmed:  # the first request may have been carried out
             reply = reply._replace(unconfirmed=True)
     return reply
@@ -34,10 +34,10 @@ def release_unconfirmed(primitive: Primitive, unconfirmed: list[Claim]) -> Flow[
     unconfirmed[:] = [each for each, reply in zip(unconfirmed, replies, strict=True) if isinstance(reply, Fault)]
 
 
-def run_while_moving(run: EvalScript) -> Flow[Any]:
+def run_while_moving(call: EvalScript) -> Flow[Any]:
     """Run a script. While a Cluster moves its keys and refuses the script, repeat it for about a second."""
     for _ in range(MOVING_TRIES):
-        reply = yield from run_idempotent(run)
+        reply = yield from run_idempotent(call)
         if not (isinstance(reply, Fault) and reply.migrating):
             break
         yield Sleep(random.uniform(*RETRY_SECONDS))

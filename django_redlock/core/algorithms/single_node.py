@@ -17,6 +17,7 @@ from ..values import DRIFT, Claim, Lease, OnRefusal, Refusal, Wait
 from .quarantine import Quarantine
 from .retries import RETRY_SECONDS, must_requeue, release_unconfirmed, run_idempotent, run_while_moving
 
+Attempt = tuple[Claim, float, Any]  # the claim with its attempt number, when it was sent (monotonic seconds), the reply
 FAILOVER_SECONDS = 30.0  # how long a waiter retries a store that does not reply, since it may fail over
 MOST_REFUSED = 10_000  # the largest number of refused locks that an algorithm remembers
 
@@ -59,15 +60,14 @@ class SingleNode:
         if lease := (yield from self.acquire_free(primitive, claim)):
             return lease
         clock = self.clock
-        start, waiting_since = clock(), 0.0  # 0: has not waited for a wake-up yet
+        start, waited = clock(), False
         unconfirmed: list[Claim] = []  # attempts that may have been granted, although no reply has arrived
         wait = Wait.QUEUE if deadline > start else Wait.NO
-        reply = yield from self._ask(primitive, claim, wait)
+        reply = yield from self._try(primitive, claim, wait)
         if is_grant(reply):
             self._refused.discard(claim.keys.lock)
         while True:
-            reply = unwrap_reply(reply)
-            if isinstance(reply, Fault) and (waiting_since or reply.migrating):
+            if isinstance(reply, Fault) and (waited or reply.migrating):
                 wait = Wait.REQUEUE
                 claim, start, reply = yield from self._retry_until_served(
                     primitive, claim, reply, deadline, unconfirmed
@@ -91,28 +91,9 @@ class SingleNode:
                 claim, start, reply = yield from self._next_try(primitive, claim, wait)
                 continue
             pause = min(left, outcome.remaining + 0.001, self._max_block(primitive, outcome))
-            wait = Wait.LAST_TRY if pause == left else Wait.REQUEUE
-            waiting_since = clock()
-            wake_keys = primitive.wake_keys(claim, outcome)
-            if self._waits_apart(primitive, claim):
-                blocked = yield Block(wake_keys, pause)
-                if isinstance(blocked, Fault):
-                    if blocked.refused and not blocked.transient:  # no permission, or a key of another type
-                        raise fault_error(claim.name, blocked)
-                    yield Sleep(min(left, RETRY_SECONDS[0]))
-                claim, start, reply = yield from self._next_try(primitive, claim, wait)
-                continue
-            claim = claim.next_attempt(waiting_since)
-            again = self._acquire_request(primitive, claim, wait)
-            reply = yield BlockThenEval(again, wake_keys, pause)
-            reply, waited = reply if isinstance(reply, AfterWait) else (reply, 0.0)
-            start = clock()
-            if isinstance(reply, Fault):
-                # Repeats the request only after a closed connection. After a timeout, a compensation with this token
-                # may still be in flight.
-                reply = yield from run_idempotent(again, reply)
-            else:
-                start = _granted_after(waiting_since, waited, start)
+            wait, waited = Wait.LAST_TRY if pause == left else Wait.REQUEUE, True
+            block = self._block_then_try if self._waits_apart(primitive, claim) else self._block_and_try
+            claim, start, reply = yield from block(primitive, claim, wait, primitive.wake_keys(claim, outcome), pause)
 
     def acquire_free(self, primitive: Primitive, claim: Claim) -> Flow[Lease | None]:
         """Acquire the lock with SET NX if it is free. Returns the lease; ``None``: the caller must use `acquire`.
@@ -130,7 +111,7 @@ class SingleNode:
             self.runs_scripts = True
             reply = yield plain
             if isinstance(reply, Fault):
-                reply = yield from run_idempotent(self._acquire_request(primitive, claim, Wait.NO), reply)
+                reply = yield from run_idempotent(primitive.acquire_request(claim), reply)
         if isinstance(reply, Fault):
             if reply.migrating and not reply.unconfirmed:
                 return None
@@ -142,18 +123,42 @@ class SingleNode:
         self._refused.add(lock)
         return None
 
-    def _next_try(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[tuple[Claim, float, Any]]:
-        """Send one attempt to acquire, with a new attempt number in its token.
+    def _try(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[Any]:
+        """Run the acquire script. Returns its reply, or a `Fault`."""
+        return self.run_granting(primitive.acquire_request(claim, wait), claim.name)
 
-        Returns the claim with the new number, the time of the request (monotonic seconds), and the reply.
-        """
+    def _next_try(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[Attempt]:
+        """Run the acquire script, with a new attempt number in the token."""
         start = self.clock()
         claim = claim.next_attempt(start)
-        return claim, start, (yield from self._ask(primitive, claim, wait))
+        return claim, start, (yield from self._try(primitive, claim, wait))
 
-    def _ask(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[Any]:
-        """Run the acquire script. Returns its reply, or a `Fault`."""
-        return unwrap_reply((yield from run_idempotent(self._acquire_request(primitive, claim, wait))))
+    def _block_then_try(
+        self, primitive: Primitive, claim: Claim, wait: Wait, wake_keys: Sequence[bytes], pause: float
+    ) -> Flow[Attempt]:
+        """Block until a wake-up, for at most ``pause`` seconds, and run the acquire script after the reply to BLPOP."""
+        reply = yield Block(wake_keys, pause)
+        if isinstance(reply, Fault):
+            if reply.refused and not reply.transient:  # no permission, or a key of another type
+                raise fault_error(claim.name, reply)
+            yield Sleep(min(pause, RETRY_SECONDS[0]))
+        return (yield from self._next_try(primitive, claim, wait))
+
+    def _block_and_try(
+        self, primitive: Primitive, claim: Claim, wait: Wait, wake_keys: Sequence[bytes], pause: float
+    ) -> Flow[Attempt]:
+        """As `_block_then_try`, but send BLPOP and the script in one pipeline."""
+        asked = self.clock()
+        claim = claim.next_attempt(asked)
+        call = self._guarded(primitive.acquire_request(claim, wait))
+        reply = yield BlockThenEval(call, wake_keys, pause)
+        reply, seconds = reply if isinstance(reply, AfterWait) else (reply, 0.0)
+        now = self.clock()
+        if isinstance(reply, Fault):
+            # Repeats the request only after a closed connection. After a timeout, a compensation with this token may
+            # still be in flight.
+            return claim, now, unwrap_reply((yield from run_idempotent(call, reply)))
+        return claim, _granted_after(asked, seconds, now), unwrap_reply(reply)
 
     def _waits_apart(self, primitive: Primitive, claim: Claim) -> bool:
         """Return whether a waiter sends the acquire script after the reply to BLPOP, not in one pipeline with BLPOP."""
@@ -169,14 +174,13 @@ class SingleNode:
 
     def _retry_until_served(
         self, primitive: Primitive, claim: Claim, fault: Fault, deadline: float, unconfirmed: list[Claim]
-    ) -> Flow[tuple[Claim, float, Any]]:
+    ) -> Flow[Attempt]:
         """Repeat an acquire while its reply is a transient `Fault` (failover, quarantine).
 
         Stops at ``deadline`` (monotonic seconds), or after `FAILOVER_SECONDS` if that is earlier. Waits longer for the
         end of a quarantine, but stops at once if the quarantine ends after ``deadline``. Each try has a new attempt
         number in its token, because a late release of an earlier try must not release a later grant. Appends the
-        attempts that may have been granted, although no reply has arrived, to ``unconfirmed``. Returns the result of
-        the last `_next_try`.
+        attempts that may have been granted, although no reply has arrived, to ``unconfirmed``. Returns the last try.
         """
         start, reply = self.clock(), fault
         until = start + FAILOVER_SECONDS
@@ -195,13 +199,12 @@ class SingleNode:
     def _max_block(self, primitive: Primitive, refusal: Refusal) -> float:
         return primitive.max_block
 
-    def _acquire_request(self, primitive: Primitive, claim: Claim, wait: Wait) -> EvalScript:
-        run = primitive.acquire_request(claim, wait)
-        return self.quarantine.wrap(run) if self.quarantine else run
+    def _guarded(self, call: EvalScript) -> EvalScript:
+        return self.quarantine.wrap(call) if self.quarantine else call
 
-    def run_granting(self, run: EvalScript, name: str) -> Flow[Any]:
+    def run_granting(self, call: EvalScript, name: str) -> Flow[Any]:
         """Run a script that grants or refuses the lock ``name``. Returns the reply or a `Fault`."""
-        return unwrap_reply((yield from run_idempotent(self.quarantine.wrap(run) if self.quarantine else run)))
+        return unwrap_reply((yield from run_idempotent(self._guarded(call))))
 
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
@@ -212,14 +215,14 @@ class SingleNode:
         """
         start, guard = self.clock(), self.quarantine
         # Don't extend a lease that has ended: a node that has restarted with old data would confirm it.
-        runs = [
+        calls = [
             [primitive.extend_request(part, ttl) for part in self._by_lock(lease.claim)]
             if start < lease.valid_until
             else []
             for lease, ttl in leases
         ]
         touch = [guard.noop_request()] if guard else []
-        replies = yield from _run_groups(runs, touch)
+        replies = yield from _run_groups(calls, touch)
         if guard and (absent := [index for index, each in enumerate(replies) if each == [0]]):
             restores = [guard.restore_request(primitive, leases[i][0].claim, leases[i][1]) for i in absent]
             _, *restored = yield Batch([*touch, *restores])
@@ -235,10 +238,10 @@ class SingleNode:
         this: the first request may have handed the lock over, and the next holder may have released it.
         """
         start = self.clock()
-        run = primitive.hand_over_request(claim, following)
-        reply = yield run
+        call = primitive.hand_over_request(claim, following)
+        reply = yield call
         if isinstance(reply, Fault) and reply.stale:
-            fault, reply = reply, (yield run)
+            fault, reply = reply, (yield call)
             reply = reply if is_confirmed(reply) or isinstance(reply, Fault) else fault
         if isinstance(reply, Fault):
             raise fault_error(claim.name, reply)
@@ -256,13 +259,13 @@ class SingleNode:
         return (yield from self.release(primitive, claim.all_attempts()))
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        run = primitive.release_request(claim, keep)
-        reply = yield run
+        call = primitive.release_request(claim, keep)
+        reply = yield call
         if isinstance(reply, Fault) and reply.migrating:
-            reply = yield from run_while_moving(run)
+            reply = yield from run_while_moving(call)
         stale = isinstance(reply, Fault) and reply.stale
         if stale:
-            reply = yield run
+            reply = yield call
         if isinstance(reply, Fault):
             raise fault_error(claim.name, reply)
         if names_waiters(reply):
@@ -272,8 +275,8 @@ class SingleNode:
 
 def _run_groups(groups: Sequence[Sequence[EvalScript]], more: Sequence[EvalScript] = ()) -> Flow[list[list[Any]]]:
     """Run the scripts of all ``groups`` and ``more`` in one pipeline. Returns a list of replies for each group."""
-    runs = [run for group in groups for run in group]
-    replies = iter((yield Batch([*runs, *more])) if runs else ())
+    calls = [call for group in groups for call in group]
+    replies = iter((yield Batch([*calls, *more])) if calls else ())
     return [list(islice(replies, len(group))) for group in groups]
 
 

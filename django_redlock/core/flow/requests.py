@@ -51,12 +51,12 @@ class SetIfAbsent(NamedTuple):
 
 
 class BlockThenEval(NamedTuple):
-    """A request: block on the lists ``wake_keys`` for at most ``seconds``, then run ``script_call``, in one round trip.
+    """A request: block on the lists ``wake_keys`` for at most ``seconds``, then run ``call``, in one round trip.
 
     The reply is the script's reply, the same in an `AfterWait`, or a `Fault`.
     """
 
-    script_call: EvalScript
+    call: EvalScript
     wake_keys: Sequence[bytes]
     seconds: float
 
@@ -90,7 +90,7 @@ class EvalAndWait(NamedTuple):
     `Fault`. If the server did not reply or accepts no writes, the reply is a `Fault`, not a pair.
     """
 
-    script_calls: Sequence[EvalScript]
+    calls: Sequence[EvalScript]
     replicas: int
     seconds: float
 
@@ -124,7 +124,7 @@ class Batch(NamedTuple):
     The reply is a list with one entry for each script: its reply, or a `Fault`.
     """
 
-    script_calls: Sequence[EvalScript]
+    calls: Sequence[EvalScript]
     node: int = 0
 
 

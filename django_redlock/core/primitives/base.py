@@ -146,14 +146,14 @@ class PeriodicPrimitive(Primitive):
     """
 
     def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
-        run = super().acquire_request(claim, wait, node)
-        token, owner, _, *more = run.args
-        return run._replace(args=(token, owner, millis(max(claim.ttl, claim.payload.seconds)), *more))
+        call = super().acquire_request(claim, wait, node)
+        token, owner, _, *more = call.args
+        return call._replace(args=(token, owner, millis(max(claim.ttl, claim.payload.seconds)), *more))
 
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
         """Return the request that extends the lease, and never shortens the time for which the key is stored."""
-        run = super().extend_request(claim, ttl, node)
-        return EvalScript(run.script, run.keys, (*run.args, b"1", b"1"), node)
+        call = super().extend_request(claim, ttl, node)
+        return EvalScript(call.script, call.keys, (*call.args, b"1", b"1"), node)
 
 
 def describe_request(keys: Keys, with_waiters: bool, node: int = 0) -> EvalScript:

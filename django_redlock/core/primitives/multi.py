@@ -35,10 +35,10 @@ class SeveralMutexes(Primitive):
         return _all_keys(claim.all_keys, fencing)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        run = super().release_request(claim, keep, node)
-        token, kept = (*run.args, b"0")[:2]
+        call = super().release_request(claim, keep, node)
+        token, kept = (*call.args, b"0")[:2]
         need = len(claim.all_keys) if claim.require_all else 1
-        return EvalScript(self.release_script, run.keys, (token, kept, b"%d" % need), node)
+        return EvalScript(self.release_script, call.keys, (token, kept, b"%d" % need), node)
 
 
 class StripedPrimitive(SeveralMutexes):
@@ -66,9 +66,9 @@ class AdoptPrimitive(MultiPrimitive):
     """
 
     def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
-        run = super().acquire_request(claim, Wait.NO, node)
-        args = *run.args[:4], claim.payload, b"%d" % len(claim.all_keys)
-        return EvalScript(self.acquire_script, _locks(claim.all_keys, claim.fencing), args, node, run.compensation)
+        call = super().acquire_request(claim, Wait.NO, node)
+        args = *call.args[:4], claim.payload, b"%d" % len(claim.all_keys)
+        return EvalScript(self.acquire_script, _locks(claim.all_keys, claim.fencing), args, node, call.compensation)
 
 
 _EXTEND_AND_RELEASE = MUTEX.extend_script, MUTEX.release_script

@@ -73,7 +73,7 @@ def test_many_votes_of_one_node(hangs):
     assert all(type(outcome) is Lease for outcome in outcomes)
     restored = [request for (request,) in (each.requests for each in asked[1:])]
     expected = claims[:1] if hangs else claims
-    assert [(batch.node, batch.script_calls[0].args[0]) for batch in restored] == [(2, each.token) for each in expected]
+    assert [(batch.node, batch.calls[0].args[0]) for batch in restored] == [(2, each.token) for each in expected]
 
 
 @pytest.mark.parametrize(("replies", "restored"), [((1, 1, 1, 0, -1), [3]), ((1, 1, 0, 0, -1), [2])])

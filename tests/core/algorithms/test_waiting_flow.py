@@ -53,8 +53,8 @@ class Waiter:
         try:
             self.request = self.flow.send(([reply], 1) if confirmed else reply)
             while isinstance(self.request, Batch):
-                self.undone += [run.args[0] for run in self.request.script_calls]
-                self.request = self.flow.send([1] * len(self.request.script_calls))
+                self.undone += [run.args[0] for run in self.request.calls]
+                self.request = self.flow.send([1] * len(self.request.calls))
         except StopIteration as end:
             self.request, self.result = None, end.value
         return self
@@ -65,7 +65,7 @@ class Waiter:
 
     def token(self):
         """Return the token of the current request."""
-        run = self.request.script_calls[0] if isinstance(self.request, EvalAndWait) else self.request
+        run = self.request.calls[0] if isinstance(self.request, EvalAndWait) else self.request
         assert isinstance(run, EvalScript)
         return run.args[0]
 
@@ -122,7 +122,7 @@ def test_exact_timeout():
 def test_waiter_behind_its_own_lost_grant():
     """An attempt whose reply was lost in a failover is released, so the waiter does not wait for its own lease."""
     waiter = Waiter("single", 60).refused()
-    lost = waiter.request.script_call.args[0]
+    lost = waiter.request.call.args[0]
     waiter.reply(Fault(TimeoutError(), transient=True, unconfirmed=True)).reply(None)
     assert waiter.token() > lost  # the next attempt
     waiter.refused()

@@ -30,7 +30,7 @@ def backend(request, redis_url, unique):
 
     def catch(request):
         asks = request.requests if type(request) is SendToAll else [request]
-        runs = [ask.script_calls[-1] if type(ask) is Batch else ask for ask in asks]
+        runs = [ask.calls[-1] if type(ask) is Batch else ask for ask in asks]
         if not backend.caught and getattr(runs[0], "script", None) and runs[0].script.name.endswith("_extend"):
             backend.caught.append(lambda: perform(request))
             return backend.answered(request)
@@ -57,9 +57,7 @@ def left(redis_server, unique):
 def test_late_renewal_does_not_shorten_the_lease(backend, left, unique):
     """A renewal that was given up and arrives later does not end the lease before the holder expects it."""
     fault = Fault(TimeoutError("no reply in time"))
-    backend.answered = lambda request: (
-        [fault] * len(request.requests if type(request) is SendToAll else request.script_calls)
-    )
+    backend.answered = lambda request: [fault] * len(request.requests if type(request) is SendToAll else request.calls)
     with backend.lock(unique) as lock:
         until_renewed(backend, lock)
         assert lock.extend(LONGER) <= TTL

@@ -29,7 +29,7 @@ def held_up(backend, what="_acquire"):
 
     def wait(request):
         asks = request.requests if type(request) is SendToAll else [request]
-        runs = [ask.script_calls[-1] if type(ask) is Batch else ask for ask in asks]
+        runs = [ask.calls[-1] if type(ask) is Batch else ask for ask in asks]
         if about_to.armed and getattr(runs[0], "script", None) and runs[0].script.name.endswith(what):
             about_to.set()
             assert send.wait(TEST_TIMEOUT)
