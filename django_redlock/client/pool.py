@@ -6,20 +6,22 @@ connection, the request is repeated on another connection, which is safe because
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import encodings.idna  # noqa: F401  (otherwise `socket` imports this module in the thread of the first look-up)
 import math
 import time
-import weakref
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
+from weakref import WeakSet
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import Flow
+from ..core.process.caller import running_loop
 from ..core.process.fork import on_fork
 from ..core.process.mutex import new_mutex
 from .connect import (
@@ -52,17 +54,15 @@ class _Limit:
     def __init__(self, size: int) -> None:
         self.size = max(2, size)
         self._mutex = new_mutex()
-        self._taken: list[weakref.ref[_Slot]] = []
+        self._taken: WeakSet[_Slot] = WeakSet()
         self.waiting: deque[Future[None]] = deque()  # of the callers that wait for a slot, in order of arrival
 
     def take(self, spare: int = 0) -> _Slot | None:
         """Return a slot; ``None`` if no more than ``spare`` slots are free."""
         with self._mutex:
-            self._taken = [each for each in self._taken if each() is not None]
             if len(self._taken) + spare >= self.size:
                 return None
-            slot = _Slot()
-            self._taken.append(weakref.ref(slot))
+            self._taken.add(slot := _Slot())
             return slot
 
     def wake(self) -> None:
@@ -72,7 +72,7 @@ class _Limit:
 
     @property
     def reached(self) -> bool:
-        return sum(each() is not None for each in self._taken) >= self.size
+        return len(self._taken) >= self.size
 
 
 class ServerPool:
@@ -80,7 +80,7 @@ class ServerPool:
 
     ``kind``, ``settings``: class and settings of redis-py's connections. ``timeout``: the longest time to connect, and
     to wait for a reply, in seconds. ``where``: the server's address in messages. Idle connections belong to no thread
-    and no event loop.
+    and no event loop. ``shared``: the connections that the tasks of an event loop share.
     """
 
     def __init__(self, kind: type[Any], settings: Mapping[str, Any], timeout: float, limit: int | None = None) -> None:
@@ -105,7 +105,7 @@ class ServerPool:
         self.idle_connections: deque[Connection] = deque()
         self._limit = None if self._max_connections is None else _Limit(self._max_connections)
         self.waiters = _Limit(MAX_WAITERS)
-        self._shared = SharedConnections(self._open_shared)
+        self.shared = SharedConnections(self._open_shared)
 
     @property
     def is_full(self) -> bool:
@@ -120,33 +120,17 @@ class ServerPool:
     # ── one caller at a time ─────────────────────────────────────────────────────────────────
 
     def checkout(self) -> Connection:
-        """Return an idle or a new connection.
+        """Return an idle or a new connection, blocking. Waits and raises as `checkout_flow` does."""
+        if self._limit is None and (connection := self._pop_idle()) is not None:
+            return connection
+        return drive(self.checkout_flow(self.timeout), AwaitFuture.perform)
 
-        Raises redis-py's errors when connecting fails, and `AllInUse` if no connection is free until the timeout.
-        """
-        slot = None if self._limit is None else drive(self._wait_for_slot(self.timeout), AwaitFuture.perform)
-        try:
-            connection = self._pop_idle() or self._open()
-            connection.slot = slot
-        finally:
-            del slot  # now: the traceback of an exception keeps this frame
-        return connection
+    def checkout_new(self) -> Connection:
+        """Return a new connection, or an idle one of a pool with a limit. Raises `AllInUse` at once at the limit."""
+        return drive(self.checkout_flow(0.0, idle=self._limit is not None), AwaitFuture.perform)
 
-    def checkout_lasting(self, seconds: float) -> Flow[Connection]:
-        """Return a connection for a long use: a request that blocks on the server, or an event loop.
-
-        Waits up to ``seconds`` for a free connection, and leaves one free for renewals. Errors are those of `checkout`.
-        """
-        slot = yield from self._wait_for_slot(seconds, spare=1)
-        try:
-            connection = self._pop_idle() or (yield from self._connect_in_time())
-            connection.slot = slot
-        finally:
-            del slot
-        return connection
-
-    def idle(self) -> Connection | None:
-        """Return an idle connection; ``None`` if there is none."""
+    def checkout_idle(self) -> Connection | None:
+        """Return an idle connection; ``None`` if there is none or the limit is reached."""
         slot = None if self._limit is None else self._limit.take()
         if self._limit is not None and slot is None:
             return None
@@ -154,19 +138,22 @@ class ServerPool:
             connection.slot = slot
         return connection
 
-    def connect(self) -> Connection:
-        """Return a new connection. Raises redis-py's errors, and ``TimeoutError`` when connecting takes too long.
+    def checkout_flow(self, seconds: float, *, spare: int = 0, idle: bool = True) -> Flow[Connection]:
+        """Return an idle or a new connection. Waits up to ``seconds`` if the connection limit is reached.
 
-        Connecting runs in a thread if it needs a host name look-up or a credential provider, which have no timeout. The
-        caller waits for at most twice ``timeout``. A connection that is ready later becomes idle. If a pool with a
-        limit has an idle connection, returns that connection. Raises `AllInUse` if the limit is reached.
+        ``spare``: how many connections to leave free, for renewals. ``idle`` ``False``: only a new connection.
+
+        Connecting runs in a thread on an event loop, or if it needs a host name look-up or a credential provider, which
+        have no timeout. The caller waits for at most twice ``timeout``; a connection that is ready later becomes idle.
+        Raises `AllInUse` if no connection is free in time, redis-py's errors when connecting fails, and
+        ``TimeoutError`` when it takes too long.
         """
-        slot = drive(self._wait_for_slot(0.0), AwaitFuture.perform)
+        slot = yield from self._wait_for_slot(seconds, spare)
         try:
-            connection = (self._pop_idle() if slot else None) or self._open()
+            connection = (self._pop_idle() if idle else None) or (yield from self._open())
             connection.slot = slot
         finally:
-            del slot
+            del slot  # now: the traceback of an exception keeps this frame
         return connection
 
     def checkin(self, connection: Connection) -> None:
@@ -225,39 +212,26 @@ class ServerPool:
                 return connection
             connection.close()
 
-    def _open(self) -> Connection:
-        if not self._unbounded:
+    def _open(self) -> Flow[Connection]:
+        if not self._unbounded and running_loop() is None:
             return self._connect()
         try:
-            return drive(self._connect_in_time(), AwaitFuture.perform)
+            return (yield from self._calls.run(self._connect, 2 * self.timeout, self.checkin))
         except TimeoutError:
             if (connection := self._pop_idle()) is None:
                 raise
             return connection
 
-    def _connect_in_time(self) -> Flow[Connection]:
-        return self._calls.run(self._connect, 2 * self.timeout, self.checkin)
-
     def _connect(self) -> Connection:
         return open_connection(self._kind, self._settings, self.timeout)
 
-    # ── all tasks of an event loop ───────────────────────────────────────────────────────────
-
-    def shared(self) -> SharedConnection | None:
-        """Return the connection that the tasks of the running loop share; ``None`` if it accepts no requests."""
-        shared = self._shared.current()
-        if shared is not None and time.monotonic() - shared.connection.opened_at > self._max_age:
-            shared.retire()
-            return None
-        return shared
-
-    async def ashared(self) -> SharedConnection:
-        """Return the connection that the tasks of the running loop share. Opens one if none accepts requests."""
-        return await self._shared.open()
-
     async def _open_shared(self) -> SharedConnection:
-        connection = await adrive(self.checkout_lasting(self.timeout), AwaitFuture.aperform)
-        return SharedConnection(connection, self.timeout, self.discard)
+        connection = await adrive(self.checkout_flow(self.timeout, spare=1), AwaitFuture.aperform)
+        shared = SharedConnection(connection, self.timeout, self.discard)
+        if self._max_age < math.inf:
+            left = connection.opened_at + self._max_age - time.monotonic()
+            asyncio.get_running_loop().call_later(left, shared.retire)
+        return shared
 
     # ── end ──────────────────────────────────────────────────────────────────────────────────
 
@@ -266,4 +240,4 @@ class ServerPool:
         with contextlib.suppress(IndexError):  # also while other threads use the deque
             while True:
                 self.idle_connections.pop().close()
-        self._shared.retire()
+        self.shared.retire()

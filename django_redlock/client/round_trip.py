@@ -84,7 +84,7 @@ async def asend(request: ServerRequest) -> list[Any] | Fault:
         pool = pool or node.known_pool(key)
         if pool is None:
             pool = await adrive(node.find_pool(key), AwaitFuture.aperform)
-        connection = pool.shared() or await pool.ashared()
+        connection = pool.shared.current() or await pool.shared.open()
         pending = connection.send(payload, count, compensation)
         return await pending.future
     except (RedisError, OSError) as error:
@@ -103,7 +103,7 @@ def _send_blocking(request: ServerRequest, blocks: float) -> Flow[list[Any] | Fa
         pool = pool or node.known_pool(key) or (yield from node.find_pool(key))
         if not awaits_replicas and (slot := pool.waiters.take()) is None:
             raise AllInUse(f"{MAX_WAITERS} connections are blocked")
-        connection = yield from pool.checkout_lasting(pool.timeout if awaits_replicas else 0.0)
+        connection = yield from pool.checkout_flow(pool.timeout if awaits_replicas else 0.0, spare=1)
         connection.send(payload)
         end = time.monotonic() + blocks + BLOCK_GRACE
         replies = (yield from _receive(connection, count - 1, end + pool.timeout)) if awaits_replicas else []

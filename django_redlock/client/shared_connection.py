@@ -11,9 +11,10 @@ import contextlib
 import math
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from redis.exceptions import InvalidResponse, RedisError
 
@@ -58,7 +59,7 @@ class SharedConnection:
         self._loop = asyncio.get_running_loop()
         self._fileno = connection.fileno()
         self._timeout = timeout
-        self._timer: asyncio.TimerHandle | None = None
+        self._watching = False  # whether a timer will call `_watch`; a reference to the timer would be a cycle
         self._last_reply = 0.0 if connection.was_idle else math.inf  # by the loop's clock; infinite: never replied
         self._queued: list[PendingRequest] = []  # not written yet
         self._in_flight: deque[PendingRequest] = deque()
@@ -109,8 +110,9 @@ class SharedConnection:
         for request in requests:
             request.due = due
         self._in_flight += requests
-        if self._timer is None:  # one timer for all requests instead of one for each
-            self._timer = self._loop.call_at(due, self._watch)
+        if not self._watching:  # one timer for all requests instead of one for each
+            self._watching = True
+            self._loop.call_at(due, self._watch)
         self._write(b"".join([request.payload for request in requests]))
 
     def _write(self, data: bytes) -> None:
@@ -171,7 +173,9 @@ class SharedConnection:
 
         Reads first, because replies may have arrived while the application blocked the event loop.
         """
-        self._timer = None
+        self._watching = False
+        if self._error is not None:
+            return
         self._receive()
         now = self._loop.time()
         overdue = [each for each in self._in_flight if each.awaited and each.due <= now]
@@ -181,7 +185,8 @@ class SharedConnection:
         if overdue:
             self.retire()
         if self._error is None and (following := [each.due for each in self._in_flight if each.awaited]):
-            self._timer = self._loop.call_at(following[0], self._watch)
+            self._watching = True
+            self._loop.call_at(following[0], self._watch)
 
     def _close_if_unused(self) -> None:
         if self.retired and not any(request.awaited for request in (*self._in_flight, *self._queued)):
@@ -197,8 +202,6 @@ class SharedConnection:
                     self._fail_one(request, _copied(error))
             self._loop.remove_reader(self._fileno)
             self._loop.remove_writer(self._fileno)
-        if self._timer is not None:
-            self._timer.cancel()
         self._error, self.retired = error, True
         self._queued.clear()
         self._discard(self.connection)
@@ -220,72 +223,41 @@ def _copied(error: Exception) -> Exception:
 # ── by event loop ────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(eq=False)
-class _Shared:
-    """The shared connection of one event loop, the task that opens it, and the object that closes it with the loop."""
-
-    connection: SharedConnection | None = None
-    opening: asyncio.Task[SharedConnection] | None = None
-    closer: AsyncGenerator[None, None] | None = None
-
-    async def open(self, connect: Callable[[], Coroutine[Any, Any, SharedConnection]]) -> SharedConnection:
-        self.connection = await connect()
-        return self.connection
-
-    def retire(self) -> None:
-        connection, self.connection = self.connection, None
-        if connection is not None:
-            connection.retire()
-
-
 class SharedConnections:
-    """The shared connections to one server, one for each event loop. Each is closed when its loop ends.
+    """The shared connections to one server, one for each event loop. Each is closed when its loop is closed.
 
     ``connect``: opens a connection for the running loop.
     """
 
     def __init__(self, connect: Callable[[], Coroutine[Any, Any, SharedConnection]]) -> None:
         self._connect = connect
-        self._by_loop: weakref.WeakKeyDictionary[Any, _Shared] = weakref.WeakKeyDictionary()
+        # By event loop. The loop keeps its connection, as a reader; a reference from here would keep both alive.
+        self._by_loop: WeakKeyDictionary[Any, weakref.ref[SharedConnection]] = WeakKeyDictionary()
+        self._opening: WeakValueDictionary[Any, asyncio.Task[SharedConnection]] = WeakValueDictionary()
 
     def current(self) -> SharedConnection | None:
         """Return the connection of the running loop; ``None`` if there is none that accepts requests."""
-        shared = self._by_loop.get(asyncio.get_running_loop())
-        connection = None if shared is None else shared.connection
+        known = self._by_loop.get(asyncio.get_running_loop())
+        connection = None if known is None else known()
         return None if connection is None or connection.retired else connection
 
     async def open(self) -> SharedConnection:
-        """Return the connection that the tasks of the running loop share.
-
-        Tasks that call this method at the same time get the same connection.
-        """
+        """Open a connection for the running loop. Tasks that call this at the same time get the same connection."""
         loop = asyncio.get_running_loop()
-        if (shared := self._by_loop.get(loop)) is None:
-            for each in self._loops():  # were any closed without ``shutdown_asyncgens()``?
-                if each.is_closed() and (ended := self._by_loop.pop(each, None)):
-                    ended.retire()
-            shared = self._by_loop[loop] = _Shared()
-            shared.closer = self._close_with_loop(shared)
-            await anext(shared.closer)
-        if shared.opening is None or (shared.opening.done() and self.current() is None):
-            shared.opening = asyncio.create_task(shared.open(self._connect))
-            shared.opening.add_done_callback(lambda task: task.cancelled() or task.exception())  # mark as retrieved
-        return await asyncio.shield(shared.opening)  # a cancelled task must not cancel the others' connection
+        opening = self._opening.get(loop)
+        if opening is None or opening.done():
+            opening = self._opening[loop] = loop.create_task(self._opened(loop))
+            opening.add_done_callback(lambda task: task.cancelled() or task.exception())  # mark as retrieved
+        return await asyncio.shield(opening)  # a cancelled task must not cancel the others' connection
+
+    async def _opened(self, loop: asyncio.AbstractEventLoop) -> SharedConnection:
+        connection = await self._connect()
+        self._by_loop[loop] = weakref.ref(connection)
+        return connection
 
     def retire(self) -> None:
         """Close the connections of all loops. Each loop closes its connection in its next iteration."""
-        for loop in self._loops():
-            if (shared := self._by_loop.get(loop)) and shared.connection is not None:
-                with contextlib.suppress(RuntimeError):  # the loop has ended and has closed it
-                    loop.call_soon_threadsafe(shared.retire)
-
-    def _loops(self) -> list[asyncio.AbstractEventLoop]:
-        return list(filter(None, [ref() for ref in self._by_loop.keyrefs()]))
-
-    async def _close_with_loop(self, shared: _Shared) -> AsyncGenerator[None, None]:
-        # An event loop that ends closes the asynchronous generators that were started on it.
-        try:
-            yield
-        finally:
-            self._by_loop.pop(asyncio.get_running_loop(), None)  # the value refers to the loop, and would keep it alive
-            shared.retire()
+        for loop in filter(None, [ref() for ref in self._by_loop.keyrefs()]):
+            if (known := self._by_loop.get(loop)) and (connection := known()):
+                with contextlib.suppress(RuntimeError):  # the loop is closed, and so is its connection
+                    loop.call_soon_threadsafe(connection.retire)

@@ -151,7 +151,7 @@ async def test_server_hangs(server, unique):
     """When the server hangs, queued requests fail after at most two node timeouts."""
     backend = RedisBackend(server.url, node_timeout=0.5)
     async with asyncio.timeout(TEST_TIMEOUT):
-        while not backend.nodes[0].known_pool(None).shared():  # connected
+        while not backend.nodes[0].known_pool(None).shared.current():  # connected
             with contextlib.suppress(LockUnavailable):
                 await backend.lock(unique).alocked()
     server.pause()

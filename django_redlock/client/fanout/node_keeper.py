@@ -133,7 +133,7 @@ class NodeKeeper:
 
     def _connect(self, due: list[tuple[float, EvalScript]]) -> None:
         pool = self._node.known_pool(b"") or drive(self._node.find_pool(b""), AwaitFuture.perform)
-        connection = pool.connect()
+        connection = pool.checkout_new()
         try:
             connection.send(POKE + self._greeting)
             pong, *_ = connection.receive(1 + bool(self._greeting), time.monotonic() + self._timeout)

@@ -55,10 +55,10 @@ class QuorumNode:
         pool = self._node.known_pool(b"")
         if pool is None:
             return None
-        connection = pool.idle()
+        connection = pool.checkout_idle()
         if connection is None and pool.is_full and self._in_flight:
             self.read_late_replies(time.monotonic())  # which frees connections
-            connection = pool.idle()
+            connection = pool.checkout_idle()
         return None if connection is None else InFlightConnection(self._node, pool, connection)
 
     @property

@@ -105,7 +105,7 @@ def replies_of(pool: ServerPool, timeout: float, *commands: str) -> list[Any]:
     Raises redis-py's errors if the connection fails, if the replies don't arrive within ``timeout`` seconds, and if the
     first reply is an error. A later error reply is an exception in the list.
     """
-    connection = pool.connect()
+    connection = pool.checkout_new()
     try:
         connection.send(b"".join([encode_command(*command.encode().split()) for command in commands]))
         replies = connection.receive(len(commands), time.monotonic() + timeout)

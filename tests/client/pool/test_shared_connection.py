@@ -195,7 +195,7 @@ async def shared_at(proxy, monkeypatch):
     loop, ahead = asyncio.get_running_loop(), [0.0]
     real = loop.time
     pool = node_for(proxy.url, 1000).known_pool(None)
-    shared = await pool.ashared()
+    shared = await pool.shared.open()
     monkeypatch.setattr(loop, "time", lambda: real() + ahead[0])
 
     async def advance(seconds):
@@ -227,7 +227,7 @@ async def test_each_request_has_its_own_deadline(proxy, monkeypatch):
 async def test_replies_to_others_prolong_nothing(redis_server, unique):
     """A request times out in its own time, though the server goes on answering those that were sent before it."""
     pool = node_for(redis_server.url, 0.5).known_pool(None)
-    shared = await pool.ashared()
+    shared = await pool.shared.open()
     start = asyncio.get_running_loop().time()
     slow = [shared.send(encode_command(b"BLPOP", unique.encode(), b"0.2"), 1, None) for _ in range(30)]
     outcomes = await asyncio.gather(*(each.future for each in slow), return_exceptions=True)
@@ -244,9 +244,9 @@ async def test_server_that_reads_nothing(running, kind):
     server = running(kind)
     pool = node_for(server.url, SHORT).known_pool(None)
     async with asyncio.timeout(TEST_TIMEOUT):
-        while (shared := pool.shared()) is None:
+        while (shared := pool.shared.current()) is None:
             with contextlib.suppress(RedisError, OSError):  # a busy machine may not connect in time
-                await pool.ashared()
+                await pool.shared.open()
     server.pause()
     try:
         with pytest.raises(TimeoutError):
