@@ -8,10 +8,10 @@ from typing import Any
 
 from ..client.executor import Executor
 from ..client.existing_clients import credential_settings
-from ..client.nodes.remap import remap_from
+from ..client.nodes.servers import NodeOptions, remap_from
 from ..client.redact import redact
 from ..client.resp import encode_eval
-from ..client.urls import NodeOptions, node_for
+from ..client.urls import node_for
 from ..core.algorithms.cluster import Cluster
 from ..core.algorithms.quarantine import Quarantine, standalone_quarantine
 from ..core.algorithms.redlock import Redlock
@@ -88,8 +88,9 @@ class RedisBaseBackend(Backend):
         super().__init__(locations, max_ttl=max_ttl, **options)
         default = default_node_timeout(self.ttl)
         self.node_timeout = default if node_timeout is None else seconds(node_timeout, "node_timeout")
-        more = NodeOptions(sentinel_kwargs or {}, remap_from(address_remap), credential_settings(credential_provider))
-        self.nodes = [node_for(location, self.node_timeout, more) for location in locations]
+        credentials, remap = credential_settings(credential_provider), remap_from(address_remap)
+        reach = NodeOptions(self.node_timeout, remap, credentials, sentinel_kwargs or {})
+        self.nodes = [node_for(location, reach) for location in locations]
         if self.quarantine and any(node.is_cluster for node in self.nodes):
             raise ValueError("quarantine=True is not possible on a Redis Cluster: it would need a marker in every slot")
         if isinstance(cohort, bool) or not isinstance(cohort, int) or cohort < 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import Any
 
@@ -11,8 +10,8 @@ from redis.connection import AbstractConnection, Connection, SSLConnection
 from .connect import CONNECTION_KINDS, PARAMETERS
 from .nodes.cluster import ClusterNode
 from .nodes.node import Node
-from .nodes.remap import Remap
 from .nodes.sentinel import SentinelNode
+from .nodes.servers import NodeOptions, Servers
 from .pool import ServerPool
 
 _PORTABLE = {
@@ -22,7 +21,7 @@ _PORTABLE = {
 _OF_CLUSTER = "username", "password", "credential_provider", "client_name"
 
 
-def client_node(client: Any, timeout: float, credentials: Mapping[str, Any], remap: Remap) -> Node:
+def client_node(client: Any, options: NodeOptions) -> Node:
     """Return the node for ``client``, a redis-py or valkey-py client, with its servers, settings and connection limit.
 
     Raises ``ValueError`` for anything else.
@@ -32,28 +31,28 @@ def client_node(client: Any, timeout: float, credentials: Mapping[str, Any], rem
         hosts = [(node.host, node.port) for node in manager.startup_nodes.values()]
         kept = {name: settings[name] for name in settings if name in _OF_CLUSTER or name.startswith("ssl_")}
         kind = SSLConnection if settings.get("ssl") else Connection
-        return ClusterNode(hosts, kind, {**kept, **credentials}, timeout, remap)
+        return ClusterNode(hosts, Servers(kind, {**kept, **options.credentials}, options.timeout, options.remap))
     pool = getattr(client, "connection_pool", None)
     if isinstance(client, type) or not hasattr(pool, "connection_kwargs"):
         raise ValueError("expected a redis.Redis or valkey.Valkey client, a URL, or the dotted path of a function")
-    return pool_node(pool, timeout, credentials, remap)
+    return pool_node(pool, options)
 
 
-def pool_node(pool: Any, timeout: float, credentials: Mapping[str, Any], remap: Remap, label: str = "") -> Node:
+def pool_node(pool: Any, options: NodeOptions, label: str = "") -> Node:
     """Return the node for the server of ``pool``, a connection pool of redis-py or valkey-py.
 
-    ``credentials``: more connection settings. ``label``: the name of the node in messages.
+    ``label``: the name of the node in messages.
     """
     kind, settings = _portable_settings(pool)
-    settings |= credentials
+    settings |= options.credentials
     manager = getattr(pool, "sentinel_manager", None)
     if manager is not None:  # the pool connects to the server that the Sentinels name
         places = [client.connection_pool.connection_kwargs for client in manager.sentinels]
         hosts = [(place["host"], place["port"]) for place in places]
         sentinel_kind, login = _portable_settings(manager.sentinels[0].connection_pool)
-        sentinels = sentinel_kind, {name: login[name] for name in login if name not in ("host", "port")}
-        return SentinelNode(hosts, pool.service_name, (kind, settings), sentinels, timeout, remap)
-    own = ServerPool(kind, settings, timeout, pool.max_connections)
+        masters = Servers(kind, settings, options.timeout, options.remap)
+        return SentinelNode(hosts, pool.service_name, masters, Servers(sentinel_kind, login, options.timeout))
+    own = ServerPool(kind, settings, options.timeout, pool.max_connections)
     return Node(own, label or own.where, own.uses_tls)
 
 

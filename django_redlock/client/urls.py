@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 from urllib.parse import quote
 
 from redis.connection import AbstractConnection, Connection, SSLConnection, parse_url
@@ -15,8 +14,8 @@ from ..core.flow.replies import unavailable_error
 from .existing_clients import called, client_node, pool_node
 from .nodes.cluster import ClusterNode
 from .nodes.node import Node
-from .nodes.remap import Address, Remap, as_reported
-from .nodes.sentinel import Connections, SentinelNode
+from .nodes.sentinel import SentinelNode
+from .nodes.servers import Address, NodeOptions, Servers
 from .pool import ServerPool
 from .redact import redact
 
@@ -60,24 +59,8 @@ _REFUSED = {"retry_on_timeout", "retry_on_error", "retry"}
 _SENTINEL_LOGIN = {"sentinel_username": "username", "sentinel_password": "password"}
 
 
-class NodeOptions(NamedTuple):
-    """Options of a backend for the servers behind a location.
-
-    ``sentinel_kwargs``: settings of connections to Sentinels, as in redis-py's ``Sentinel``. ``remap``: returns the
-    address at which this client reaches a server, from the address that Sentinels or the Cluster report.
-    ``credentials``: the connection setting ``credential_provider``, if there is one.
-    """
-
-    sentinel_kwargs: Mapping[str, Any] = MappingProxyType({})
-    remap: Remap = as_reported
-    credentials: Mapping[str, Any] = MappingProxyType({})
-
-
-_NO_OPTIONS = NodeOptions()
-
-
-def _checked(kind: type[AbstractConnection], settings: dict[str, Any]) -> Connections:
-    """Return the class and the settings of connections. Raises ``ValueError`` for a wrong setting."""
+def _servers(kind: type[AbstractConnection], settings: dict[str, Any], options: NodeOptions) -> Servers:
+    """Return how to connect with connections of class ``kind``. Raises ``ValueError`` for a wrong setting."""
     if refused := _REFUSED & settings.keys():
         raise ValueError(
             f"{', '.join(sorted(refused))} is not for locks: what timed out on an idle connection is repeated "
@@ -89,7 +72,7 @@ def _checked(kind: type[AbstractConnection], settings: dict[str, Any]) -> Connec
         kind(**settings)  # does not connect, but raises for a wrong option before the first lock is acquired
     except (TypeError, RedisError) as error:
         raise ValueError(str(error).partition("() ")[2] or error) from error
-    return kind, settings
+    return Servers(kind, settings, options.timeout, options.remap)
 
 
 def _split(url: str, default_port: int) -> tuple[type[Connection], list[Address], str, dict[str, Any]]:
@@ -103,7 +86,7 @@ def _split(url: str, default_port: int) -> tuple[type[Connection], list[Address]
     return SSLConnection if scheme.startswith("rediss") else Connection, hosts, path, settings
 
 
-def _sentinel(url: str, timeout: float, more: NodeOptions) -> Node:
+def _sentinel(url: str, options: NodeOptions) -> Node:
     kind, hosts, path, settings = _split(url, 26379)
     service, _, db = path.strip("/").partition("/")
     if not service:
@@ -111,33 +94,34 @@ def _sentinel(url: str, timeout: float, more: NodeOptions) -> Node:
     if not re.fullmatch(r"\d*", db, re.ASCII):
         raise ValueError("the database after SERVICE/ must be a number")
     sentinel_login = {_SENTINEL_LOGIN[name]: settings.pop(name) for name in _SENTINEL_LOGIN if name in settings}
-    connections = _checked(kind, {**settings, "db": int(db or 0), **more.credentials})
-    sentinel = {**sentinel_login, **more.sentinel_kwargs}
+    masters = _servers(kind, {**settings, "db": int(db or 0), **options.credentials}, options)
+    sentinel = {**sentinel_login, **options.sentinel_kwargs}
     with_tls = sentinel.pop("ssl", kind is SSLConnection)
     shared = {name: settings[name] for name in settings if name.startswith("ssl_") and with_tls}
     try:
-        sentinels = _checked(SSLConnection if with_tls else Connection, {**shared, **sentinel})
+        sentinels = _servers(SSLConnection if with_tls else Connection, {**shared, **sentinel}, options)
     except ValueError as error:
         raise ValueError(f"sentinel_kwargs: {error}") from error
-    return SentinelNode(hosts, service, connections, sentinels, timeout, more.remap)
+    return SentinelNode(hosts, service, masters, sentinels)
 
 
-def _cluster(url: str, timeout: float, more: NodeOptions) -> Node:
+def _cluster(url: str, options: NodeOptions) -> Node:
     kind, hosts, path, settings = _split(url, 7000)
     if not re.fullmatch(r"\d*/?", path, re.ASCII):
         raise ValueError("the database after the hosts must be a number, and only Valkey 9 has others than 0")
     database = {"db": int(path.strip("/"))} if path.strip("/0") else {}
-    return ClusterNode(hosts, *_checked(kind, {**settings, **database, **more.credentials}), timeout, more.remap)
+    return ClusterNode(hosts, _servers(kind, {**settings, **database, **options.credentials}, options))
 
 
-def _direct(url: str, timeout: float, more: NodeOptions) -> Node:
+def _direct(url: str, options: NodeOptions) -> Node:
     scheme, _, path = split_url(url.partition("?")[0])
     if scheme != "unix" and not re.fullmatch(r"\d*/?", path, re.ASCII):  # redis-py would use database 0
         raise ValueError("the database after host:port/ must be a number")
-    settings = {**parse_url(url), **more.credentials}
+    settings = {**parse_url(url), **options.credentials}
     _host(settings.get("host", ""))
     limit = settings.pop("max_connections", None)
-    pool = ServerPool(*_checked(settings.pop("connection_class", Connection), settings), timeout, limit)
+    servers = _servers(settings.pop("connection_class", Connection), settings, options)
+    pool = ServerPool(servers.kind, servers.settings, servers.timeout, limit)
     return Node(pool, pool.where, pool.uses_tls)
 
 
@@ -173,15 +157,11 @@ def cache_pool(alias: str) -> Any:
     return pool
 
 
-def _cache(url: str, timeout: float, more: NodeOptions) -> Node:
-    return pool_node(cache_pool(url.removeprefix("cache:")), timeout, more.credentials, more.remap, url)
+def _cache(url: str, options: NodeOptions) -> Node:
+    return pool_node(cache_pool(url.removeprefix("cache:")), options, url)
 
 
-def _client(client: Any, timeout: float, more: NodeOptions) -> Node:
-    return client_node(client, timeout, more.credentials, more.remap)
-
-
-_SCHEMES: dict[str, Callable[[str, float, NodeOptions], Node]] = {
+_SCHEMES: dict[str, Callable[[str, NodeOptions], Node]] = {
     "redis": _direct,
     "rediss": _direct,
     "unix": _direct,
@@ -193,12 +173,12 @@ _SCHEMES: dict[str, Callable[[str, float, NodeOptions], Node]] = {
 }
 
 
-def node_for(location: Any, timeout: float, options: NodeOptions = _NO_OPTIONS) -> Node:
+def node_for(location: Any, options: NodeOptions) -> Node:
     """Return the node for ``location``, an entry of the setting LOCATION. Opens no connection.
 
     ``location``: a URL, ``cache:ALIAS``, a client of redis-py or valkey-py, or the dotted path of a function that
-    returns a client. ``timeout``: the longest wait for a reply, in seconds. Raises ``ValueError`` for an unknown or
-    invalid location, ``LockUnavailable`` when the process can't open more files.
+    returns a client. Raises ``ValueError`` for an unknown or invalid location, ``LockUnavailable`` when the process
+    can't open more files.
     """
     location = canonical_url(location)
     scheme, colon, _ = location.partition(":") if isinstance(location, str) else ("", "", "")
@@ -206,9 +186,9 @@ def node_for(location: Any, timeout: float, options: NodeOptions = _NO_OPTIONS) 
     if isinstance(location, str) and not dotted and scheme not in _SCHEMES:
         known = ", ".join(f"{name}:" if name == "cache" else f"{name}://" for name in _SCHEMES)
         raise ValueError(f"LOCATION must begin with one of {known} (or valkey://), not {redact(location)!r}")
-    make: Callable[[Any, float, NodeOptions], Node] = _SCHEMES.get(scheme, _client)
+    make: Callable[[Any, NodeOptions], Node] = _SCHEMES.get(scheme, client_node)
     try:
-        return make(called(location) if dotted else location, timeout, options)
+        return make(called(location) if dotted else location, options)
     except ValueError as error:
         raise ValueError(f"LOCATION {redact(location)!r:.200}: {error}") from error
     except OSError as error:  # redis-py reads its own version from a file

@@ -15,6 +15,7 @@ from django_redlock.client.fanout.broadcast import Broadcast
 from django_redlock.client.fanout.broadcast_drivers import FanOut
 from django_redlock.client.fanout.node_keeper import NodeKeeper
 from django_redlock.client.nodes.first_answer import FirstAnswer
+from django_redlock.client.nodes.servers import NodeOptions
 from django_redlock.client.pool import ServerPool
 from django_redlock.client.urls import node_for
 from django_redlock.core.flow.drivers import drive
@@ -59,7 +60,7 @@ def test_anywhere_in_a_question():
 def test_anywhere_in_a_missed_release(monkeypatch, redis_server):
     """After an interrupt anywhere while a missed release is recorded, the later releases are sent."""
     monkeypatch.setattr(node_keeper, "DOWN_SECONDS", 0.05)
-    node = node_for(redis_server.url, 10)
+    node = node_for(redis_server.url, NodeOptions(10))
     claim = Claim("stock", (keys_for(b"redlock", b"stock"),), new_token(), b"{}", 10.0)
     for interrupt in anywhere(STARTS):
         keeper = NodeKeeper(node, 10, b"", lambda: True)
@@ -73,7 +74,7 @@ def test_anywhere_in_a_missed_release(monkeypatch, redis_server):
 
 def test_anywhere_in_a_connect(redis_server):
     """After an interrupt anywhere in connect(), other threads can connect to the node."""
-    node = node_for(redis_server.url, 10)
+    node = node_for(redis_server.url, NodeOptions(10))
     pool = node.known_pool(b"")
     for interrupt in anywhere(least=3):
         keeper = NodeKeeper(node, 10, b"", lambda: True)
@@ -100,7 +101,7 @@ class SlowPoll:
 
 def test_anywhere_in_a_broadcast(redis_server):
     """An interrupt anywhere while a request is sent to all nodes reaches the caller, and the next request is served."""
-    nodes = FanOut([node_for(redis_server.url, 10)], 10).nodes
+    nodes = FanOut([node_for(redis_server.url, NodeOptions(10))], 10).nodes
     claim = Claim("stock", (keys_for(b"redlock", b"stock"),), new_token(), b"{}", 10.0)
     request = SendToAll([MUTEX.release_request(claim)], lambda replies: None not in replies, b"")
 

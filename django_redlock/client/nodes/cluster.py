@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from redis import RedisError
-from redis.connection import AbstractConnection, SSLConnection
+from redis.connection import SSLConnection
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import AskError, InvalidResponse, MovedError
 
@@ -17,7 +16,7 @@ from ...core.process.fork import on_fork
 from ..pool import ServerPool
 from .first_answer import FirstAnswer, decoded_host, replies_of
 from .node import Node
-from .remap import Address, Remap, as_reported
+from .servers import Address, Servers
 
 MAX_ASKED = 8  # servers of a Cluster that are asked for the slot map, besides the addresses in LOCATION
 _SAME_HOST = None, b"", b"?"  # hosts in CLUSTER SLOTS that stand for the host of the server that was asked
@@ -27,30 +26,18 @@ Slots = list["ServerPool | None"]  # slot -> the pool of its master
 class ClusterNode(Node):
     """A Redis Cluster as one node, with a slot map that has the master of each slot.
 
-    The map is the reply to CLUSTER SLOTS, corrected by MOVED replies. ``hosts``: the addresses in LOCATION. ``kind``,
-    ``settings``: class and settings of connections. ``timeout``: the longest time to connect, and to wait for each
-    reply, in seconds. ``remap``: returns the address at which this client reaches a server, from the address in a
-    reply.
+    The map is the reply to CLUSTER SLOTS, corrected by MOVED replies. ``hosts``: the addresses in LOCATION.
+    ``servers``: how to connect.
     """
 
     fails_over = is_cluster = True
     _slots: Slots
 
-    def __init__(
-        self,
-        hosts: list[Address],
-        kind: type[AbstractConnection],
-        settings: Mapping[str, Any],
-        timeout: float,
-        remap: Remap = as_reported,
-    ) -> None:
-        super().__init__(None, "cluster", issubclass(kind, SSLConnection))
-        self._kind = kind
-        self._settings = settings
-        self._remap = remap
-        self._timeout = timeout
-        self._by_address: dict[tuple[str, int], ServerPool] = {}
-        self._seeds = [self._pool_at(host, port) for host, port in hosts]
+    def __init__(self, hosts: list[Address], servers: Servers) -> None:
+        super().__init__(None, "cluster", issubclass(servers.kind, SSLConnection))
+        self._servers = servers
+        self._by_address: dict[Address, ServerPool] = {}
+        self._seeds = [self._pool_at(host) for host in hosts]
         self.forget()
         on_fork(self.forget)  # the parent's map may be out of date, and the child has no connection that would fail
 
@@ -82,7 +69,7 @@ class ClusterNode(Node):
 
     def _ask_slots(self, pool: ServerPool) -> Slots:
         """Return the slot map of the server of ``pool``. Raises redis-py's errors."""
-        ranges, state = replies_of(pool, self._timeout, "CLUSTER SLOTS", "CLUSTER INFO")
+        ranges, state = replies_of(pool, "CLUSTER SLOTS", "CLUSTER INFO")
         slots: Slots = [None] * REDIS_CLUSTER_HASH_SLOTS
         try:
             for first, last, (host, port, *_), *_ in ranges:
@@ -108,14 +95,10 @@ class ClusterNode(Node):
 
     def _pool_for(self, host: str, port: int) -> ServerPool:
         """Return the pool of the server that reports the address ``host`` and ``port``."""
-        return self._pool_at(*self._remap((host, port)))
+        return self._pool_at(self._servers.remap((host, port)))
 
-    def _pool_at(self, host: str, port: int) -> ServerPool:
-        pool = self._by_address.get((host, port))
-        if pool is None:
-            new = ServerPool(self._kind, {**self._settings, "host": host, "port": port}, self._timeout)
-            pool = self._by_address.setdefault((host, port), new)
-        return pool
+    def _pool_at(self, address: Address) -> ServerPool:
+        return self._by_address.get(address) or self._by_address.setdefault(address, self._servers.pool_at(address))
 
     def invalidate(self, where: str) -> None:
         failed = {pool for pool in self.open_pools() if pool.where == where}
@@ -126,7 +109,7 @@ class ClusterNode(Node):
     def forget(self) -> None:
         """Discard the slot map. The next request reads it again."""
         self._slots = [None] * REDIS_CLUSTER_HASH_SLOTS
-        self._map = FirstAnswer(self._ask_slots, self._use, self._timeout)
+        self._map = FirstAnswer(self._ask_slots, self._use, self._servers.timeout)
 
     def redirected(self, error: AskError, sender: ServerPool | None) -> ServerPool:
         """Return the pool of the server to which ``sender`` has redirected. MOVED changes the slot map, ASK does not.

@@ -99,16 +99,16 @@ class FirstAnswer(Generic[T]):
                 question.answers.set_result(answers)
 
 
-def replies_of(pool: ServerPool, timeout: float, *commands: str) -> list[Any]:
+def replies_of(pool: ServerPool, *commands: str) -> list[Any]:
     """Send ``commands`` to the server of ``pool`` on a new connection, and return the list of replies.
 
-    Raises redis-py's errors if the connection fails, if the replies don't arrive within ``timeout`` seconds, and if the
-    first reply is an error. A later error reply is an exception in the list.
+    Raises redis-py's errors if the connection fails, if the replies don't arrive within the timeout of ``pool``, and if
+    the first reply is an error. A later error reply is an exception in the list.
     """
     connection = pool.checkout_new()
     try:
         connection.send(b"".join([encode_command(*command.encode().split()) for command in commands]))
-        replies = connection.receive(len(commands), time.monotonic() + timeout)
+        replies = connection.receive(len(commands), time.monotonic() + pool.timeout)
     finally:
         pool.discard(connection)
     if isinstance(replies[0], Exception):

@@ -5,11 +5,8 @@ See redis.io, "Guidelines for Redis clients with support for Redis Sentinel".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from redis import RedisError
-from redis.connection import AbstractConnection, SSLConnection
+from redis.connection import SSLConnection
 from redis.exceptions import InvalidResponse
 
 from ...core.flow.replies import UnreadableReply
@@ -18,37 +15,22 @@ from ...core.process.fork import on_fork
 from ..pool import ServerPool
 from .first_answer import FirstAnswer, decoded_host, replies_of
 from .node import Node
-from .remap import Address, Remap, as_reported
-
-Connections = tuple[type[AbstractConnection], Mapping[str, Any]]  # the class and the settings of connections
+from .servers import Address, Servers
 
 
 class SentinelNode(Node):
     """The master of one service. After each failure the Sentinels are asked for the master again.
 
-    ``hosts``: the addresses of the Sentinels. ``service``: the name of the master in the Sentinels. ``connections``:
-    class and settings of connections to the master. ``sentinels``: the same for connections to the Sentinels.
-    ``timeout``: the longest time to connect, and to wait for each reply, in seconds. ``remap``: returns the address at
-    which this client reaches the master, from the address that the Sentinels report.
+    ``hosts``: the addresses of the Sentinels. ``service``: the name of the master in the Sentinels. ``masters`` and
+    ``sentinels``: how to connect to the master, and to the Sentinels.
     """
 
     fails_over = True
 
-    def __init__(
-        self,
-        hosts: list[Address],
-        service: str,
-        connections: Connections,
-        sentinels: Connections,
-        timeout: float,
-        remap: Remap = as_reported,
-    ) -> None:
-        self._kind, self._settings = connections
-        super().__init__(None, service, issubclass(self._kind, SSLConnection))
-        kind, settings = sentinels
-        self._sentinels = [ServerPool(kind, {**settings, "host": host, "port": port}, timeout) for host, port in hosts]
-        self._remap = remap
-        self._timeout = timeout
+    def __init__(self, hosts: list[Address], service: str, masters: Servers, sentinels: Servers) -> None:
+        super().__init__(None, service, issubclass(masters.kind, SSLConnection))
+        self._masters = masters
+        self._sentinels = [sentinels.pool_at(host) for host in hosts]
         self.forget()
         on_fork(self.forget)  # the parent's master may be out of date, and the child has no connection that would fail
 
@@ -57,7 +39,7 @@ class SentinelNode(Node):
 
     def _ask_master(self, sentinel: ServerPool) -> ServerPool:
         """Ask the Sentinel of the pool ``sentinel``, and return a pool for the master. Raises redis-py's errors."""
-        (reply,) = replies_of(sentinel, self._timeout, "SENTINEL MASTERS")
+        (reply,) = replies_of(sentinel, "SENTINEL MASTERS")
         try:
             masters = [dict(zip(flat[::2], flat[1::2], strict=True)) for flat in reply]
             states = [each for each in masters if each[b"name"] == self.label.encode()]
@@ -69,8 +51,7 @@ class SentinelNode(Node):
         host, port, flags = found[0]
         if b"s_down" in flags or b"o_down" in flags:
             raise RedisError(f"reports {host}:{port} as down")
-        host, port = self._remap((host, port))
-        return ServerPool(self._kind, {**self._settings, "host": host, "port": port}, self._timeout)
+        return self._masters.pool_at(self._masters.remap((host, port)))
 
     def _use(self, master: ServerPool) -> None:
         self._pool = master
@@ -84,4 +65,4 @@ class SentinelNode(Node):
     def forget(self) -> None:
         """Forget the master. The next request asks the Sentinels again."""
         self._pool = None
-        self._master = FirstAnswer(self._ask_master, self._use, self._timeout)
+        self._master = FirstAnswer(self._ask_master, self._use, self._masters.timeout)

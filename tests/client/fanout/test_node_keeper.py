@@ -4,6 +4,7 @@ import pytest
 
 from django_redlock.client.fanout import node_keeper
 from django_redlock.client.fanout.node_keeper import MAX_RELEASES, NodeKeeper
+from django_redlock.client.nodes.servers import NodeOptions
 from django_redlock.client.urls import node_for
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MUTEX
@@ -15,7 +16,7 @@ KEYS = keys_for(b"redlock", b"stock")
 
 
 def new_keeper(url, timeout=10.0):
-    return NodeKeeper(node_for(url, timeout), timeout, b"", lambda: True)
+    return NodeKeeper(node_for(url, NodeOptions(timeout)), timeout, b"", lambda: True)
 
 
 @pytest.fixture

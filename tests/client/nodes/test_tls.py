@@ -7,6 +7,7 @@ import re
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.client.nodes.servers import NodeOptions
 from django_redlock.client.resp import encode_command
 from django_redlock.client.round_trip import ServerRequest, send
 from django_redlock.client.urls import node_for
@@ -77,7 +78,7 @@ def test_only_one_side_uses_tls(tls_redis, redis_server, new):
 def test_connection_that_has_served(own_redis):
     """The error for a connection that the server closes after it has replied does not suggest TLS."""
     server = own_redis()
-    node = node_for(server.url, 10)
+    node = node_for(server.url, NodeOptions(10))
     request = ServerRequest(node, None, encode_command(b"PING"))
     assert send(request) == [b"PONG"]
     server.kill()

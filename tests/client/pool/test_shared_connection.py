@@ -10,6 +10,7 @@ import pytest
 from redis.exceptions import RedisError
 
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.client.nodes.servers import NodeOptions
 from django_redlock.client.resp import encode_command
 from django_redlock.client.urls import node_for
 from django_redlock.core.renewal.registry import renewal
@@ -194,7 +195,7 @@ async def shared_at(proxy, monkeypatch):
     """A shared connection with a timeout of 1,000 s by the loop's clock, and a function that advances this clock."""
     loop, ahead = asyncio.get_running_loop(), [0.0]
     real = loop.time
-    pool = node_for(proxy.url, 1000).known_pool(None)
+    pool = node_for(proxy.url, NodeOptions(1000)).known_pool(None)
     shared = await pool.shared.open()
     monkeypatch.setattr(loop, "time", lambda: real() + ahead[0])
 
@@ -226,7 +227,7 @@ async def test_each_request_has_its_own_deadline(proxy, monkeypatch):
 
 async def test_replies_to_others_prolong_nothing(redis_server, unique):
     """A request times out in its own time, though the server goes on answering those that were sent before it."""
-    pool = node_for(redis_server.url, 0.5).known_pool(None)
+    pool = node_for(redis_server.url, NodeOptions(0.5)).known_pool(None)
     shared = await pool.shared.open()
     start = asyncio.get_running_loop().time()
     slow = [shared.send(encode_command(b"BLPOP", unique.encode(), b"0.2"), 1, None) for _ in range(30)]
@@ -242,7 +243,7 @@ async def test_replies_to_others_prolong_nothing(redis_server, unique):
 async def test_server_that_reads_nothing(running, kind):
     """A hung server keeps no connection open, and close() does not wait for it."""
     server = running(kind)
-    pool = node_for(server.url, SHORT).known_pool(None)
+    pool = node_for(server.url, NodeOptions(SHORT)).known_pool(None)
     async with asyncio.timeout(TEST_TIMEOUT):
         while (shared := pool.shared.current()) is None:
             with contextlib.suppress(RedisError, OSError):  # a busy machine may not connect in time

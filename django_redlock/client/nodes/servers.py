@@ -1,12 +1,16 @@
-"""Maps the addresses that Sentinels or a Cluster report to addresses that this client can reach (NAT)."""
+"""How to connect to the servers of a node: settings, and addresses that this client can reach (NAT)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pkgutil import resolve_name
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
+from redis.connection import AbstractConnection
 from redis.exceptions import RedisError
+
+from ..pool import ServerPool
 
 Address = tuple[str, int]
 Remap = Callable[[Address], Address]
@@ -15,6 +19,37 @@ Remap = Callable[[Address], Address]
 def as_reported(address: Address) -> Address:
     """Return ``address`` unchanged: the servers are reachable at the reported addresses."""
     return address
+
+
+class Servers(NamedTuple):
+    """The class and the settings of redis-py's connections to the servers of a node.
+
+    ``timeout``: the longest time to connect, and to wait for each reply, in seconds. ``remap``: returns the address at
+    which this client reaches a server, from the address that Sentinels or the Cluster report.
+    """
+
+    kind: type[AbstractConnection]
+    settings: Mapping[str, Any]
+    timeout: float
+    remap: Remap = as_reported
+
+    def pool_at(self, address: Address) -> ServerPool:
+        """Return a new pool for the server at ``address``."""
+        host, port = address
+        return ServerPool(self.kind, {**self.settings, "host": host, "port": port}, self.timeout)
+
+
+class NodeOptions(NamedTuple):
+    """Options of a backend for the servers behind a location. ``timeout`` and ``remap``: as in `Servers`.
+
+    ``sentinel_kwargs``: settings of connections to Sentinels, as in redis-py's ``Sentinel``. ``credentials``: the
+    connection setting ``credential_provider``, if there is one.
+    """
+
+    timeout: float
+    remap: Remap = as_reported
+    credentials: Mapping[str, Any] = MappingProxyType({})
+    sentinel_kwargs: Mapping[str, Any] = MappingProxyType({})
 
 
 def remap_from(value: Any) -> Remap:
