@@ -15,7 +15,8 @@ from ..call_styles import Blocking, complete
 from ..core.values import Refusal
 from ..single_instance.call import ACTIONS, Conflict, conflict_of, duplicate_result, new_delivery_id
 from ..single_instance.lifecycle import BodyRun
-from .messages import HEADER, Message, send
+from .message_copies import send
+from .messages import HEADER, Message
 
 _PARAMETERS = [*inspect.signature(Task.apply).parameters][3:]  # those after ``self``, ``args`` and ``kwargs``
 # Lock name and id of each eager task that encloses this call. Celery runs an eager retry, and a task that replaces
@@ -30,13 +31,13 @@ class EagerRun(BodyRun):
 
     def __init__(self, task: Any, message: Message) -> None:
         self.task = task
-        super().__init__(Blocking(), task.redlock, task.redlock.new_call(task, message.task_id, message))
+        super().__init__(Blocking(), task.redlock, task.redlock.call_of(task, message))
         self.on_conflict = "skip"  # until a conflict says which check has refused the call
 
     def conflict(self, refusal: Refusal) -> Conflict:
         """Return the `Conflict` with the place, "submit" or "start", at which a queued call would have been refused."""
         conflict = conflict_of(self.call, "start", refusal)
-        at_submit, self.on_conflict = self.lock.options.actions
+        at_submit, self.on_conflict = self.protection.options.actions
         if conflict.state in self.call.mode.at_submit:
             self.on_conflict, conflict = at_submit, conflict._replace(where="submit")
         return conflict

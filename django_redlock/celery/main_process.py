@@ -26,9 +26,9 @@ from ..core.process.threads import Kind, start
 from ..errors import LockNotSupported
 from ..single_instance.call import TaskCall
 from ..single_instance.lifecycle import message_flow
+from ..single_instance.protection import refusals
 from ..single_instance.records import end_dead
-from ..single_instance.task_lock import refusals
-from .messages import send
+from .message_copies import send
 
 EXIT_SECONDS = 10.0  # how long a process that was killed may take to exit; later, its lock ends with the lease
 
@@ -141,15 +141,15 @@ class LockReleasingRequest:
             start(Kind.CALL, self._end_dead, call, pid)
 
     def _end_dead(self, call: TaskCall, pid: int) -> None:
-        lock = self.task.redlock
+        protection = self.task.redlock
         with _logged(self.task, self.id):
             exited = _wait_for_exit(pid)
             with fork.postponed:
                 redelivered = self._requeued or not self.acknowledged
-                if exited and (message := lock.drive(message_flow(end_dead(call, pid, redelivered)))):
+                if exited and (message := protection.drive(message_flow(end_dead(call, pid, redelivered)))):
                     send(self.task.app, message)
                 if not redelivered:
-                    lock.cancel(call)
+                    protection.cancel(call)
 
 
 def request_of(task: Any, base: Any) -> Any:

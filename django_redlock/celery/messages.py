@@ -1,27 +1,30 @@
-"""The messages of protected tasks: their header, and the copies of postponed calls.
+"""The messages of protected tasks: the header that this package adds, and the lock's name from the arguments.
 
-A worker postpones a call whose lock is held: it sends the message again with an ETA, and stores a second copy, the
-prompt copy, in the lock store. When the running task ends, its worker sends the prompt copy, so that the call starts
-before its ETA. Both copies have the same delivery id, so the store refuses the copy that arrives second.
+The name is made from the arguments as a worker receives them, after serialization.
 """
 
 from __future__ import annotations
 
-import random
-import time
-from hashlib import sha1
+from collections.abc import Mapping
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import cache, partial
+from hashlib import sha1, sha256
+from math import inf
+from numbers import Real
+from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import UUID
 
-from celery import Celery
+from celery import Task
 from celery.app.task import Context
-from kombu.serialization import dumps
-from kombu.utils import json
+from celery.utils.time import maybe_make_aware
+from django.db.models import Model
+from kombu.serialization import dumps, loads
 
-from ..client.redact import redact
-from ..core.events import logger
-from ..errors import LockError
-from ..single_instance.call import Conflict, TaskCall
-from ..single_instance.records import keep_message, remember_ended
+from ..single_instance.call import TaskCall
+from ..single_instance.lock_names import SCALARS, TextOf, canonical, mapping_text
+from ..single_instance.protection import TaskProtection
 
 HEADER = "redlock"  # name of the message header, which holds the fields of `Message` as a list
 ENTERED = "redlock_in_body"  # attribute of a request whose body has begun: direct calls from the body acquire no lock
@@ -36,7 +39,7 @@ class Message(NamedTuple):
     task_id: str  # shows that the header belongs to this message: middleware copies headers to other messages
     tries: int = 0  # pauses that the call has begun after conflicts; a pause may have several tries
     until: float = 0.0  # end of the present pause, in seconds since the epoch
-    prompt: bool = False  # the copy without an ETA that `put_off` stores, and that is sent when a body has ended
+    prompt: bool = False  # the copy without an ETA, which is sent when a running body has ended
     serializer: str = ""  # named in ``apply_async``; Celery does not tell a worker
     prefix: str = ""  # the sender's key prefix, if the backend's is a function: a main process has no tenant
 
@@ -83,114 +86,120 @@ def sent_headers(request: Any) -> dict[str, Any]:
     return headers if nested.keys() <= own.keys() else {**headers, "headers": nested}
 
 
-# ── postponed calls ──────────────────────────────────────────────────────────────────────────────
+# Types whose ``str()`` shows the whole value.
+_COMPLETE = (bytes, date, datetime, timedelta, Decimal, UUID, type(Path()))
+# Default visibility timeout of kombu's Redis transport, in seconds. A copy of a message may wait this long for its ETA
+# even if a shorter timeout is set.
+VISIBILITY_SECONDS = 3600
+# Seconds allowed for a redelivery after the visibility timeout: kombu looks for such messages every 100 s, and a
+# redelivered message waits in its queue.
+REDELIVERY_SECONDS = 900
 
-MAX_RESEND_SECONDS = 60.0  # longest pause between two tries of a call
-MAX_MESSAGE_BYTES = 16384  # a larger message is not kept, so its call starts at its ETA
-_LEASE_MARGIN = 0.01  # seconds after the end of a lease at which a call is tried again
-# Arguments of kombu's ``Producer.publish`` that are not part of the message.
-_NOT_KEPT = {"serializer", "retry", "retry_policy", "declare", "timeout", "confirm_timeout"}
 
+class CeleryProtection(TaskProtection):
+    """The protection of one Celery task.
 
-def put_off(task: Any, call: TaskCall, message: Message, conflict: Conflict) -> None:
-    """Send the running task's message again with an ETA, and store a copy that is sent when the lock is released.
-
-    The delay until the ETA grows with each attempt, up to a minute. If the lease in ``conflict`` ends earlier, the ETA
-    is just after the lease's end. Nothing is sent for a prompt copy, because a copy with an ETA was sent before.
+    ``track_started``: Celery's option of this name. This package sets the task's own attribute to ``False``, and stores
+    the state STARTED after the lock is acquired.
     """
-    if not message.prompt:
-        now = time.time()
-        if now >= message.until:
-            pause = min(MAX_RESEND_SECONDS, 2.0**message.tries) * random.uniform(0.5, 1.0)
-            message = message._replace(tries=message.tries + 1, until=now + pause)
-        task.resend(min(message.until - now, conflict.remaining + _LEASE_MARGIN), message)
-    if not task.redlock.records.keeps_records:
-        return
-    try:
-        copy = _prompt_copy(task, message)
-        if copy is not None and not task.redlock.drive(keep_message(call, copy)):
-            send(task.app, copy)
-    except Exception as error:  # noqa: BLE001  (the copy with the ETA has been sent)
-        logger.info("task %s[%s] is tried again at its ETA only: %s", task.name, call.task_id, error)
+
+    track_started = False
+    _done_ttl = 0.0  # depends on the task's app, which exists at the first call
+
+    def name(
+        self,
+        task: Task[Any, Any],
+        args: Any,
+        kwargs: Any,
+        serializer: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Return the lock's name for a call of ``task`` with these arguments.
+
+        ``serializer``: the kombu serializer of the message; ``None``: the task's. ``headers``: the message's headers,
+        which the option ``key`` may use. Raises ``TypeError`` when the arguments don't fit the task.
+        """
+        if (dump := getattr(task, "_dump_pydantic_arguments", None)) is not None:
+            args, kwargs = dump(args, kwargs)
+        serializer = serializer or task.serializer or task.app.conf.task_serializer
+        text_of = text_for(serializer)
+        return self.lock_names.name(task.name, tuple(args or ()), kwargs or {}, text_of, headers or {})
+
+    def message(self, task: Task[Any, Any], request: Any) -> Message:
+        """Return the lock header in a received message. ``request``: the worker's Celery request for the message.
+
+        If the message has no such header, for example because it was sent with ``send_task``, returns a new header with
+        the lock's name for these arguments.
+        """
+        if message := Message.read(request.get(HEADER), request.id):
+            return message
+        # A redelivery has the same id and number of retries. A retry has another number.
+        delivery_id = sha1(f"{request.id} {request.retries}".encode(), usedforsecurity=False).hexdigest()
+        name = self.name(task, request.args, request.kwargs, headers=sent_headers(request))
+        return Message(name, delivery_id, request.id)
+
+    def call_of(self, task: Task[Any, Any], message: Message, options: Mapping[str, Any] | None = None) -> TaskCall:
+        """Return the `TaskCall` of ``message``.
+
+        ``options``: the options of ``apply_async``. Their ETA and expiry determine how long the record of the queued
+        call is kept. As in Celery, ``expires=None`` disables the task's own ``expires``.
+        """
+        if not self._done_ttl:  # reading a setting costs as much as the rest of this method
+            transport = task.app.conf.broker_transport_options or {}
+            visible = max(VISIBILITY_SECONDS, float(transport.get("visibility_timeout") or 0))
+            self._done_ttl = visible + REDELIVERY_SECONDS
+        name, delivery_id, task_id, *_ = message
+        ttl = self.options.queued_ttl
+        if options is not None:
+            ttl += _until(task, options.get("countdown") or options.get("eta"), 0.0)
+            if not self.options.states.until_expiry:
+                ttl = min(ttl, _until(task, options.get("expires", task.expires), inf))
+        return self.task_call(name, task.name, task_id, delivery_id, ttl, self._done_ttl, message.prefix)
+
+    def received_call(self, task: Task[Any, Any], request: Any) -> TaskCall:
+        """Return the `TaskCall` of a message that a worker has received as ``request``."""
+        return self.call_of(task, self.message(task, request))
 
 
-def end_delivery(task: Any, call: TaskCall) -> None:
-    """Record in the store that ``call`` has ended, so that no other copy of its message runs.
+def _until(task: Task[Any, Any], when: Any, never: float) -> float:
+    """Return the seconds until ``when``: a number of seconds, a datetime, its ISO format, or ``None`` for ``never``."""
+    if when is None:
+        return never
+    if isinstance(when, Real):
+        return max(0.0, float(when))
+    if isinstance(when, str):
+        when = datetime.fromisoformat(when)
+    left: timedelta = maybe_make_aware(when, task.app.timezone) - task.app.now()
+    return max(0.0, left.total_seconds())
 
-    Errors of the store are logged and not raised.
+
+@cache
+def text_for(serializer: str) -> TextOf:
+    """Return a function that passes a value through the kombu ``serializer`` and returns the loaded value as text."""
+    return partial(_received_text, serializer)
+
+
+def _received_text(serializer: str, value: Any) -> str:
+    """Serialize and load ``value``, which is not of a JSON type, and return the loaded value as text.
+
+    The text of a model instance contains the model and the primary key. The text of any other object contains a digest
+    of the serialized object, because ``str()`` may be equal for different objects. Raises kombu's ``EncodeError`` for a
+    value that can't be serialized.
     """
-    if not task.redlock.records.keeps_records:
-        return  # there is no other copy
-    try:
-        task.redlock.drive(remember_ended(call))
-    except LockError as error:
-        logger.warning("task %s[%s] may run again: %s", task.name, call.task_id, error)
-
-
-def send(app: Celery, copy: bytes) -> None:
-    """Send ``copy``, a message that `put_off` has stored. Errors are logged and not raised.
-
-    A message for another broker than that of ``app`` is dropped: apps with different brokers may share a lock. A call
-    whose copy is not sent starts at its ETA.
-    """
-    try:
-        message = json.loads(copy)
-        if message.pop("broker") != _broker_digest(app):
-            logger.info("task [%s] of another broker is tried again at its ETA only", message["correlation_id"])
-            return
-        body = message.pop("body")
-        body = body.encode("latin-1") if message.pop("binary") else body
-        retry = {"retry": app.conf.task_publish_retry, "retry_policy": app.conf.task_publish_retry_policy}
-        with app.producer_pool.acquire(block=True) as producer:
-            producer.publish(body, **message, **retry)
-    except Exception as error:  # noqa: BLE001
-        logger.warning("a postponed task is tried again at its ETA only: %r", error)
-
-
-def _broker_digest(app: Celery) -> str:
-    """Return a digest of the address and the transport options of the broker of ``app``.
-
-    User and password are left out, because each worker may have its own.
-    """
-    broker: Any = app.connection_for_write()
-    options = sorted((name, value) for name, value in broker.transport_options.items() if isinstance(value, str))
-    address = (broker.transport_cls, redact(broker.hostname), broker.port, broker.virtual_host, options)
-    return sha1(repr(address).encode(), usedforsecurity=False).hexdigest()
-
-
-def _prompt_copy(task: Any, message: Message) -> bytes | None:
-    """Return a copy of the running task's message without an ETA, as JSON arguments of kombu's ``Producer.publish``.
-
-    Returns ``None`` for a copy of more than `MAX_MESSAGE_BYTES` bytes.
-    """
-    with task.app.producer_pool.acquire(block=True) as producer:
-        recorder = _Recorder(producer)
-        task.resend(0, message._replace(prompt=True), producer=recorder)
-    body, options = recorder.recorded
-    content_type, content_encoding, data = dumps(body, options["serializer"])
-    text = data.decode("latin-1") if isinstance(data, bytes) else data
-    kept = {
-        **{name: value for name, value in options.items() if name not in _NOT_KEPT},
-        "exchange": getattr(options["exchange"], "name", options["exchange"]),
-        "content_type": content_type,
-        "content_encoding": content_encoding,
-        "body": text,
-        "binary": text is not data,
-        "broker": _broker_digest(task.app),
-    }
-    copy: bytes = json.dumps(kept).encode()
-    return copy if len(copy) <= MAX_MESSAGE_BYTES else None
-
-
-class _Recorder:
-    """A kombu producer that sends nothing. It records the first message, and drops the event that Celery may add."""
-
-    def __init__(self, producer: Any) -> None:
-        self._producer = producer
-        self.recorded: Any = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._producer, name)
-
-    def publish(self, body: Any, **options: Any) -> None:
-        self.recorded = self.recorded or (body, options)
+    text_of = text_for(serializer)
+    content_type, encoding, data = dumps([value], serializer)
+    received = loads(data, content_type, encoding, accept=[content_type])[0]
+    kind: Any = type(received)
+    if kind is dict:
+        return mapping_text(received, text_of)
+    if kind in (*SCALARS, list, tuple):
+        return canonical(received, text_of)
+    if kind in (set, frozenset):
+        text = f"{{{','.join(sorted(canonical(each, text_of) for each in received))}}}"
+    elif isinstance(received, Model) and received.pk is not None:
+        return f"{kind._meta.concrete_model._meta.label}({canonical(received.pk, text_of)})"
+    elif kind in _COMPLETE:
+        text = str(received)
+    else:
+        text = sha256(data if isinstance(data, bytes) else data.encode()).hexdigest()[:32]
+    return f"{kind.__name__}({text})"

@@ -6,22 +6,27 @@ the lock while the body of the task runs. `SingleInstance` is a base class with 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
+from functools import partial, wraps
 from types import MethodType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from celery import Task
 from celery.result import AsyncResult
+from celery.signals import task_postrun
 from kombu.utils.uuid import uuid
 
 from ..call_styles import Blocking, complete
 from ..single_instance.call import Conflict, new_delivery_id
 from ..single_instance.lifecycle import submit_call
+from ..single_instance.options import OPTIONS, TaskOptions, checked_options
 from . import eager
-from .calls import CeleryTaskLock
-from .main_process import request_of
-from .messages import ENTERED, HEADER, Message, enter, sent_headers
-from .worker_run import run_in_worker
+from .main_process import CheckTasks, request_of
+from .messages import ENTERED, HEADER, CeleryProtection, Message, enter, sent_headers
+from .worker_run import cancel_unstarted, run_in_worker
+
+OPTIONS_ATTRIBUTE = "__redlock__"  # attribute of a decorated function that holds its `TaskOptions`
 
 # Options of celery-once and celery-singleton, and what to use.
 OLD_OPTIONS = {
@@ -52,7 +57,7 @@ class SubmitMixin(_Task):
     It stands after the task's own base classes, because their ``apply_async`` may change the arguments of the call.
     """
 
-    redlock: CeleryTaskLock
+    redlock: CeleryProtection
 
     def apply_async(
         self,
@@ -76,12 +81,13 @@ class SubmitMixin(_Task):
         if not hasattr(self, "redlock"):
             return super().apply_async(args, kwargs, task_id=task_id, **options)
         refuse_old_options(options, f"{self.name}.apply_async()")
-        lock, own, headers = self.redlock, _is_own_retry(self, task_id, options), options.pop("headers", None) or {}
+        own, headers = _is_own_retry(self, task_id, options), options.pop("headers", None) or {}
         if own and self.request.id == task_id:
             headers = {**sent_headers(self.request), **headers}  # Celery drops headers beside one named ``headers``
         task_id, serializer = task_id or uuid(), options.get("serializer")
-        name = lock.name(self, args, kwargs, serializer, headers)
-        prefix = lock.records.backend.tenant_prefix
+        protection = self.redlock
+        name = protection.name(self, args, kwargs, serializer, headers)
+        prefix = protection.records.backend.tenant_prefix
         message = Message(name, new_delivery_id(), task_id, serializer=serializer or "", prefix=prefix)
         headers = {**headers, HEADER: message.header}
 
@@ -92,14 +98,14 @@ class SubmitMixin(_Task):
             result.duplicate = getattr(result, "duplicate", False)
             return result
 
-        if not lock.options.states.at_submit:
+        if not protection.options.states.at_submit:
             return complete(send())
-        call = lock.new_call(self, task_id, message, options)
+        call = protection.call_of(self, message, options)
         # An error would end the task that sends a retry or the next step of a canvas, and the call would be lost.
         canvas = any(options[name] is not None for name in _CANVAS_OPTIONS.intersection(options))
         survives = own or (canvas and self.app.current_worker_task is not None)
         flags = {"own": own, "must_send": own or canvas, "must_survive": survives}
-        result = complete(submit_call(Blocking(), lock, call, send, **flags))
+        result = complete(submit_call(Blocking(), protection, call, send, **flags))
         return _result_of_duplicate(self, result, options) if isinstance(result, Conflict) else result
 
     def resend(self, seconds: float, message: Message, producer: Any = None) -> AsyncResult[Any]:
@@ -188,3 +194,65 @@ class SingleInstanceMixin(_Submitting):
         if not hasattr(self, "redlock"):
             return super().apply(args, kwargs, *rest, **options)
         return eager.apply(self, super().apply, args, kwargs, *rest, **options)
+
+
+def function_of(task: type[Any]) -> tuple[Any, tuple[None, ...]]:
+    """Return the function of a task's body, and ``this`` for `LockNamer`: whether the function takes ``self``."""
+    run: Any = inspect.getattr_static(task, "run", None)
+    return (run.__func__, ()) if isinstance(run, staticmethod) else (run, (None,))
+
+
+def protect(task: type[Any], options: TaskOptions) -> None:
+    """Set ``redlock`` of a task class that has the mixins, and wrap its methods that override those of the mixins."""
+    function, this = function_of(task)
+    task.redlock = CeleryProtection(options, function, this)
+    if any("__call__" in vars(each) for each in task.__mro__[: task.__mro__.index(SingleInstanceMixin)]):
+        call = task.__call__
+        task.__call__ = wraps(call)(lambda self, *args, **kwargs: self.run_body(partial(call, self), args, kwargs))
+    if task.before_start is not Task.before_start:
+        task_postrun.connect(cancel_unstarted)  # not for each task: a receiver costs time
+    own: Any = task.Request
+    if not isinstance(own, property):  # the task's class defines Request, which hides the mixin's
+        task.Request = property(lambda self: request_of(self, own))
+
+
+def bound_to(task: type[Any], app: Any) -> None:
+    """Make workers of ``app`` check the task when they start, and turn off the task's ``track_started``.
+
+    `WorkerRun.before_body` stores STARTED instead. A task without a lock gets its parent class's value back.
+    """
+    owned = [found for each in task.__mro__ if isinstance(found := vars(each).get("redlock"), CeleryProtection)]
+    tracked = bool(task.track_started) or any(each.track_started for each in owned)
+    if isinstance(own := vars(task).get("redlock"), CeleryProtection):
+        own.track_started, task.track_started = tracked, False
+        app.steps["worker"].add(CheckTasks)
+    elif owned:
+        task.track_started = tracked
+
+
+class SingleInstance(SingleInstanceMixin, SubmitMixin):
+    """A base class for tasks. The options of ``single_instance_task`` are class attributes.
+
+    They may also be given to ``@app.task(base=SingleInstance, key="settle:{id}")``.
+    """
+
+    abstract = True
+
+    @property
+    def redlock(self) -> CeleryProtection:  # type: ignore[override]
+        """The protection of the task. Raises ``TypeError`` if the task was bound without one."""
+        raise TypeError(f"task {self.name} has no lock: its on_bound() must call super().on_bound(app)")
+
+    @classmethod
+    def on_bound(cls, app: Any) -> None:
+        """Protect a task that Celery has bound to ``app``. Celery calls this method.
+
+        Raises ``TypeError`` and ``ValueError`` for invalid options.
+        """
+        super().on_bound(app)
+        function, _ = function_of(cls)
+        if not ("redlock" in vars(cls) or hasattr(function, OPTIONS_ATTRIBUTE) or function is Task.run):
+            refuse_old_options((name for name in OLD_OPTIONS if hasattr(cls, name)), f"task {cls.name}")
+            given = {name: getattr(cls, name) for name in OPTIONS if hasattr(cls, name)}
+            protect(cls, checked_options(given))
+        bound_to(cls, app)

@@ -1,8 +1,9 @@
-"""Runs a task's body in a worker with its lock held. Retries, skips or fails a call whose lock is held."""
+"""Runs a task's body in a worker with its lock held. Postpones, skips or fails a call whose lock is held."""
 
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Callable
 from functools import partial
@@ -19,12 +20,17 @@ from ..core.flow.requests import Flow
 from ..core.locks.hold import Hold
 from ..core.locks.lock import Lock
 from ..core.values import Refusal
-from ..errors import LockUnavailable
-from ..single_instance.call import AT_START, Conflict, Ending, conflict_of, duplicate_result
+from ..errors import LockError, LockUnavailable
+from ..single_instance.call import AT_START, Conflict, Ending, TaskCall, conflict_of, duplicate_result
 from ..single_instance.lifecycle import BodyRun
-from .messages import ENDS, ENTERED, MAX_RESEND_SECONDS, end_delivery, enter, put_off, send
+from ..single_instance.protection import TaskProtection
+from ..single_instance.records import keep_message, remember_ended
+from .message_copies import record, send
+from .messages import ENDS, ENTERED, enter
 
 RETRY_OVERLAP_SECONDS = 0.5  # longest wait of a retry or redelivery for the end of the previous run
+MAX_RESEND_SECONDS = 60.0  # longest pause between two tries of a call
+_LEASE_MARGIN = 0.01  # seconds after the end of a lease at which a call is tried again
 
 
 def run_in_worker(task: Any, request: Any, body: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -47,7 +53,7 @@ def run_in_worker(task: Any, request: Any, body: Callable[..., Any], args: Any, 
         raise
     except BaseException:
         if not this.begun:  # failed, or for example a soft time limit while the call waited
-            this.lock.cancel(this.call)
+            this.protection.cancel(this.call)
         raise
 
 
@@ -59,7 +65,7 @@ class WorkerRun(BodyRun):
     def __init__(self, task: Any, request: Any) -> None:
         self.task, self.request = task, request
         self.message = task.redlock.message(task, request)
-        super().__init__(Blocking(), task.redlock, task.redlock.new_call(task, request.id, self.message))
+        super().__init__(Blocking(), task.redlock, task.redlock.call_of(task, self.message))
 
     def acquire_flow(self, handle: Lock, wait: float) -> Flow[Hold | Refusal]:
         """Acquire the lock. If the run that sent this message is about to end, waits a short time for its release.
@@ -120,14 +126,14 @@ class WorkerRun(BodyRun):
 
     async def refused(self, conflict: Conflict, action: str, failure: Exception) -> Any:
         """Carry out ``action`` for a refused call: postpone it, raise ``failure``, or return the duplicate's value."""
-        message, retries = self.message, self.lock.options.retries
+        message, retries = self.message, self.protection.options.retries
         if conflict.state == "replaced":
             return duplicate_result(conflict)
         left = retries is None or message.tries < retries or time.time() < message.until
         if action == "retry" and left:
             self._put_off(conflict)
         if message.tries:
-            end_delivery(self.task, self.call)
+            _end_delivery(self.protection, self.call)
         if action in ("raise", "wait", "retry"):
             _raise_or_retry(self.task, failure)
         return await super().refused(conflict, "skip", failure)  # a value: a chord would wait forever
@@ -140,7 +146,7 @@ class WorkerRun(BodyRun):
         if self.message.prompt:
             logger.info("task %s[%s] is tried again at its ETA only: %s", self.call.task, self.call.task_id, error)
             raise Ignore("sent again") from error
-        if self.lock.options.on_store_error != "run":
+        if self.protection.options.on_store_error != "run":
             _raise_or_retry(self.task, error)
         await super().on_unavailable(error)
 
@@ -151,7 +157,7 @@ class WorkerRun(BodyRun):
         """
         task, request = self.task, self.request
         if self.message.tries and not task.acks_late:
-            end_delivery(task, self.call)
+            _end_delivery(self.protection, self.call)
         if task.redlock.track_started and not vars(request).get("ignore_result", task.ignore_result):
             meta = {"pid": os.getpid(), "hostname": request.hostname}
             task.backend.store_result(request.id, meta, states.STARTED, request=request)
@@ -181,9 +187,41 @@ class WorkerRun(BodyRun):
         send(self.task.app, message)
 
     def _put_off(self, conflict: Conflict) -> NoReturn:
-        """Postpone the call, and end this run without a result. Raises Celery's ``Ignore``."""
-        put_off(self.task, self.call, self.message, conflict)
+        """Postpone the call: send its message again with an ETA, and store a prompt copy. Raises Celery's ``Ignore``.
+
+        When the body that holds the lock ends, its worker sends the prompt copy, so that the call starts before the
+        ETA. Both copies have the same delivery id, so the store refuses the copy that arrives second. The delay until
+        the ETA grows with each attempt, up to a minute. If the lease in ``conflict`` ends earlier, the ETA is just
+        after the lease's end. A prompt copy sends no other copy with an ETA, because one was sent before.
+        """
+        task, message = self.task, self.message
+        if not message.prompt:
+            now = time.time()
+            if now >= message.until:
+                pause = min(MAX_RESEND_SECONDS, 2.0**message.tries) * random.uniform(0.5, 1.0)
+                message = message._replace(tries=message.tries + 1, until=now + pause)
+            task.resend(min(message.until - now, conflict.remaining + _LEASE_MARGIN), message)
+        if self.protection.records.keeps_records:
+            try:
+                copy = record(task.app, partial(task.resend, 0, message._replace(prompt=True)))
+                if copy is not None and not self.protection.drive(keep_message(self.call, copy)):
+                    send(task.app, copy)
+            except Exception as error:  # noqa: BLE001  (the copy with the ETA has been sent)
+                logger.info("task %s[%s] is tried again at its ETA only: %s", task.name, self.call.task_id, error)
         raise Ignore("sent again")
+
+
+def _end_delivery(protection: TaskProtection, call: TaskCall) -> None:
+    """Record in the store that ``call`` has ended, so that no other copy of its message runs.
+
+    Errors of the store are logged and not raised.
+    """
+    if not protection.records.keeps_records:
+        return  # there is no other copy
+    try:
+        protection.drive(remember_ended(call))
+    except LockError as error:
+        logger.warning("task %s[%s] may run again: %s", call.task, call.task_id, error)
 
 
 def _raise_or_retry(task: Any, error: Exception) -> NoReturn:
@@ -209,7 +247,7 @@ def _raise_or_retry(task: Any, error: Exception) -> NoReturn:
 def _end_delivery_at_last(sender: Any, **_: Any) -> None:
     """Record that a call has ended, after its callbacks have been sent. A receiver of signals."""
     if hasattr(sender, "redlock") and (call := vars(sender.request).pop(ENDS, None)) is not None:
-        end_delivery(sender, call)
+        _end_delivery(sender.redlock, call)
 
 
 def cancel_unstarted(sender: Any, **_: Any) -> None:
@@ -221,5 +259,5 @@ def cancel_unstarted(sender: Any, **_: Any) -> None:
         return
     this = WorkerRun(sender, request)
     if this.message.tries:
-        end_delivery(sender, this.call)
-    this.lock.cancel(this.call)
+        _end_delivery(this.protection, this.call)
+    this.protection.cancel(this.call)

@@ -96,6 +96,6 @@ def check_tasks(**_kwargs: Any) -> list[CheckMessage]:
     """
     if not {"celery", "django_redlock.tasks"} & sys.modules.keys():
         return []
-    from ..single_instance.task_lock import refused_tasks
+    from ..single_instance.protection import refused_tasks
 
     return [Error(reason, id="redlock.E005") for reason in refused_tasks()]

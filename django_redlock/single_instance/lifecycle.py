@@ -28,6 +28,7 @@ from .call import (
     duplicate_result,
     notify_duplicate,
 )
+from .protection import TaskProtection
 from .records import BodyLock, submit
 
 _POLL_SECONDS = 0.05
@@ -38,7 +39,7 @@ _POLL_SECONDS = 0.05
 
 async def submit_call(
     style: Blocking,
-    lock: Any,
+    protection: TaskProtection,
     call: TaskCall,
     send: Callable[[], Awaitable[Any]],
     *,
@@ -50,7 +51,7 @@ async def submit_call(
 
     The record is written first. Otherwise the call could end before the write, and its record would remain.
 
-    ``lock``: the `TaskLock`. ``own``: the call is a retry by the task that owns the record. ``must_send``: send the
+    ``own``: the call is a retry by the task that owns the record. ``must_send``: send the
     call even if it is refused; a worker then decides when to start the body. ``must_survive``: send the call even if
     the store is unavailable. Raises ``LockNotAcquired`` for a duplicate with the action "raise" or "wait",
     ``LockUnavailable``.
@@ -60,12 +61,12 @@ async def submit_call(
     try:
         if recorded:
             try:
-                conflict = await style.drive(_record_flow(lock, call, own, must_send), lock.store)
+                conflict = await style.drive(_record_flow(protection, call, own, must_send), protection.store)
             except LockNotAcquired:  # a duplicate has no record
                 recorded = False
                 raise
             except LockUnavailable as error:
-                survives = must_survive or lock.options.on_store_error == "run"
+                survives = must_survive or protection.options.on_store_error == "run"
                 recorded = error.unconfirmed and not survives
                 if not survives:
                     raise
@@ -75,14 +76,15 @@ async def submit_call(
         return await send()
     except BaseException:  # the record would make every later call a duplicate of a call that was not sent
         if recorded and conflict is None:
-            await style.drive(lock.cancel_flow(call), lock.store)
+            await style.drive(protection.cancel_flow(call), protection.store)
         raise
 
 
-def _record_flow(lock: Any, call: TaskCall, own: bool, must_send: bool) -> Flow[Conflict | None]:
+def _record_flow(protection: TaskProtection, call: TaskCall, own: bool, must_send: bool) -> Flow[Conflict | None]:
     """Write the record of the queued call. Returns ``None``, or the `Conflict` of a call that was refused."""
-    store: Any = lock.store
-    on_conflict, wait = lock.options.actions[0], lock.options.conflict_timeout
+    store: Any = protection.store
+    on_conflict = protection.options.actions[0]
+    wait: Any = protection.options.conflict_timeout
     deadline = store.clock() + wait
     action: Any = on_conflict
     while True:
@@ -111,7 +113,7 @@ def _record_flow(lock: Any, call: TaskCall, own: bool, must_send: bool) -> Flow[
 class BodyRun:
     """One run of a task's body with its lock held. Subclasses override the methods that depend on the framework.
 
-    ``lock``: the `TaskLock`. ``on_conflict``: the task's option for a call that is refused at its start. ``known``: the
+    ``on_conflict``: the task's option for a call that is refused at its start. ``known``: the
     actions that the option may name. ``begun``: the lock is held, or the body runs without a lock.
     """
 
@@ -119,9 +121,9 @@ class BodyRun:
     same_delivery = True  # the run knows the delivery id of its queued record
     begun = False
 
-    def __init__(self, style: Blocking, lock: Any, call: TaskCall) -> None:
-        self.style, self.lock, self.call = style, lock, call
-        self.on_conflict = lock.options.actions[1]
+    def __init__(self, style: Blocking, protection: TaskProtection, call: TaskCall) -> None:
+        self.style, self.protection, self.call = style, protection, call
+        self.on_conflict = protection.options.actions[1]
 
     async def run(self, body: Callable[[], Awaitable[Any]]) -> Any:
         """Run ``body`` with the lock held, and return its value. A refused call gets the action of ``on_conflict``.
@@ -131,9 +133,10 @@ class BodyRun:
         """
         handle: Lock | None = None
         outcome: Hold | Refusal | None = None
-        wait, waited = self.lock.options.conflict_timeout, self.on_conflict == "wait"
+        wait: Any = self.protection.options.conflict_timeout
+        waited = self.on_conflict == "wait"
         try:
-            handle = self.lock.body_lock(self.call)
+            handle = self.protection.body_lock(self.call)
             outcome = await self._drive(self.acquire_flow(handle, wait if waited else 0.0))
             while isinstance(outcome, Refusal):
                 conflict = self.conflict(outcome)
@@ -164,10 +167,10 @@ class BodyRun:
                 await self.cancel()
 
     async def _drive(self, flow: Flow[Any]) -> Any:
-        return await self.style.drive(flow, self.lock.store)
+        return await self.style.drive(flow, self.protection.store)
 
     async def cancel(self) -> None:
-        await self._drive(self.lock.cancel_flow(self.call, self.same_delivery))
+        await self._drive(self.protection.cancel_flow(self.call, self.same_delivery))
 
     def _decided(self, conflict: Conflict) -> tuple[str, Exception]:
         """Return the action for a conflict, and the error to raise if the action says that the call fails."""
@@ -194,7 +197,7 @@ class BodyRun:
 
     async def on_unavailable(self, error: LockUnavailable) -> None:
         """Raise ``error``, unless ``on_store_error`` says that the body runs without a lock."""
-        if self.lock.options.on_store_error != "run":
+        if self.protection.options.on_store_error != "run":
             await self.cancel()
             raise error
         logger.warning("task %s[%s] runs unprotected: %s", self.call.task, self.call.task_id, error)

@@ -2,27 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cache, partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
-from django.utils.module_loading import import_string
+from django.utils import timezone
 
 from ..call_styles import Awaiting, Blocking, complete, run_to_end
-from ..single_instance.call import Conflict
+from ..single_instance.call import UNNAMED, Conflict, TaskCall, new_delivery_id
 from ..single_instance.lifecycle import submit_call
+from ..single_instance.lock_names import canonical
 from ..single_instance.options import TaskOptions
-from ..single_instance.task_lock import declared
-from .calls import DjangoRun, DjangoTaskLock, cancel_after_rollback, enqueuing, rename_flow
-from .framework import duplicate_of, signals_of
+from ..single_instance.protection import TaskProtection, declared
+from ..transactions import after_rollback
+from .body_run import DjangoRun, enqueuing, rename_flow
+from .framework import base_module, duplicate_of, signals_of
 
-_ATTRIBUTE = "__redlock_task__"  # attribute of the task's function that holds its `DjangoTaskLock`
+_ATTRIBUTE = "__redlock_task__"  # attribute of the task's function that holds its `DjangoProtection`
 # The function and the id of the call that a worker has announced and is about to run.
 _announced: ContextVar[tuple[Any, str] | None] = ContextVar("redlock_announced", default=None)
+
+
+class DjangoProtection(TaskProtection):
+    """The protection of one task of ``django.tasks``. It derives the lock's name and a `TaskCall` from each call."""
+
+    def __init__(self, options: TaskOptions, task: Any) -> None:
+        super().__init__(options, task.func, (None,) if task.takes_context else ())  # a worker adds the context
+        self.path: str = task.module_path
+        self._normalize: Callable[[Any], Any] = base_module(task).normalize_json
+
+    def name(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Return the lock's name for these arguments of ``enqueue()``. Raises ``TypeError`` if they don't fit."""
+        args, kwargs = self._as_json([args, kwargs])
+        return self.lock_names.name(self.path, tuple(args), kwargs, self._text_of)
+
+    def new_call(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], task_id: str = "", run_after: Any = None
+    ) -> TaskCall:
+        """Return a `TaskCall` for these arguments of ``enqueue()``, with a new delivery id.
+
+        ``task_id``: the id of the call's ``TaskResult``; ``""``: a provisional id is generated. ``run_after``: the
+        datetime before which the call does not start, as in ``Task``. Raises the errors of `name`.
+        """
+        name, delivery_id = self.name(args, kwargs), new_delivery_id()
+        delay = 0.0 if run_after is None else max(0.0, (run_after - timezone.now()).total_seconds())
+        ttl, done_ttl = self.options.queued_ttl + delay, 0.0  # a call that is delivered again after its end runs again
+        return self.task_call(name, self.path, task_id or UNNAMED + delivery_id, delivery_id, ttl, done_ttl, "")
+
+    def _as_json(self, value: Any) -> Any:
+        """Return ``value`` as a worker receives it, after a round trip through JSON."""
+        return json.loads(json.dumps(self._normalize(value)))
+
+    def _text_of(self, value: Any) -> str:
+        return canonical(self._as_json(value), repr)
+
+
+def cancel_after_rollback(protection: DjangoProtection, call: TaskCall, result: Any) -> None:
+    """Cancel ``call``, whose ``TaskResult`` is ``result``, if the open transaction is rolled back.
+
+    For task backends whose queue is a database table. The record has the provisional id or, once renamed, the final id.
+    Both are removed, because the outcome of the rename may be unknown.
+    """
+    if call.mode.at_submit and (row := getattr(result, "db_result", None)) is not None:
+        for each in (call, call._replace(task_id=result.id)):
+            after_rollback(row._state.db, partial(protection.cancel, each))
+
 
 if TYPE_CHECKING:
 
@@ -47,10 +96,10 @@ class ProtectedDjangoTask(_Task):
     __slots__ = ()
 
     @property
-    def redlock(self) -> DjangoTaskLock:
-        """The lock of the task. It is an attribute of the task's function, which copies made by ``using()`` share."""
-        lock: DjangoTaskLock = getattr(self.func, _ATTRIBUTE)
-        return lock
+    def redlock(self) -> DjangoProtection:
+        """The protection of the task: an attribute of the task's function, which copies made by ``using()`` share."""
+        protection: DjangoProtection = getattr(self.func, _ATTRIBUTE)
+        return protection
 
     def enqueue(self, *args: Any, **kwargs: Any) -> Any:
         """Enqueue the task, unless another call holds its lock. Returns the ``TaskResult``.
@@ -65,8 +114,8 @@ class ProtectedDjangoTask(_Task):
         return await self._enqueue(Awaiting(), super().aenqueue, args, kwargs)
 
     async def _enqueue(self, style: Blocking, enqueue: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        lock = self.redlock
-        call = lock.call(lock.name(args, kwargs), run_after=self.run_after)
+        protection = self.redlock
+        call = protection.new_call(args, kwargs, run_after=self.run_after)
 
         async def send() -> Any:
             token = enqueuing.set((call.name, call.task_id))
@@ -74,14 +123,14 @@ class ProtectedDjangoTask(_Task):
                 result = await style.call(partial(enqueue, *args, **kwargs))
             finally:
                 enqueuing.reset(token)
-            await style.query(cancel_after_rollback, lock, call, result)
+            await style.query(cancel_after_rollback, protection, call, result)
             return result
 
-        result = await submit_call(style, lock, call, send)
+        result = await submit_call(style, protection, call, send)
         if isinstance(result, Conflict):
             return duplicate_of(self, args, kwargs, result)
         if call.mode.at_submit:
-            await style.drive(rename_flow(call._replace(task_id=result.id), call.task_id), lock.store)
+            await style.drive(rename_flow(call._replace(task_id=result.id), call.task_id), protection.store)
         return result
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
@@ -107,19 +156,8 @@ class ProtectedDjangoTask(_Task):
         if self.takes_context:
             context, *sent = args
             task_id = getattr(getattr(context, "task_result", None), "id", task_id)
-        return DjangoRun(style, self.redlock, self.redlock.name(sent, kwargs), task_id)
-
-    def __deepcopy__(self, memo: Any) -> Any:
-        return self
-
-    def __reduce__(self) -> Any:
-        changes = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "func"}  # type: ignore[arg-type]
-        return _restored, (self.module_path, changes)
-
-
-def _restored(path: str, changes: dict[str, Any]) -> Any:
-    """Return the task at the dotted path ``path`` with the fields ``changes``. Called to unpickle a task."""
-    return replace(import_string(path), **changes)
+        protection = self.redlock
+        return DjangoRun(style, protection, protection.new_call(sent, kwargs, task_id), bool(task_id))
 
 
 @cache
@@ -131,7 +169,7 @@ def protect(task: Any, options: TaskOptions) -> Any:
     """Return a copy of ``task`` whose calls have a lock. Raises ``TypeError`` if its function is protected already."""
     if hasattr(task.func, _ATTRIBUTE):
         raise TypeError(f"{task.module_path} has a single_instance_task already")
-    setattr(task.func, _ATTRIBUTE, DjangoTaskLock(options, task))
+    setattr(task.func, _ATTRIBUTE, DjangoProtection(options, task))
     with suppress(TypeError):
         declared[task.func] = options
     signals_of(task).task_started.connect(_announce, dispatch_uid="django_redlock.tasks")

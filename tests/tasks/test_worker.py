@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from django_redlock import locks
-from django_redlock.tasks import calls, is_duplicate
+from django_redlock.tasks import body_run, is_duplicate
 from tests.support.service import poll
 
 
@@ -95,9 +95,9 @@ def rename_late(monkeypatch):
             until(call)
             return (yield from rename(call, task_id))
 
-        monkeypatch.setattr(calls, "rename", late)
+        monkeypatch.setattr(body_run, "rename", late)
 
-    rename = calls.rename
+    rename = body_run.rename
     return patch
 
 

@@ -5,7 +5,7 @@ from celery import shared_task
 
 from django_redlock import celery, locks
 from django_redlock.errors import LockNotSupported
-from django_redlock.single_instance.task_lock import refused_tasks
+from django_redlock.single_instance.protection import refused_tasks
 from django_redlock.tasks import single_instance_task
 
 

@@ -14,21 +14,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kombu.exceptions import EncodeError
 
-from django_redlock.celery.calls import text_for
+from django_redlock.celery.messages import text_for
 from django_redlock.core.keys import MAX_NAME_BYTES
-from django_redlock.single_instance import call_names
-from django_redlock.single_instance.call_names import CallNamer
+from django_redlock.single_instance import lock_names
+from django_redlock.single_instance.lock_names import LockNamer
 
 
 def function(a, b=2, *rest, c=None, **more): ...
 
 
 def canonical(value, serializer="json"):
-    return call_names.canonical(value, text_for(serializer))
+    return lock_names.canonical(value, text_for(serializer))
 
 
 def name(key=None, unique_on=None, /, *args, **kwargs):
-    return CallNamer(function, key, unique_on).name("task", args, kwargs, text_for("json"))
+    return LockNamer(function, key, unique_on).name("task", args, kwargs, text_for("json"))
 
 
 def test_every_spelling_of_a_call_is_one_key():
@@ -127,7 +127,7 @@ def test_a_default_that_can_not_be_sent_is_not_refused():
 
     def task(a, sentinel=object(), period=dt.timedelta(days=1)): ...  # noqa: B008
 
-    key = CallNamer(task, None, None)
+    key = LockNamer(task, None, None)
     assert key.name("task", (1,), {}, text_for("json")) == "task(a=1,sentinel=...,period=...)"
     assert key.name("task", (1, 2), {}, text_for("json")) == "task(a=1,sentinel=2,period=...)"
     with pytest.raises(EncodeError):
@@ -183,7 +183,7 @@ def test_a_simple_signature_has_one_key_too():
 
     def simple(a, b=2): ...
 
-    key = CallNamer(simple, None, None)
+    key = LockNamer(simple, None, None)
     calls = [((1, 2), {}), ((1,), {}), ((), {"b": 2, "a": 1}), ((1,), {"b": 2})]
     assert {key.name("task", args, kwargs, text_for("json")) for args, kwargs in calls} == {"task(a=1,b=2)"}
     for args in ((), (1, 2, 3)):
@@ -215,4 +215,4 @@ def test_bound_tasks_have_no_self_in_their_key():
 
     def bound(self, a): ...
 
-    assert CallNamer(bound, None, None).name("task", (1,), {}, text_for("json"), (None,)) == "task(a=1)"
+    assert LockNamer(bound, None, None, (None,)).name("task", (1,), {}, text_for("json")) == "task(a=1)"

@@ -46,7 +46,7 @@ def test_an_end_is_known_for_longer_than_the_broker_takes_to_redeliver(timeout):
     @single_instance_task
     def task(): ...
 
-    call = task.redlock.new_call(task, "a", Message("a", new_delivery_id(), "a"))
+    call = task.redlock.call_of(task, Message("a", new_delivery_id(), "a"))
     assert call.done_ttl >= max(timeout or 0, 3600) + 100 + 600
 
 

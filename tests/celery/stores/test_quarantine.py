@@ -27,9 +27,7 @@ def begun(tasks, store):
 
     def begin(task, name):
         guard, task_id = task.redlock, f"id-{name}"
-        lock = guard.body_lock(
-            guard.new_call(task, task_id, Message(guard.name(task, (name,), {}), new_delivery_id(), task_id))
-        )
+        lock = guard.body_lock(guard.call_of(task, Message(guard.name(task, (name,), {}), new_delivery_id(), task_id)))
         drive(lock.acquire_flow(0), lock.store.perform)
         return lock
 

@@ -118,7 +118,7 @@ def test_a_start_that_the_network_delays_is_taken_back(tasks, seen, kind):
     """A start that arrives after its call has failed and was cancelled leaves no record."""
     store, task = locks["default"], getattr(tasks, kind)
     message = Message(f"{kind}:{seen.name}", new_delivery_id(), "a")
-    call = task.redlock.new_call(task, "a", message)
+    call = task.redlock.call_of(task, message)
     drive(submit(call, False, False, store.algorithm), store.perform)
     start = BODY.acquire_request(task.redlock.body_lock(call).new_claim())
     assert drive(cancel(call), store.perform)
@@ -132,7 +132,7 @@ def test_a_start_that_the_network_delays_beyond_the_end_is_refused(tasks, seen, 
     """A start that arrives after its call has ended, unprotected or after its last retry, leaves no record."""
     store, task = locks["default"], getattr(tasks, kind)
     message = Message(f"{kind}:{seen.name}", new_delivery_id(), seen.name)
-    drive(submit(task.redlock.new_call(task, seen.name, message), False, False, store.algorithm), store.perform)
+    drive(submit(task.redlock.call_of(task, message), False, False, store.algorithm), store.perform)
     starts, perform = [], store.perform
 
     def without_starts(request):

@@ -50,7 +50,7 @@ def arm_anew(server):
 def body(task, name, task_id):
     """Return the handle of a body of that task."""
     message = Message(task.redlock.name(task, (name,), {}), new_delivery_id(), task_id)
-    return task.redlock.body_lock(task.redlock.new_call(task, task_id, message))
+    return task.redlock.body_lock(task.redlock.call_of(task, message))
 
 
 def begin(lock):
@@ -114,7 +114,7 @@ def test_while_executing_with_a_limit_where_nodes_vote(tasks, start, seen, setti
     outcomes = [begin(lock) for lock in bodies]
     assert [isinstance(outcome, Hold) for outcome in outcomes] == [True] * 3 + [False] * 2
     message = Message(bodies[4].name, new_delivery_id(), "id-4")
-    tasks.three.redlock.cancel(tasks.three.redlock.new_call(tasks.three, "id-4", message))  # there is no record
+    tasks.three.redlock.cancel(tasks.three.redlock.call_of(tasks.three, message))  # there is no record
     drive(end_flow(bodies[0], "ended"), bodies[0].store.perform)
     assert isinstance(begin(bodies[3]), Hold)
     for lock in bodies[1:4]:

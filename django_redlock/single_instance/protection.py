@@ -1,4 +1,4 @@
-"""The lock of one task: its options, the names of its calls, and the store for its records."""
+"""The protection of one task: its options, the names of its locks, and the store for the records of its calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..core.renewal.registry import Orphan, renewal
 from ..core.values import Claim
 from ..errors import LockError, LockNotSupported, LockUnavailable
 from .call import TaskCall
-from .call_names import CallNamer
+from .lock_names import LockNamer
 from .options import TaskOptions
 from .records import QUEUED, BodyLock, cancel, cancel_token
 
@@ -35,7 +35,7 @@ declared: WeakKeyDictionary[Callable[..., Any], TaskOptions] = WeakKeyDictionary
 
 
 class RecordStore(NamedTuple):
-    """The backend of a task's lock, and the store that performs the lock's requests.
+    """The backend of a task's locks, and the store that performs their requests.
 
     ``backend``: the backend that the task's option ``using`` names. ``keeps_records``: ``store`` is the store for
     records of queued and running calls; otherwise ``store`` is ``backend``. ``options``: the options of a running
@@ -49,20 +49,20 @@ class RecordStore(NamedTuple):
     cluster: bool
 
 
-class TaskLock:
-    """The lock of one task. Calls with the same lock name exclude each other.
+class TaskProtection:
+    """The protection of one task. Calls with the same lock name exclude each other.
 
-    ``namer``: derives the lock's name from the arguments of a call.
+    ``lock_names``: derives the lock's name from the arguments of a call. ``this``: as for `LockNamer`.
     """
 
-    def __init__(self, options: TaskOptions, function: Callable[..., Any]) -> None:
+    def __init__(self, options: TaskOptions, function: Callable[..., Any], this: tuple[None, ...]) -> None:
         self.options = options
-        self.namer = CallNamer(function, options.key, options.names)
+        self.lock_names = LockNamer(function, options.key, options.names, this)
         self._records: RecordStore | None = None
 
     @property
     def records(self) -> RecordStore:
-        """The backend and store of the lock. Raises ``LockNotSupported`` if it does not support the mode or limit."""
+        """The store of the records. Raises ``LockNotSupported`` if its backend does not support the mode or limit."""
         backend, records = locks[self.options.using], self._records
         if records is None or records.backend is not backend:
             if reason := unsupported(backend, self.options):
@@ -74,17 +74,16 @@ class TaskLock:
 
     @property
     def store(self) -> Store:
-        """The object that performs the requests of the lock, see `RecordStore`."""
+        """The object that performs the requests for the task's calls, see `RecordStore`."""
         return self.records.store
 
     def task_call(
         self, name: str, task: str, task_id: str, delivery_id: str, queued_ttl: float, done_ttl: float, prefix: str
     ) -> TaskCall:
         """Return a `TaskCall`. ``name``: the lock's name. ``prefix``: the key prefix; ``""``: the backend's."""
-        states, limit, records = self.options.states, self.options.limit, self.records
+        mode, limit, records = self.options.states, self.options.limit, self.records
         keys = keys_for(prefix.encode() or records.backend.encoded_prefix, name.encode())
-        cluster = records.cluster
-        return TaskCall(name, keys, task, task_id, delivery_id, states, limit, queued_ttl, done_ttl, cluster)
+        return TaskCall(name, keys, task, task_id, delivery_id, mode, limit, queued_ttl, done_ttl, records.cluster)
 
     def body_lock(self, call: TaskCall) -> Lock:
         """Return the lock handle for the running body of ``call``.
