@@ -12,14 +12,13 @@ from typing import Any, Unpack
 
 from .backend_registry import DEFAULT_ALIAS, locks
 from .backends.base import Backend
-from .core.election.candidate import Callback
+from .core.election.callbacks import Callback
 from .core.election.leader import Leader
 from .core.locks.hand_off import HandedOff
 from .core.locks.lock import Lock
 from .core.locks.multilock import MultiLock
 from .core.locks.rlock import RLock, RWLock
-from .core.locks.semaphore import Semaphore
-from .core.locks.striped import Striped
+from .core.locks.semaphore import Semaphore, Striped
 from .core.options import CommonOptions, LockKwargs, check_options
 from .core.values import Seconds
 from .transactions import CommitLock

@@ -16,7 +16,7 @@ from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import Flow, FlowRequest
 from ..core.keys import Keys, check_name, check_prefix, keys_for
 from ..core.lock_info import Listing, LockInfo
-from ..core.locks.local_queue import LocalQueue
+from ..core.locks.local_queue import LocalQueues
 from ..core.locks.lock import Lock
 from ..core.owner import describe_owner
 from ..core.primitives.base import Primitive
@@ -210,7 +210,7 @@ class Backend(LockFactories):
         return {}
         yield
 
-    def local_queue_for(self, primitive: Primitive) -> LocalQueue | None:
+    def local_queue_for(self, primitive: Primitive) -> LocalQueues | None:
         """Return the queue of this process for locks of this kind; ``None`` if each waiter queues in the store."""
         return None
 

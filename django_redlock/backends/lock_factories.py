@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Never, TypeVar, Unpack, cast
 
 from ..core.contract import Store
-from ..core.election.candidate import Callback
+from ..core.election.callbacks import Callback
 from ..core.election.leader import Leader
 from ..core.flow.drivers import adrive, drive
 from ..core.keys import Keys, stripe_keys
@@ -15,8 +15,7 @@ from ..core.locks.hand_off import HandedOff, adopt_flow
 from ..core.locks.lock import Lock
 from ..core.locks.multilock import MultiLock
 from ..core.locks.rlock import RLock, RWLock, RWLockSide
-from ..core.locks.semaphore import Semaphore
-from ..core.locks.striped import Striped, check_stripes
+from ..core.locks.semaphore import Semaphore, Striped, check_stripes
 from ..core.options import CommonOptions, LockOptions, OnLost, check_options, parse_on_lost
 from ..core.primitives.base import MUTEX, RLOCK, Primitive, semaphore_primitive
 from ..core.primitives.fair import ARRIVAL_ORDER, READ, WRITE

@@ -22,7 +22,7 @@ from ..core.flow.requests import Command, EvalScript, Fault, Flow, ListPools
 from ..core.flow.scripts import all_scripts, script
 from ..core.keys import Keys
 from ..core.lock_info import Listing
-from ..core.locks.local_queue import LocalQueue
+from ..core.locks.local_queue import LocalQueues
 from ..core.primitives.base import KINDS, PERIODIC, Primitive
 from ..core.primitives.fair import FAIR
 from ..core.primitives.multi import ADOPT
@@ -95,13 +95,13 @@ class RedisBaseBackend(Backend):
             raise ValueError("quarantine=True is not possible on a Redis Cluster: it would need a marker in every slot")
         if isinstance(cohort, bool) or not isinstance(cohort, int) or cohort < 0:
             raise ValueError(f"cohort must be a number of at least 0, not {cohort!r}")
-        self._local_queue = LocalQueue(self, cohort) if cohort else None
+        self._local_queue = LocalQueues(self, cohort) if cohort else None
         guard = self._new_quarantine()
         greeting = encode_eval(guard.noop_request()) if guard else b""
         self._executor = Executor(self.nodes, self.node_timeout, greeting)
         self.perform, self.aperform = self._executor.perform, self._executor.aperform
 
-    def local_queue_for(self, primitive: Primitive) -> LocalQueue | None:
+    def local_queue_for(self, primitive: Primitive) -> LocalQueues | None:
         return self._local_queue if primitive.queued else None
 
     def _arm(self) -> Flow[dict[str, str]]:

@@ -23,13 +23,13 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
+from ..core.background.work import background
 from ..core.flow.requests import AwaitTurn, Batch, CallFunction, EvalScript, Fault, Flow, FlowRequest, Sleep
 from ..core.keys import Keys, glob_matcher
 from ..core.lock_info import Listing, LockInfo, by_trouble
 from ..core.primitives.base import MAX_BLOCK, Primitive
 from ..core.process.caller import WakeEvent
 from ..core.process.fork import on_fork
-from ..core.renewal.registry import renewal
 from ..core.values import Claim, Lease, OnRefusal, Refusal
 from ..errors import LockError, LockNotSupported
 from .base import Backend
@@ -163,7 +163,7 @@ class StorageBackend(Backend):
 
     def abandon(self, primitive: Primitive, claim: Claim) -> None:
         """Release ``claim``, whose caller was interrupted, and end its wait. Must not block."""
-        renewal.release_later(self, primitive, claim)
+        background.release_later(self, primitive, claim)
 
     def extend(self, lease: Lease, ttl: float) -> Lease | None:
         """Extend ``lease`` to ``ttl`` seconds from now, and return the new lease; ``None`` if the lease is lost."""

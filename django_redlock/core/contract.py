@@ -78,7 +78,7 @@ class Algorithm(Protocol):
 
 
 class Gate(Protocol):
-    """A queue in this process, in which threads and tasks wait for a lock without requests: see `LocalQueue`.
+    """A queue in this process, in which threads and tasks wait for a lock without requests: see `LocalQueues`.
 
     The methods are those of an `Algorithm`. A release may hand the lock over to a waiter of this process.
     """

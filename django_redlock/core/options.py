@@ -119,7 +119,6 @@ def wait_seconds(blocking: bool, timeout: Seconds) -> float:
 
 # Options of redis-py, threading, python-redis-lock and pottery, with their names in this library.
 _KNOWN_ELSEWHERE = {
-    "blocking_timeout": "timeout",
     "timeout": "ttl (the lease; redis-py's timeout) or blocking_timeout (how long to wait)",
     "acquire_timeout": "blocking_timeout",
     "wait": "blocking_timeout",
@@ -133,7 +132,6 @@ _KNOWN_ELSEWHERE = {
     "auto_renewal": "auto_renew",
     "id": "owner",
 }
-ACQUIRE_OPTIONS = ("blocking", "timeout")
 
 
 def unknown_options(where: str, unknown: Iterable[str], known: Iterable[str]) -> TypeError:

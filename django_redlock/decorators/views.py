@@ -14,7 +14,7 @@ from ..call_styles import Blocking
 from ..core.events import logger
 from ..core.keys import check_name, stripe_name
 from ..core.locks.lock import Lock
-from ..core.locks.striped import Striped, check_stripes
+from ..core.locks.semaphore import Striped, check_stripes
 from ..core.options import CommonOptions, LockKwargs, check_options
 from ..errors import LockNotAcquired, LockUnavailable
 from ..name_templates import namer

@@ -10,7 +10,7 @@ from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
 
 from .. import __version__
-from ..core.renewal.registry import renewal
+from ..core.background.work import background
 from ..history.event_queue import EventRecord, event_queue
 from . import METRICS, measured
 
@@ -60,7 +60,7 @@ class MetricsListener:
 def _held(_options: CallbackOptions) -> Iterable[Observation]:
     return [
         Observation(number, {"redlock.backend": alias, "redlock.kind": kind})
-        for (alias, kind), number in renewal.held_counts().items()
+        for (alias, kind), number in background.held_counts().items()
     ]
 
 

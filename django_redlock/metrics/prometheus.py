@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
-from ..core.renewal.registry import renewal
+from ..core.background.work import background
 from ..history.event_queue import EventRecord, event_queue
 from . import METRICS, measured
 
@@ -51,6 +51,6 @@ class PrometheusListener:
             series = self.series[metric.prometheus](*labels.values())
             series.observe(value) if metric.seconds else series.inc()
         self._known |= {(record.alias, record.primitive) for record in records if record.kind == "acquired"}
-        held = renewal.held_counts()
+        held = background.held_counts()
         for label in self._known:
             self._held.labels(*label).set(held[label])

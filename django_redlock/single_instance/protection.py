@@ -12,6 +12,7 @@ from django.utils.module_loading import autodiscover_modules
 from ..backend_registry import locks
 from ..backends.base import Backend
 from ..core.algorithms.cluster import Cluster
+from ..core.background.work import Orphan, background
 from ..core.contract import Store
 from ..core.events import logger
 from ..core.flow.drivers import drive
@@ -20,7 +21,6 @@ from ..core.keys import keys_for
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import MUTEX, semaphore_primitive
-from ..core.renewal.registry import Orphan, renewal
 from ..core.values import Claim
 from ..errors import LockError, LockNotSupported, LockUnavailable
 from .call import TaskCall
@@ -117,7 +117,7 @@ class TaskProtection:
             store, token = self.store, cancel_token(call.task_id)
             claim = Claim(call.name, (call.keys,), token, b"", call.queued_ttl, payload=call)
             until = store.clock() + min(call.queued_ttl, CANCEL_RETRY_SECONDS)
-            renewal.schedule_release(claim.token, Orphan(store, QUEUED, claim, until), 0.5)
+            background.schedule_release(claim.token, Orphan(store, QUEUED, claim, until), 0.5)
         except LockError as error:
             logger.warning("task %s[%s]: %s", call.task, call.task_id, error)
 

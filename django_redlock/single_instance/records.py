@@ -13,6 +13,7 @@ from typing import cast
 
 from ..core.algorithms.retries import run_while_moving
 from ..core.algorithms.single_node import SingleNode
+from ..core.background.work import background
 from ..core.contract import Store
 from ..core.flow.replies import fault_error, is_grant, read_outcome
 from ..core.flow.requests import EvalScript, Fault, Flow
@@ -22,7 +23,6 @@ from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.owner import Owner, describe_owner
 from ..core.primitives.base import RESTORED, Primitive
-from ..core.renewal.registry import renewal
 from ..core.values import Claim, Refusal, Wait, millis, new_token
 from .call import Ending, TaskCall
 
@@ -173,7 +173,7 @@ def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> F
         refusal = cast("Refusal", read_outcome(claim, reply, start))
         # The record in the way may belong to a call that this process has not sent, and that it cancels later.
         token = cancel_token(str(Owner.parse(refusal.holder).extra.get("task_id", "")))
-        _, orphan = renewal.orphans.get(token, (0.0, None))
+        _, orphan = background.orphans.get(token, (0.0, None))
         if orphan is None or not (yield from orphan.release_flow()):
             return refusal
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..backends.locmem.backend import wake_all
+from ..core.background.work import background, extend_all
 from ..core.process.clock import monotonic
-from ..core.renewal.registry import extend_all, renewal
 from ..core.values import Seconds, seconds
 
 
@@ -35,5 +35,5 @@ class Clock:
 
     def _due(self) -> list[Any]:
         """Return the locks with this clock whose lease is due for renewal or has ended."""
-        holds = [hold for hold in renewal.holds() if hold.store.clock is self]
+        holds = [hold for hold in background.holds() if hold.store.clock is self]
         return [hold for hold in holds if hold.active and hold.lease.valid_until - self() <= hold.lease.ttl * 2 / 3]

@@ -10,7 +10,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_POST
 
 from django_redlock.celery import is_duplicate
-from django_redlock.core.locks.striped import Striped
+from django_redlock.core.locks.semaphore import Striped
 from django_redlock.decorators import locked_view
 from django_redlock.errors import LockUnavailable
 from testproject.shop.models import Order, Stock, StockSegment

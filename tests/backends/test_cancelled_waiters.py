@@ -7,9 +7,9 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
+from django_redlock.core.background import work
 from django_redlock.core.flow.requests import Block
 from django_redlock.core.keys import glob_escape
-from django_redlock.core.renewal import registry
 from django_redlock.testing.conformance.shared_handles import MAKE
 from testproject.redis_server import RedisServer
 from tests.support.group import ThreeNodes
@@ -44,7 +44,7 @@ def place(request, running):
 
 def left_for_later(backend):
     """Return the claims that this process will release on this backend in the background."""
-    return [orphan for _, orphan in list(registry.renewal.orphans.values()) if orphan.store is backend]
+    return [orphan for _, orphan in list(work.background.orphans.values()) if orphan.store is backend]
 
 
 def listed(servers, name):
@@ -99,7 +99,7 @@ async def test_cancelled_in_order(place, unique):
 @pytest.mark.parametrize("kind", ["fair", "read", "rwlock"])
 async def test_leaves_at_once(running, unique, monkeypatch, kind):
     """A cancelled waiter in a queue is removed at once, even if its last request may still be under way."""
-    monkeypatch.setattr(registry, "CANCEL_DELAY", 60)
+    monkeypatch.setattr(work, "CANCEL_DELAY", 60)
     server = running(RedisServer)
     await cancelled(RedisBackend(server.url, node_timeout=5), [server], unique, kind)
 

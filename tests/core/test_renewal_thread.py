@@ -5,10 +5,10 @@ import threading
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.core.background import thread as renewal_thread
+from django_redlock.core.background.work import MAX_REPORTERS, background
 from django_redlock.core.primitives.base import MUTEX
 from django_redlock.core.process.mutex import state_mutex
-from django_redlock.core.renewal import thread as renewal_thread
-from django_redlock.core.renewal.registry import MAX_REPORTERS, renewal
 from django_redlock.errors import LockUnavailable
 from tests.support.service import poll
 
@@ -21,7 +21,7 @@ def are_renewed(*locks):
     leases = [lock.hold.lease for lock in locks]
     with state_mutex:  # so that the renewal finds all of them
         for lock in locks:
-            renewal.schedule(lock.hold, 0.0)
+            background.schedule(lock.hold, 0.0)
     poll(
         lambda: all(lock.lost or lock.hold.lease is not lease for lock, lease in zip(locks, leases, strict=True)),
         timeout=WAIT,
@@ -32,7 +32,7 @@ def are_renewed(*locks):
 
 def threads_of(backend):
     """Return the renewal threads that the locks of ``backend`` use."""
-    return [place for place in renewal._threads if place[0] == id(backend)]
+    return [place for place in background._threads if place[0] == id(backend)]
 
 
 class Hanging(LocMemBackend):
@@ -74,7 +74,7 @@ def test_a_store_that_hangs_delays_no_other(hanging, unique):
     """While one store hangs, locks of other stores are renewed, and its own locks are renewed when it replies again."""
     with LocMemBackend(unique).lock("healthy", ttl=TTL) as healthy, hanging.lock("stuck", ttl=30) as stuck:
         first = stuck.hold.lease
-        renewal.schedule(stuck.hold, 0.0)
+        background.schedule(stuck.hold, 0.0)
         assert hanging.asked.wait(WAIT)
         assert are_renewed(healthy)
         hanging.go_on.set()
@@ -92,7 +92,7 @@ def test_a_release_that_always_fails_delays_no_other(unique):
         lock.hold.end()
     with state_mutex:  # so that one round finds both
         for claim in claims:
-            renewal.release_later(backend, MUTEX, claim)
+            background.release_later(backend, MUTEX, claim)
     poll(lambda: not backend.lock("other").locked(), timeout=TTL / 2, what="the release")
     assert backend.lock("stuck").locked()
 

@@ -48,13 +48,6 @@ def test_option_of_another_library(stores, make, option, hint):
         make(**{option: 5})
 
 
-async def test_option_of_acquire(stores, make):
-    """``acquire(blocking_timeout=5)``, as in redis-py, raises an error that names ``timeout``."""
-    handle = getattr(made := make(using="memory"), "write", made)
-    with pytest.raises(TypeError, match=r"aacquire\(\) has no option 'blocking_timeout'; use timeout"):
-        await handle.aacquire(blocking_timeout=5)
-
-
 def test_limit_is_needed(stores):
     with pytest.raises(TypeError, match="limit"):
         semaphore("x")

@@ -7,8 +7,8 @@ from django.http import HttpResponse, StreamingHttpResponse
 
 from django_redlock import locks
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.background.work import background
 from django_redlock.core.flow.requests import Fault
-from django_redlock.core.renewal.registry import renewal
 from django_redlock.decorators import idempotent, locked_view
 from django_redlock.errors import LockNotSupported, LockUnavailable
 from django_redlock.history.event_queue import event_queue
@@ -151,13 +151,17 @@ def test_a_lost_lease_forgets_nothing(new_store):
     def view(_request):
         calls.append(1)
         if len(calls) == 1:
-            (mine,) = set(renewal.entries) - others
+            (mine,) = set(background.entries) - others
             locks["default"].force_release(locks["default"].held()[0].name)
-            poll(lambda: mine not in {**renewal.entries, **renewal.orphans}, timeout=60, what="the end of the renewal")
+            poll(
+                lambda: mine not in {**background.entries, **background.orphans},
+                timeout=60,
+                what="the end of the renewal",
+            )
             assert code(ask(decorated)) == (409, "idempotency-outcome-unknown")
         return HttpResponse(b"done")
 
-    decorated, others = idempotent(**new_store("default"), ttl=6)(view), set(renewal.entries)
+    decorated, others = idempotent(**new_store("default"), ttl=6)(view), set(background.entries)
     assert ask(decorated).content == b"done"
     assert replayed(ask(decorated))
     assert calls == [1]
@@ -235,7 +239,7 @@ def test_an_extension_in_flight_does_not_lose_the_answer(proxy, redis_server, un
         backend.drive(lock.release_flow())
     hold.on_extended(extension, Fault(TimeoutError()))
     proxy.restore()
-    poll(lambda: mine not in renewal.orphans, timeout=60, what="a release")
+    poll(lambda: mine not in background.orphans, timeout=60, what="a release")
     with redis_server.client() as redis:
         assert redis.hget(lock.keys.lock + b":answer", "answer") == b"done"
     backend.close()

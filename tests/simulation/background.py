@@ -10,16 +10,16 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from django_redlock.core.locks import hand_off, handle, hold, local_queue, striped
+from django_redlock.core.background import work
+from django_redlock.core.background.thread import RENEWAL_RETRY_SECONDS, SLACK, Entry
+from django_redlock.core.locks import hand_off, handle, hold, local_queue, semaphore
 from django_redlock.core.locks.local_queue import Waiter
 from django_redlock.core.process.caller import WakeEvent
-from django_redlock.core.renewal import registry
-from django_redlock.core.renewal.thread import RENEWAL_RETRY_SECONDS, SLACK, Entry
 
 from .world import World
 
 
-class Background(registry.Renewal):
+class VirtualBackground(work.Background):
     """What a process does with leases in the background, without threads."""
 
     def report(self, call: Callable[[], object]) -> None:
@@ -33,10 +33,10 @@ class VirtualThread:
 
     def __init__(self, entries: dict[bytes, Entry], serve: object, _ended: object) -> None:
         self._entries = entries
-        self._serve = self._release if serve is registry._release_due else self._renew
+        self._serve = self._release if serve is work._release_due else self._renew
 
     def add(self, token: bytes, target: Any, due: float) -> None:
-        process = (target if isinstance(target, registry.Orphan) else target()).store
+        process = (target if isinstance(target, work.Orphan) else target()).store
         self._entries[token] = entry = due, target
         delay = due - process.world.now
         early = process.world.random.uniform(0, SLACK)  # served together with another that is due earlier
@@ -93,18 +93,18 @@ class VirtualWaiter(Virtual, Waiter):
 @contextmanager
 def virtual(world: World) -> Iterator[None]:
     """Run locks in ``world``: their renewal, threads and random numbers are simulated within this context."""
-    background, numbers = Background(), itertools.count(1)
+    background, numbers = VirtualBackground(), itertools.count(1)
     new_token = lambda: b"%016x" % next(numbers) + b"0" * 8  # noqa: E731
     with ExitStack() as ends:
         for module, name, double in (
-            *((module, "renewal", background) for module in (hold, handle, hand_off, local_queue)),
-            (registry, "DueThread", VirtualThread),
-            (registry, "monotonic", lambda: world.now),
+            *((module, "background", background) for module in (hold, handle, hand_off, local_queue)),
+            (work, "DueThread", VirtualThread),
+            (work, "monotonic", lambda: world.now),
             (hold, "logger", SimpleNamespace(warning=lambda *_: None)),
             (local_queue, "Waiter", VirtualWaiter),
             (local_queue, "calling", lambda: id(world.running)),
             (hold, "WakeEvent", Virtual),
-            (striped, "_starts", itertools.count(-os.getpid())),
+            (semaphore, "_starts", itertools.count(-os.getpid())),
             (handle, "describe_owner", lambda *_: b'{"label":"sim"}'),
             (handle, "new_token", new_token),
             (hand_off, "new_token", new_token),

@@ -1,11 +1,9 @@
 """Performs the requests of flows in virtual time, as `django_redlock.backends` does on real connections."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from django_redlock.core.election.candidate import Begin
 from django_redlock.core.flow.requests import (
     AfterWait,
     AwaitTurn,
@@ -139,12 +137,6 @@ class Performer:
 
     def _sleep(self, request: Sleep, then: Then) -> None:
         self.world.after(request.seconds, then, None)
-
-    def _begin(self, request: Begin, then: Then) -> None:
-        call: Future[None] = Future()
-        call.set_running_or_notify_cancel()
-        request.callback(call)
-        self.world.after(0.0, then, call)
 
     def _turn(self, request: AwaitTurn, then: Then) -> None:
         event: Any = request.event
@@ -325,5 +317,4 @@ _KINDS: dict[type, Callable[[Performer, Any, Then], None]] = {
     Block: Performer._signal,
     EvalAndWait: Performer._confirmed,
     AwaitTurn: Performer._turn,
-    Begin: Performer._begin,
 }

@@ -35,7 +35,7 @@ class Process:
         self.algorithm = algorithm
         self.in_flight: dict[Any, Any] = {}
         self._connect = connect
-        self._local_queue = local_queue.LocalQueue(self, COHORT)
+        self._local_queue = local_queue.LocalQueues(self, COHORT)
 
     def later(self, event: Then, value: Any) -> None:
         """Handle an event as soon as this process runs."""
@@ -59,7 +59,7 @@ class Process:
         self.alive = False
         self.world.say(self.name, "crashed")
 
-    def local_queue_for(self, primitive: Primitive) -> local_queue.LocalQueue | None:
+    def local_queue_for(self, primitive: Primitive) -> local_queue.LocalQueues | None:
         return self._local_queue if primitive.queued else None
 
     def server_of(self, keys: Keys) -> str:

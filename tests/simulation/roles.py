@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, cast
 from unittest import mock
 
 from django_redlock.core.election import leader
-from django_redlock.core.election.candidate import CandidateLock, TermHold
-from django_redlock.core.election.leader import Leader
+from django_redlock.core.election.leader import CandidateLock, Leader, TermHold
 from django_redlock.core.keys import keys_for
 from django_redlock.core.locks.hand_off import HandedOff, adopt_flow, hand_off_flow
 from django_redlock.core.locks.hold import Hold
@@ -184,12 +183,21 @@ def _nothing(*_: object, **__: object) -> None:
     pass
 
 
+def begin_call(_what: str, callback: Callable[[Any], None], _leader: Leader) -> Future[None]:
+    """Begin a call of ``callback``, a method of a `Candidate`, which ends the call."""
+    call: Future[None] = Future()
+    call.set_running_or_notify_cancel()
+    callback(call)
+    return call
+
+
 def virtual_elections(chance: random.Random) -> ExitStack:
     """Returns a context in which elections run in virtual time, with the random numbers of the run."""
     ends = ExitStack()
     for name, double in (
         ("WakeEvent", Virtual),
         ("CandidateLock", CandidateHandle),
+        ("begin_call", begin_call),
         ("random", chance),
         ("logger", SimpleNamespace(info=_nothing, warning=_nothing, error=_nothing, log=_nothing)),
     ):

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from django_redlock.core.election.candidate import TermHold
-from django_redlock.core.election.leader import Leader
+from django_redlock.core.election.leader import Leader, TermHold
 from django_redlock.core.flow.requests import EvalScript
 from django_redlock.core.locks import hand_off
 from django_redlock.core.locks.hold import End, Hold

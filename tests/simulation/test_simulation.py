@@ -9,6 +9,7 @@ import pytest
 from django_redlock.core import values
 from django_redlock.core.algorithms import redlock, single_node
 from django_redlock.core.algorithms.single_node import SingleNode
+from django_redlock.core.background.work import Background, Extension
 from django_redlock.core.flow.requests import Batch, EvalScript, Fault, Flow, Sleep
 from django_redlock.core.flow.scripts import Script, script
 from django_redlock.core.lock_info import LockInfo
@@ -16,7 +17,6 @@ from django_redlock.core.locks.hold import Hold
 from django_redlock.core.primitives.base import MUTEX, SEMAPHORE, Primitive
 from django_redlock.core.primitives.fair import WRITE
 from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
-from django_redlock.core.renewal.registry import Extension, Renewal
 from django_redlock.core.values import Claim, Lease
 from django_redlock.errors import LockError
 
@@ -252,7 +252,7 @@ def test_it_finds_a_shorter_lease_that_counts_too_late(monkeypatch: pytest.Monke
 
 def test_it_finds_what_nobody_frees_after_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
     """A grant to an interrupted caller is released in the background."""
-    monkeypatch.setattr(Renewal, "release_later", lambda *_, **__: None)
+    monkeypatch.setattr(Background, "release_later", lambda *_, **__: None)
     assert "left over" in found(SINGLE._replace(algorithm="quorum", calm=True), 200)
 
 

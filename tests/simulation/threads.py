@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from django_redlock.core.background.work import Extension
 from django_redlock.core.keys import Keys, keys_for, lock_name_of
-from django_redlock.core.locks import hold, lock, multilock, striped
+from django_redlock.core.locks import hold, lock, multilock, semaphore
 from django_redlock.core.options import LockOptions
 from django_redlock.core.primitives.base import Primitive
-from django_redlock.core.renewal.registry import Extension
 from django_redlock.core.values import Claim, Lease
 
 from .aftermath import MAX_TTL
@@ -56,11 +56,11 @@ class Handle(lock.Lock):
         return granted
 
 
-class SimulatedStripe(SimulatedHold, striped.StripeHold):
+class SimulatedStripe(SimulatedHold, semaphore.StripeHold):
     """A hold of one stripe."""
 
 
-class AnyOf(Handle, striped.Striped):
+class AnyOf(Handle, semaphore.Striped):
     """A striped lock."""
 
     hold_type = SimulatedStripe

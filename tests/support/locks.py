@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from django_redlock.core.renewal.registry import renewal
+from django_redlock.core.background.work import background
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.shared_handles import MAKE
 from testproject.redis_server import RedisServer
@@ -87,7 +87,7 @@ def held_on(servers: Iterable[RedisServer], key: str = "redlock:{stock}") -> int
 
 def renew_now(lock: Any) -> None:
     """Let the next renewal of a held lock begin at once."""
-    renewal.schedule(lock.hold, 0.0)
+    background.schedule(lock.hold, 0.0)
 
 
 def wait_until_renewed(backend: Any, name: str) -> None:

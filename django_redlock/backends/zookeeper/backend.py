@@ -7,12 +7,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from ...core.background.thread import SLACK
+from ...core.background.work import Orphan, background
 from ...core.flow.requests import Fault, Flow
 from ...core.lock_info import LockInfo
 from ...core.primitives.base import MUTEX, Primitive
 from ...core.process.mutex import new_mutex
-from ...core.renewal.registry import Orphan, renewal
-from ...core.renewal.thread import SLACK
 from ...core.values import Claim, Lease, Refusal, Seconds, seconds
 from ...errors import LockUnavailable
 from ..storage import StorageBackend, call_storage
@@ -160,7 +160,8 @@ class ZooKeeperBackend(StorageBackend):
             self._remove_later(claim, 0.0)
 
     def _remove_later(self, claim: Claim, delay: float) -> None:
-        renewal.schedule_release(claim.token, Orphan(self, MUTEX, claim, math.inf), delay)  # repeated until it succeeds
+        orphan = Orphan(self, MUTEX, claim, math.inf)  # repeated until it succeeds
+        background.schedule_release(claim.token, orphan, delay)
 
     def _hold_until(self, lease: Lease, ends: float) -> bool:
         """Schedule the removal of the lease's znode for the time ``ends``. Returns ``False`` if removal has begun."""
@@ -168,7 +169,7 @@ class ZooKeeperBackend(StorageBackend):
         if contender is None or not self._contenders.hold_until(contender, ends):
             return False
         end = LeaseEnd(self, MUTEX, lease.claim, math.inf)
-        renewal.schedule_release(contender.end_token, end, ends - self.clock() + SLACK)  # never early
+        background.schedule_release(contender.end_token, end, ends - self.clock() + SLACK)  # never early
         return True
 
     def end(self, claim: Claim) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.background.work import background
 from ...core.process.mutex import state_mutex
-from ...core.renewal.registry import renewal
 from ...core.values import Claim
 
 
@@ -85,7 +85,7 @@ class Contenders:
     def forget(self, contender: Contender) -> None:
         """Remove ``contender``, whose znode has been removed."""
         with state_mutex:
-            renewal.orphans.pop(contender.end_token, None)
+            background.orphans.pop(contender.end_token, None)
             if self._here.get(contender.claim.token) is contender:
                 del self._here[contender.claim.token]
 
@@ -98,5 +98,5 @@ class Contenders:
         for contender in gone:
             self.forget(contender)
         for contender in gone:
-            renewal.mark_lost(contender.claim.token, "the ZooKeeper session has ended")
+            background.mark_lost(contender.claim.token, "the ZooKeeper session has ended")
             contender.change()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from inspect import iscoroutinefunction
 from logging import INFO, WARNING
 from typing import Any, Self
 
@@ -19,17 +20,37 @@ from ...errors import LockError, LockLost, LockNotHeld
 from ..events import logger
 from ..flow.drivers import adrive, drive
 from ..flow.requests import AwaitTurn, Flow
+from ..locks.hold import Hold
 from ..locks.lock import Lock
 from ..options import wait_seconds
 from ..process import fork
 from ..process.caller import WakeEvent, check_may_block
 from ..process.threads import Kind, start
 from ..values import Seconds, seconds
-from .candidate import Begin, Call, Callback, CandidateLock, TermHold, begin, begin_task, check_callbacks, check_plain
+from .callbacks import Call, Callback, begin_call
 
 STAND_SECONDS = 1.0  # seconds for which one attempt waits; a candidate that ends while it waits ends after the attempt
 PAUSE_SECONDS = 0.5, 1.0  # pause after a store that did not serve, or a failed on_elected, drawn at random
 CHECK_SECONDS = 5.0  # longest wait for an event in this process
+
+
+class TermHold(Hold):
+    """The hold of the leader."""
+
+    @property
+    def kept_until(self) -> float:
+        """As in `Hold`. A lost lock stays unavailable until its lease ends: the leader's work may need this time."""
+        return self.lease.valid_until if self._lost else super().kept_until
+
+
+class CandidateLock(Lock):
+    """The lock of a candidate. It reports no "refused" events, because another leader is the normal state."""
+
+    hold_type = TermHold
+
+    def _emit_refused(self, waited: float, reason: str, holder: str = "") -> None:
+        if reason != "taken":
+            super()._emit_refused(waited, reason, holder)
 
 
 class Leader:
@@ -53,7 +74,9 @@ class Leader:
         self, lock: Lock, on_elected: Callback | None, on_lost: Callback | None, stop_before: Seconds | None
     ) -> None:
         """Create a candidate from ``lock``, a lock with the candidate's name and options. See ``Backend.leader``."""
-        check_callbacks(on_elected=on_elected, on_lost=on_lost)
+        for what, callback in (("on_elected", on_elected), ("on_lost", on_lost)):
+            if callback is not None and not callable(callback):
+                raise TypeError(f"{what} must be a callable that gets the leader, not {callback!r}")
         ttl = lock.options.ttl
         self._stop_before = None if stop_before is None else seconds(stop_before, "stop_before")
         if self._stop_before is not None and self._stop_before > ttl / 2:
@@ -125,7 +148,8 @@ class Leader:
 
     def __enter__(self) -> Self:
         check_may_block(f"leader {self.name!r}", "`async with leader(…)`")
-        check_plain(self._on_elected, self._on_lost)
+        if iscoroutinefunction(self._on_elected) or iscoroutinefunction(self._on_lost):
+            raise TypeError(f"leader {self.name!r} has a coroutine function as callback: use `async with leader(…)`")
         self._begin()
         try:
             self._runner = start(Kind.LEADER, self._run)
@@ -170,7 +194,7 @@ class Leader:
     def _run(self) -> None:
         while self._standing or self._term or self._lock.holds:
             try:
-                drive(self._round_flow(), self._perform)
+                drive(self._round_flow(), self._store.perform)
             except BaseException:  # a defect, perhaps of a custom backend: the candidate stands again
                 logger.exception("leader %r failed", self.name)
                 self._failing = True
@@ -178,18 +202,12 @@ class Leader:
     async def _arun(self) -> None:
         while self._standing or self._term or self._lock.holds:
             try:
-                await adrive(self._round_flow(), self._aperform)
+                await adrive(self._round_flow(), self._store.aperform)
             except asyncio.CancelledError:  # the event loop ends
                 self._end()
             except Exception:
                 logger.exception("leader %r failed", self.name)
                 self._failing = True
-
-    def _perform(self, request: Any) -> Any:
-        return begin(request, self) if type(request) is Begin else self._store.perform(request)
-
-    async def _aperform(self, request: Any) -> Any:
-        return begin_task(request, self) if type(request) is Begin else await self._store.aperform(request)
 
     # ── the algorithm ────────────────────────────────────────────────────────────────────────
 
@@ -236,7 +254,7 @@ class Leader:
             logger.info("leader %r: elected, fencing token %s", self.name, term.fencing_token)
             self._wake_all()
             if self._on_elected is not None:
-                self._work = yield from self._call_flow("on_elected", self._on_elected)
+                self._work = self._call("on_elected", self._on_elected)
 
     def _seconds_left(self) -> float:
         """Return the seconds until the term ends, if no renewal succeeds until then."""
@@ -250,7 +268,7 @@ class Leader:
         level, end = (WARNING, "is lost") if self._lost else (INFO, "ends")
         logger.log(level, "leader %r: the lead %s", self.name, end)
         if self._on_lost is not None:
-            lost = yield from self._call_flow("on_lost", self._on_lost)
+            lost = self._call("on_lost", self._on_lost)
             yield from self._wait_while(lambda: 0.0 if lost.done() else CHECK_SECONDS)
         if work is not None:
             work.cancel()  # a task; a thread must check `leading`
@@ -259,8 +277,8 @@ class Leader:
             if not work.done():
                 logger.error("leader %r: on_elected still runs, but the lead has ended", self.name)
 
-    def _call_flow(self, what: str, callback: Callback) -> Flow[Call]:
-        """Start a call of ``callback``, and return the call. An error in the call is logged, and ends the term."""
+    def _call(self, what: str, callback: Callback) -> Call:
+        """Begin a call of ``callback``, and return the call. An error in the call is logged, and ends the term."""
 
         def ended(call: Call) -> None:
             if not call.cancelled() and (error := call.exception()) is not None:
@@ -268,7 +286,7 @@ class Leader:
                 self._failing = True
             self._wake_all()
 
-        call: Call = yield Begin(what, callback)
+        call = begin_call(what, callback, self)
         call.add_done_callback(ended)
         return call
 

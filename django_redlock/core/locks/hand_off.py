@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from ...errors import LockLost, LockNotSupported
+from ..background.work import background
 from ..contract import Store
 from ..flow.requests import Flow
 from ..primitives.base import Primitive
-from ..renewal.registry import renewal
 from ..values import Claim, Lease, Refusal, Seconds, new_token
 from .hold import End
 
@@ -91,7 +91,7 @@ def hand_off_flow(handle: Any, ttl: Seconds | None) -> Flow[str]:
     except BaseException:  # the caller gets no text, and either the hold or the text may have the lock
         hold.end_kind = End.LOST
         hold.release_later()
-        renewal.release_later(store, handle.primitive, claim, cancel=True)
+        background.release_later(store, handle.primitive, claim, cancel=True)
         hold.report_loss("the store did not confirm the hand-off")
         raise
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
 from ...errors import LockDeadlock, LockError, LockLost, LockNotAcquired, LockNotHeld, LockUnavailable
+from ..background.work import background
 from ..contract import Store
 from ..events import Event, report
 from ..flow.replies import refusal_reason
@@ -18,7 +19,6 @@ from ..primitives.base import Period, Primitive
 from ..process import fork
 from ..process.caller import Caller, calling
 from ..process.mutex import state_mutex
-from ..renewal.registry import renewal
 from ..values import Claim, Lease, Refusal, Seconds, new_token
 from .hold import End, Hold
 from .self_deadlock import self_deadlock_flow
@@ -45,7 +45,8 @@ class Handle:
         self.keys = keys
         self.options = options
         self._holds: list[Hold] = []  # oldest first, with holds that have ended since the last grant
-        self._blocks: list[Hold] = []  # the hold of each `with` block that was entered and not left
+        # The hold of each open `with` block, in order of entry. A hold that is released within its block stays here.
+        self._entered: list[Hold] = []
         self.adopted: Hold | None = None  # an adopted hold, which the first `with` block releases
 
     def __reduce__(self) -> NoReturn:
@@ -67,12 +68,12 @@ class Handle:
         callers it is the handle's latest hold, which may have ended.
         """
         holds = self._holds
-        if len(holds) < 2 and not self._blocks:
+        if len(holds) < 2 and not self._entered:
             return holds[0] if holds else None
         me = calling()
         if (own := self._latest_of(me)) is not None:
             return own
-        if entered := [hold for hold in self._blocks if hold.acquired_by == me]:
+        if entered := [hold for hold in self._entered if hold.acquired_by == me]:
             return entered[-1]
         latest = self.holds or holds
         return latest[-1] if latest else None
@@ -88,21 +89,11 @@ class Handle:
         hold = self.hold
         if hold is None:
             raise LockNotHeld(self.name)
-        if hold.end_kind is End.LOST and hold in self._blocks:
+        if hold.end_kind is End.LOST and hold in self._entered:
             raise LockLost(self.name)
         if not hold.active:
             raise hold.not_held_error()
         return hold
-
-    def _at_fork_reinit(self) -> None:
-        """Drop all holds in the child of a fork, where the standard library calls this method of locks.
-
-        A child releases nothing. In the process that holds the lock, it is released in the background.
-        """
-        holds, self._holds, self._blocks = self.holds, [], []
-        for hold in holds:
-            if hold.end():
-                hold.release_later()
 
     # ── acquire ──────────────────────────────────────────────────────────────────────────────
 
@@ -138,7 +129,7 @@ class Handle:
                     hold = self.on_granted(outcome)
                     hold.emit("acquired", waited=now - start)
                     return hold
-                renewal.release_later(store, self.primitive, outcome.claim)
+                background.release_later(store, self.primitive, outcome.claim)
                 late_grants += 1
                 if now >= deadline or late_grants == _LATE_GRANTS:
                     slow = f"the store answers more slowly than the ttl ({claim.ttl:g} s)"
@@ -147,7 +138,7 @@ class Handle:
         except LockError as error:
             # The store may have granted the claim, or lists it as a waiter.
             if isinstance(error, LockDeadlock) or (isinstance(error, LockUnavailable) and error.unconfirmed):
-                renewal.release_later(store, self.primitive, claim, cancel=True)
+                background.release_later(store, self.primitive, claim, cancel=True)
             self._emit_refused(store.clock() - start, refusal_reason(error))
             raise
         except BaseException:  # interrupted or cancelled: the store may have granted the claim, or grant it later
@@ -156,14 +147,14 @@ class Handle:
             for hold in self.holds:
                 if hold.lease.claim.acquisition_id == claim.acquisition_id:  # interrupted after the grant
                     hold.end(End.TRANSFERRED)
-            renewal.release_later(store, self.primitive, claim, cancel=True)
+            background.release_later(store, self.primitive, claim, cancel=True)
             raise
 
     def _ask(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
         store, primitive = self.store, self.primitive
         queue = store.local_queue_for(primitive) if wait > 0 else None
         flow = (queue or store.algorithm).acquire(primitive, claim, deadline)
-        if wait == FOREVER and renewal.entries:  # without entries, this process holds no lock
+        if wait == FOREVER and background.entries:  # without entries, this process holds no lock
             return self_deadlock_flow(flow, self, claim)
         return flow
 
@@ -196,7 +187,7 @@ class Handle:
         """
         if isinstance(outcome, Refusal):
             raise refusal_error(self.name, outcome)
-        self._blocks.append(outcome)
+        self._entered.append(outcome)
 
     def enter_adopted(self) -> bool:
         """Begin the first ``with`` block after ``adopt()``. The end of the block releases the adopted hold.
@@ -209,7 +200,7 @@ class Handle:
             return False
         hold.check()
         hold.acquired_by = calling()
-        self._blocks.append(hold)
+        self._entered.append(hold)
         return True
 
     def leave_flow(self) -> Flow[None]:
@@ -220,16 +211,16 @@ class Handle:
         `threading.Condition.wait` releases and acquires within a block.
         """
         with state_mutex:
-            blocks = self._blocks
-            if not blocks:
+            entered = self._entered
+            if not entered:
                 return self.release_flow()
             index = 0
-            if len(blocks) > 1:
+            if len(entered) > 1:
                 me = calling()
-                index = max((at for at, each in enumerate(blocks) if each.acquired_by == me), default=0)
-            hold = blocks.pop(index)
+                index = max((at for at, each in enumerate(entered) if each.acquired_by == me), default=0)
+            hold = entered.pop(index)
         if not hold.active:
-            hold = self._latest_of(calling(), but=blocks) or hold
+            hold = self._latest_of(calling(), but=entered) or hold
         return _nothing() if hold.end_kind is End.TRANSFERRED else self.release_flow(hold)
 
     # ── release, extend, describe ────────────────────────────────────────────────────────────

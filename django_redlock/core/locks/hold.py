@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import LockLost, LockNotHeld
+from ..background.work import Extension, background
 from ..contract import Store
 from ..events import Event, Kind, logger, report
 from ..flow.replies import fault_error
@@ -19,7 +20,6 @@ from ..primitives.base import Primitive
 from ..process import fork
 from ..process.caller import WakeEvent, calling, has_ended, running_loop, task_is_ours
 from ..process.mutex import state_mutex
-from ..renewal.registry import Extension, renewal
 from ..values import DRIFT, PRECISION, Lease, Seconds
 
 _RETRIES = 20  # attempts to extend within one ttl, when an attempt fails or another extension is in flight
@@ -127,12 +127,12 @@ class Hold:
                 return False
             self._lost = self._lost or kind is End.LOST or now >= self.lease.valid_until
             self.end_kind = kind
-            renewal.cancel(self.lease.claim.token)
+            background.cancel(self.lease.claim.token)
         return True
 
     def release_later(self, after: float = 0.0) -> None:
         """Release the lock in the background, ``after`` seconds from now at the earliest."""
-        renewal.release_later(self.store, self.primitive, self.lease.claim, after=after, keep_until=self.kept_until)
+        background.release_later(self.store, self.primitive, self.lease.claim, after=after, keep_until=self.kept_until)
 
     def replace(self) -> None:
         """End this hold as lost, because its handle has acquired the lock again."""
@@ -152,7 +152,7 @@ class Hold:
             self._lost = True
         self.release_later()  # because some nodes may still have the token
         # In the background: listeners may be slow or acquire locks, and must not delay the renewal of other locks.
-        renewal.report(partial(self.report_loss, reason))
+        background.report(partial(self.report_loss, reason))
 
     def report_loss(self, reason: str) -> None:
         """Report the loss to the log, the event hook and ``on_lost``, once."""
@@ -241,6 +241,7 @@ class Hold:
         return self._extension
 
     def begin_renewal(self) -> Extension | None:
+        """Return the extension that is due, now in flight; ``None`` if the lease must not be extended now."""
         lease = self.lease
         if self._lost or not self.active:
             return None
@@ -254,16 +255,17 @@ class Hold:
             ended_loop = self._loop is not None and self._loop.is_closed()
             self._abandoned = ended_loop or (not self._acquired_in_wrapper and has_ended(self.acquired_by))
             if self._abandoned:
-                renewal.report(self._report_abandoned)
+                background.report(self._report_abandoned)
         with state_mutex:
             if not self.active or self.lease is not lease:
                 return None
             if self._extension is None:
                 return self._begin_extension(lease.ttl)
-        renewal.schedule(self, lease.ttl / _RETRIES)  # extend() is in flight, and may fail
+        background.schedule(self, lease.ttl / _RETRIES)  # extend() is in flight, and may fail
         return None
 
     def on_extended(self, extension: Extension, outcome: Lease | Fault | None) -> None:
+        """Update the lease after ``extension``. ``outcome``: as `Algorithm.extend_many` returns it."""
         with state_mutex:
             waiting, ended = self._waiting, self.end_kind is not None
             self._extension, self._waiting = None, ()
@@ -278,7 +280,7 @@ class Hold:
         elif outcome is None:
             self.mark_lost(FORCED_OR_FORGOTTEN)
         elif isinstance(outcome, Fault):
-            renewal.schedule(self, min(self.lease.valid_until - self.store.clock(), self.lease.ttl / _RETRIES))
+            background.schedule(self, min(self.lease.valid_until - self.store.clock(), self.lease.ttl / _RETRIES))
         else:
             self.schedule_renewal()
 
@@ -287,7 +289,7 @@ class Hold:
         delay = self.lease.valid_until - self.store.clock()
         if self._is_renewable():
             delay -= self.lease.ttl * 2 / 3
-        renewal.schedule(self, delay)
+        background.schedule(self, delay)
 
     def _is_renewable(self) -> bool:
         """Return whether a renewal would prolong the lease: with ``auto_renew``, until it lasts to ``max_hold``."""

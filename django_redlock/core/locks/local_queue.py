@@ -18,13 +18,13 @@ from enum import Enum, auto
 from typing import Any
 
 from ...errors import LockError
+from ..background.work import background
 from ..contract import HandOver, Store
 from ..flow.requests import AwaitTurn, Flow
 from ..primitives.base import Primitive
 from ..process import fork
 from ..process.caller import Caller, WakeEvent, calling, running_loop
 from ..process.mutex import state_mutex
-from ..renewal.registry import renewal
 from ..values import Claim, Lease, Refusal
 
 LEADER_CHECK_SECONDS = 5.0  # seconds after which a waiter checks again that the leader still exists
@@ -115,7 +115,7 @@ class WaitQueue:
         self.refusal = refusal
 
 
-class LocalQueue:
+class LocalQueues:
     """The queues of this process for the locks of one store. ``cohort``: the largest number of hand-overs in a row."""
 
     def __init__(self, store: Store, cohort: int) -> None:
@@ -172,7 +172,7 @@ class LocalQueue:
             with state_mutex:
                 if waiter.state is WaiterState.RECEIVING:  # without an outcome: the releasing caller may have vanished
                     waiter.state = WaiterState.LEADING
-                    renewal.release_later(self._store, primitive, waiter.claim)
+                    background.release_later(self._store, primitive, waiter.claim)
                 elif waiter.state is WaiterState.QUEUED and queue.leader() is None:
                     queue.promote(waiter)
                 elif waiter.state is WaiterState.QUEUED and self._store.clock() >= deadline:
@@ -225,7 +225,7 @@ class LocalQueue:
                     waiter.lead()
             # The store may have granted the lock to the waiter: the reply was lost, or the waiter has left meanwhile.
             if waiter.lease is None:
-                renewal.release_later(self._store, primitive, waiter.claim)
+                background.release_later(self._store, primitive, waiter.claim)
         if lease is not None:
             return True
         released = yield from algorithm.release(primitive, claim)

@@ -8,7 +8,7 @@ from typing import Never, Self
 from ...errors import LockError, LockLost, LockNotHeld
 from ..events import logger
 from ..flow.drivers import adrive, drive
-from ..options import ACQUIRE_OPTIONS, unknown_options, wait_seconds
+from ..options import wait_seconds
 from ..owner import Owner
 from ..process.caller import check_may_block, running_loop
 from ..values import Refusal, Seconds
@@ -82,21 +82,17 @@ class Lock(Handle):
         state = "locked" if self.token and not self.lost else "unlocked"
         return f"<{state} {type(self).__module__}.{type(self).__qualname__} object name={self.name!r} at {id(self):#x}>"
 
-    def acquire(self, blocking: bool = True, timeout: Seconds = -1, **unknown: Never) -> bool:
+    def acquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:
         """Acquire the lock, waiting ``timeout`` seconds at most (-1: without limit). Returns whether it was acquired.
 
         ``blocking=False``: don't wait. Raises ``ValueError`` and ``OverflowError`` as ``threading.Lock.acquire`` does,
         ``LockUnavailable`` when the store can't be used, ``RuntimeError`` in a coroutine, and ``LockDeadlock`` instead
         of waiting without limit for a lock that the same thread or task holds through another handle.
         """
-        if unknown:
-            raise unknown_options("acquire", unknown, ACQUIRE_OPTIONS)
         return isinstance(self._acquire(wait_seconds(blocking, timeout)), Hold)
 
-    async def aacquire(self, blocking: bool = True, timeout: Seconds = -1, **unknown: Never) -> bool:  # noqa: ASYNC109
+    async def aacquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:  # noqa: ASYNC109
         """`acquire` for asyncio."""
-        if unknown:
-            raise unknown_options("aacquire", unknown, ACQUIRE_OPTIONS)
         return isinstance(await self._aacquire(wait_seconds(blocking, timeout)), Hold)
 
     def release(self) -> None:

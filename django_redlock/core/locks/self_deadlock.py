@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from ...errors import LockDeadlock
+from ..background.work import background
 from ..events import logger
 from ..flow.requests import AwaitTurn, Block, BlockThenEval, Flow
 from ..process.caller import calling
-from ..renewal.registry import Renewable, renewal
 from ..values import Claim
 
 T = TypeVar("T")
@@ -24,24 +24,24 @@ def self_deadlock_flow(flow: Flow[T], handle: Any, claim: Claim) -> Flow[T]:
     If the caller holds the lock through this handle, another thread or task may release it, so only a warning is
     logged, after a second and once for each handle.
     """
+    hold, waits = None, 0
     try:
         request = next(flow)
-        while type(request) not in _WAITING_REQUESTS:
-            request = flow.send((yield request))
-        hold = _own_hold_in_the_way(handle, claim)
-        if hold is not None and hold not in handle.holds:
-            raise LockDeadlock(claim.name)
-        if hold is not None and not handle.nesting_logged:
-            request = flow.send((yield request._replace(seconds=min(request.seconds, WARN_AFTER))))
-            while type(request) not in _WAITING_REQUESTS:
-                request = flow.send((yield request))
-            handle.nesting_logged = True
-            logger.warning(
-                "lock %r is held by this thread or task, which waits for it through the same handle until another "
-                "thread or task releases it; use rlock() to acquire it more than once, or wait with a timeout",
-                claim.name,
-            )
         while True:
+            if type(request) in _WAITING_REQUESTS:
+                waits += 1
+                if waits == 1 and (hold := _own_hold_in_the_way(handle, claim)) is not None:
+                    if hold not in handle.holds:
+                        raise LockDeadlock(claim.name)
+                    request = request._replace(seconds=min(request.seconds, WARN_AFTER))
+                elif waits == 2 and hold is not None and not handle.nesting_logged:
+                    handle.nesting_logged = True
+                    logger.warning(
+                        "lock %r is held by this thread or task, which waits for it through the same handle until "
+                        "another thread or task releases it; use rlock() to acquire it more than once, or wait with "
+                        "a timeout",
+                        claim.name,
+                    )
             request = flow.send((yield request))
     except StopIteration as done:
         result: T = done.value
@@ -50,8 +50,8 @@ def self_deadlock_flow(flow: Flow[T], handle: Any, claim: Claim) -> Flow[T]:
         flow.close()
 
 
-def _own_hold_in_the_way(handle: Any, claim: Claim) -> Renewable | None:
-    """Return the hold of this thread or task on a lock of ``claim``; ``None`` if there is none.
+def _own_hold_in_the_way(handle: Any, claim: Claim) -> Any:
+    """Return the `Hold` of this thread or task on a lock of ``claim``; ``None`` if there is none.
 
     Ignores a hold that ends by itself, because it is not renewed or has a ``max_hold``, and a claim for any one of
     several locks, another of which may become free.
@@ -60,7 +60,7 @@ def _own_hold_in_the_way(handle: Any, claim: Claim) -> Renewable | None:
     if not handle.primitive.one_holder or not (claim.require_all or len(wanted) == 1):
         return None
     me = calling()
-    for hold in renewal.holds():
+    for hold in background.holds():
         if hold.acquired_by != me or hold.store is not handle.store or not hold.primitive.one_holder:
             continue
         lasts = hold.active and hold.remaining and not hold.options.ends_by_itself

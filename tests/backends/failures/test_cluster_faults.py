@@ -9,7 +9,7 @@ import redis
 from redis.crc import key_slot
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.core.renewal.registry import BATCH
+from django_redlock.core.background.work import BATCH
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from tests.support.cluster import Cluster, ask

@@ -6,12 +6,12 @@ import json
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.background.work import background
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.flow.requests import Fault
 from django_redlock.core.keys import keys_for
 from django_redlock.core.options import LockOptions
 from django_redlock.core.process.mutex import state_mutex
-from django_redlock.core.renewal.registry import renewal
 from django_redlock.single_instance.call import MODES, TaskCall, new_delivery_id
 from django_redlock.single_instance.lifecycle import end_flow
 from django_redlock.single_instance.records import BodyLock, submit
@@ -45,7 +45,7 @@ def running(store, call):
     assert send(store, call) is None
     lock, hold = start(store, call)
     token = hold.lease.claim.token
-    return lock, lambda: poll(lambda: token not in renewal.orphans, timeout=60, what="a release in the background")
+    return lock, lambda: poll(lambda: token not in background.orphans, timeout=60, what="a release in the background")
 
 
 def assert_ended(store, call):

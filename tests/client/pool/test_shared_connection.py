@@ -13,7 +13,7 @@ from django_redlock.backends.redis import RedisBackend
 from django_redlock.client.nodes.servers import NodeOptions
 from django_redlock.client.resp import encode_command
 from django_redlock.client.urls import node_for
-from django_redlock.core.renewal.registry import renewal
+from django_redlock.core.background.work import background
 from django_redlock.errors import LockError
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from testproject.redis_server import RedisServer
@@ -110,7 +110,7 @@ async def test_cancelled_in_the_child_of_a_fork(proxy, redis_server, unique, pli
             acquiring.cancel()
             for _ in range(10):
                 await asyncio.sleep(0)
-            while renewal.orphans:  # noqa: ASYNC110  (threads empty it)
+            while background.orphans:  # noqa: ASYNC110  (threads empty it)
                 await asyncio.sleep(0)
             os._exit(0 if acquiring.cancelled() else 1)
         assert os.waitstatus_to_exitcode((await asyncio.to_thread(os.waitpid, child, 0))[1]) == 0

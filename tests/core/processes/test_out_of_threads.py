@@ -6,7 +6,7 @@ import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.core.renewal.registry import renewal
+from django_redlock.core.background.work import background
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 
@@ -21,7 +21,7 @@ def test_a_loss_is_reported(unique, monkeypatch):
     lost = backend.lock("lost", on_lost=lambda _: told.set())
     assert lost.acquire()
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    renewal.mark_lost(lost.hold.lease.claim.token, "for a test")
+    background.mark_lost(lost.hold.lease.claim.token, "for a test")
     assert told.wait(TEST_TIMEOUT)
     assert lost.lost
 

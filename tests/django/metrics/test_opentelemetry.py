@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from django_redlock import lock, locks
-from django_redlock.core.renewal.registry import renewal
+from django_redlock.core.background.work import background
 from django_redlock.history.event_queue import event_queue
 from django_redlock.metrics import opentelemetry
 
@@ -79,7 +79,7 @@ def test_numbers(lost):
         return sum(point["value"] for point in points.get("redlock.held", []) if point["attributes"] == mutex)
 
     gc.collect()
-    before = renewal.held_counts()["default", "mutex"]  # what a test before holds still is counted, too
+    before = background.held_counts()["default", "mutex"]  # what a test before holds still is counted, too
     with lock("stock", on_lost="warn"):
         lock("stock").acquire(blocking=False)
         assert held(read()) - before == 1

@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from django_redlock import lock, locks
 from django_redlock.apps import watch
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.core.renewal.registry import renewal
+from django_redlock.core.background.work import background
 from django_redlock.errors import LockUnavailable
 from django_redlock.history.event_queue import event_queue
 from django_redlock.metrics import prometheus
@@ -81,7 +81,7 @@ def test_open_metrics(registry):
 def held_now(registry):
     """`held_now(backend)`: the number of held mutexes in a scrape, without those of other tests."""
     gc.collect()
-    left = renewal.held_counts()
+    left = background.held_counts()
 
     def scrape(backend="default"):
         event_queue.flush()

@@ -8,8 +8,8 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.core.background.work import BATCH, extend_all
 from django_redlock.core.flow.requests import Batch, Fault, SendToAll
-from django_redlock.core.renewal.registry import BATCH, extend_all
 from django_redlock.errors import LockLost
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from tests.support.locks import renew_now

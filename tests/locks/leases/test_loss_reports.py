@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
-from django_redlock.core.renewal.registry import renewal
+from django_redlock.core.background.work import background
 from django_redlock.errors import LockLost
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 
@@ -16,7 +16,7 @@ from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 def report(monkeypatch):
     """`report()`: report the loss of a lease, which is not reported before."""
     held_back = []
-    monkeypatch.setattr(renewal, "report", held_back.append)
+    monkeypatch.setattr(background, "report", held_back.append)
 
     def report():
         held_back.pop()()

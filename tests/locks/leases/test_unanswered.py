@@ -6,7 +6,7 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.core.renewal.registry import renewal
+from django_redlock.core.background.work import background
 from django_redlock.errors import LockUnavailable
 from tests.support.locks import AdvancedClock, acquired
 from tests.support.proxy import Proxy
@@ -79,10 +79,10 @@ def test_a_lease_that_was_extended(start, redis_server):
     with pytest.raises(LockUnavailable):
         lock.release()
     clock.ahead = 30
-    due, _ = renewal.orphans[token]
-    poll(lambda: renewal.orphans[token][0] != due, timeout=20, what="another try to release the lock")
+    due, _ = background.orphans[token]
+    poll(lambda: background.orphans[token][0] != due, timeout=20, what="another try to release the lock")
     proxy.restore()
-    poll(lambda: token not in renewal.orphans, timeout=20, what="the release")
+    poll(lambda: token not in background.orphans, timeout=20, what="the release")
     with redis_server.client() as client:
         assert not client.exists("redlock:{stock}")
     backend.close()

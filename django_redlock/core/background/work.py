@@ -11,17 +11,14 @@ import weakref
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 from ...errors import LockUnavailable
-from ..contract import Store
 from ..events import logger
 from ..flow.drivers import drive
 from ..flow.requests import Fault, Flow
-from ..options import LockOptions
 from ..primitives.base import Primitive
 from ..process import fork
-from ..process.caller import Caller
 from ..process.clock import monotonic
 from ..process.mutex import state_mutex
 from ..process.threads import Kind, start
@@ -40,40 +37,13 @@ class Extension(NamedTuple):
     ttl: float
 
 
-class Renewable(Protocol):
-    """The interface of a `Hold` for the renewal."""
-
-    name: str
-    store: Store
-    primitive: Primitive
-    options: LockOptions
-    lease: Lease
-    acquired_by: Caller
-    end_kind: Any  # None: it has not ended
-
-    @property
-    def remaining(self) -> float: ...
-
-    @property
-    def active(self) -> bool: ...
-
-    def begin_renewal(self) -> Extension | None:
-        """Return the due extension, and mark it as in flight; ``None`` if the lease must not be extended now."""
-
-    def on_extended(self, extension: Extension, outcome: Lease | Fault | None) -> None:
-        """Update the lease after ``extension``. ``outcome``: as `Algorithm.extend_many` returns it."""
-
-    def mark_lost(self, reason: str) -> None:
-        """Mark the lease as lost, and report the loss with ``reason``, a text for people."""
-
-
 class Orphan(NamedTuple):
     """A claim whose caller could not release it, for example after an interruption.
 
     The release is retried until the time ``until`` (monotonic seconds by the store's clock).
     """
 
-    store: Store
+    store: Any
     primitive: Primitive
     claim: Claim
     until: float
@@ -84,12 +54,17 @@ class Orphan(NamedTuple):
         """Release or cancel the claim. Returns whether it held the lock. Raises ``LockUnavailable``."""
         algorithm = self.store.algorithm
         if self.cancel:
-            return algorithm.cancel(self.primitive, self.claim)
-        return algorithm.release(self.primitive, self.claim, max(0.0, self.keep_until - self.store.clock()))
+            released: Flow[bool] = algorithm.cancel(self.primitive, self.claim)
+        else:
+            released = algorithm.release(self.primitive, self.claim, max(0.0, self.keep_until - self.store.clock()))
+        return released
 
 
-class Renewal:
-    """The leases to extend and the claims to release, by token, and the background threads for this work."""
+class Background:
+    """The leases to extend and the claims to release, by token, and the background threads for this work.
+
+    ``hold``: a `Hold`, whose module imports this one. ``store``: its `Store`.
+    """
 
     def __init__(self) -> None:
         self.reset()
@@ -103,7 +78,7 @@ class Renewal:
         self._reports: deque[Callable[[], object]] = deque()
         self._reporters = 0
 
-    def schedule(self, hold: Renewable, delay: float) -> None:
+    def schedule(self, hold: Any, delay: float) -> None:
         """Schedule the renewal of ``hold`` in ``delay`` seconds, unless it has ended. Replaces an earlier schedule."""
         due, store, claim = monotonic() + delay, hold.store, hold.lease.claim
         place = id(store), store.server_of(claim.keys), _extend_due
@@ -133,7 +108,7 @@ class Renewal:
         """Cancel the renewal that is scheduled for ``token``."""
         self.entries.pop(token, None)
 
-    def holds(self) -> list[Renewable]:
+    def holds(self) -> list[Any]:
         """Return the holds whose renewal or end is scheduled."""
         return [hold for _, target in list(self.entries.values()) if (hold := target()) is not None]
 
@@ -172,7 +147,7 @@ class Renewal:
 
     def release_later(
         self,
-        store: Store,
+        store: Any,
         primitive: Primitive,
         claim: Claim,
         *,
@@ -198,22 +173,22 @@ class Renewal:
             self.schedule_release(later.token, orphan._replace(claim=later), CANCEL_DELAY)
 
 
-renewal = Renewal()
-fork.on_fork(renewal.reset)
+background = Background()
+fork.on_fork(background.reset)
 
 
 # ── the work of the threads ──────────────────────────────────────────────────────────────────────
 
 
-def _extend_due(targets: Mapping[bytes, weakref.ref[Renewable]]) -> tuple[()]:
+def _extend_due(targets: Mapping[bytes, weakref.ref[Any]]) -> tuple[()]:
     # A hold whose handle was garbage-collected is missing: its lease ends by itself.
     extend_all([hold for target in targets.values() if (hold := target()) is not None])
     return ()
 
 
-def extend_all(holds: Iterable[Renewable]) -> None:
+def extend_all(holds: Iterable[Any]) -> None:
     """Extend the leases of ``holds`` in few requests, or mark them as lost."""
-    groups: defaultdict[tuple[int, Primitive], list[Renewable]] = defaultdict(list)
+    groups: defaultdict[tuple[int, Primitive], list[Any]] = defaultdict(list)
     for hold in holds:
         groups[id(hold.store), hold.primitive].append(hold)
     for group in groups.values():
@@ -228,7 +203,7 @@ def extend_all(holds: Iterable[Renewable]) -> None:
                 hold.on_extended(extension, outcome)
 
 
-def _extend(begun: list[tuple[Renewable, Extension]]) -> Sequence[Lease | Fault | None]:
+def _extend(begun: list[tuple[Any, Extension]]) -> Sequence[Lease | Fault | None]:
     if not begun:
         return []
     store, primitive = begun[0][0].store, begun[0][0].primitive

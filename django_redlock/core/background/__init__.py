@@ -1,0 +1,1 @@
+"""Background work on leases: extends leases before they end, releases what no caller released, and reports losses."""
