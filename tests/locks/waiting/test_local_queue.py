@@ -141,12 +141,6 @@ class TestLocalQueue(Fixtures):
             assert eventually(lambda: admin.info("clients")["blocked_clients"] == 3)
         assert all(each.result(TEST_TIMEOUT) for each in waiting)
 
-    @pytest.mark.parametrize("cohort", [-1, 1.5, True, "16"])
-    def test_invalid_cohort(self, new_backend, cohort):
-        """A cohort that is not a number from 0 on is refused."""
-        with pytest.raises(ValueError, match="cohort"):
-            new_backend(cohort=cohort)
-
     @pytest.mark.parametrize("terms", [{}, {"ttl": 20}, {"fencing": True}, {"auto_renew": False}], ids=str)
     def test_lock_of_the_next_holder(self, kept, client, other, name, terms):
         """A lock that was handed over within the process belongs to the next holder in every respect."""
