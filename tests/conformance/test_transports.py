@@ -21,37 +21,33 @@ from tests.support.tls import TlsRedis
 # Names are unique and nothing else is looked at: the servers are shared with all other tests, and not emptied.
 
 
+FAULTS = {
+    "closed connection": lambda admin: admin.client_kill_filter(_type="normal", skipme=True),
+    "forgotten script": lambda admin: admin.script_flush(),
+}
+
+
 class ConnectionCases:
     """The servers close connections and forget scripts."""
 
-    @pytest.mark.parametrize("method", ["acquire", "extend", "release", "owned"])
-    def test_closed_connection(self, servers, client, name, method):
-        """A request on a connection that the server has closed is sent again on a new one."""
-        lock = self.ready(client, name, method)
-        for server in servers:
-            with server.client() as admin:
-                admin.client_kill_filter(_type="normal", skipme=True)
-        getattr(lock, method)()
-        assert (method == "release") is (lock.token is None)
-
-    @pytest.mark.parametrize("method", ["acquire", "extend", "release", "owned"])
-    def test_forgotten_script(self, servers, client, name, method):
-        """A script that the server has lost is sent again."""
-        lock = self.ready(client, name, method)
-        for server in servers:
-            with server.client() as admin:
-                admin.script_flush()
-        getattr(lock, method)()
-        assert (method == "release") is (lock.token is None)
-
-    @staticmethod
-    def ready(client, name, method):
-        """A handle on an open connection, which holds the lock if the method needs that."""
+    @pytest.mark.parametrize("method", ["acquire", "extend", "release", "owned", "held", "describe", "force_release"])
+    @pytest.mark.parametrize("fault", FAULTS)
+    def test_sent_again(self, servers, client, name, method, fault):
+        """A request is sent again on a new connection, and a script is sent again to a server that has lost it."""
         lock = client.lock(name)
         lock.acquire()
         if method == "acquire":
             lock.release()
-        return lock
+        for server in servers:
+            with server.client() as admin:
+                FAULTS[fault](admin)
+        if method == "held":
+            assert name in [row.name for row in client.held(f"*{name}*")]
+        elif hasattr(lock, method):
+            getattr(lock, method)()
+            assert (method == "release") is (lock.token is None)
+        else:
+            assert getattr(client, method)(name)
 
 
 class RedisTransport(ConnectionCases, TransportConformance):

@@ -124,9 +124,9 @@ def test_adopt_without_a_reply(proxy, redis_url, client_of, unique, way):
     direct = backend_on([redis_url])
     lock = direct.lock(unique)
     assert lock.acquire()
-    client = client_of(type(direct)(proxy.url, node_timeout=4))
+    client = client_of(type(direct)(proxy.url, node_timeout=2))
     client.describe(unique)
-    text = lock.hand_off(ttl=10)
+    text = lock.hand_off(ttl=6)
     proxy.drop(way)
     with pytest.raises(LockUnavailable):
         client.adopt_text(text)

@@ -35,14 +35,6 @@ class TestStale(OwnRedis):
 
     node_timeout = 10
 
-    def test_listing(self, server, client, name):
-        """Listing works as the first request on a closed connection."""
-        with client.lock(name):
-            for ask in (client.held, lambda: [client.describe(name)]):
-                with server.client() as admin:
-                    admin.client_kill_filter(_type="normal", skipme=True)
-                assert [row.name for row in ask()] == [name]
-
     def test_renewal(self, server, new_client, name):
         """A renewal works as the first request on a closed connection."""
         lock = new_client().lock(name, ttl=self.renewable)
@@ -67,21 +59,6 @@ class TestStale(OwnRedis):
         assert waiting.result(WAKE)
 
 
-class TestForgetsScripts(OwnRedis):
-    """The server has lost its scripts through SCRIPT FLUSH."""
-
-    node_timeout = 10
-
-    def test_inspection(self, server, client, name):
-        """Inspection sends its scripts again if the server has lost them."""
-        with server.client() as admin:
-            client.lock(name).acquire()
-            admin.script_flush()
-            assert [row.name for row in client.held()] == [name]
-            admin.script_flush()
-            assert client.force_release(name)
-
-
 class TestLostReply(OwnRedis):
     """The server has performed a request, and the connection breaks before the reply."""
 
@@ -90,17 +67,6 @@ class TestLostReply(OwnRedis):
     @pytest.fixture
     def url(self, proxy):
         return proxy.url
-
-    def test_acquire(self, proxy, client, other, name):
-        """The lock is held by this handle."""
-        lock = client.lock(name)
-        lock.locked()
-        lost = proxy.lose_next_reply(name.encode())
-        assert lock.acquire(False)
-        assert lost.is_set()
-        assert lock.owned()
-        lock.release()
-        assert other.lock(name).acquire(False)
 
     def test_release(self, proxy, client, other, name):
         """The lock is free, and release() raises no error."""

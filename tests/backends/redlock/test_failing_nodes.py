@@ -208,20 +208,6 @@ def test_a_lost_majority_is_a_lost_lock(five, client_of):
     assert lock.lost
 
 
-def test_an_extension_wins_votes_back(five, client_of):
-    """An extension restores the lock on two nodes that had granted it and have lost it."""
-    lock = connected(client_of(store(five))).lock("stock", auto_renew=False)
-    assert lock.acquire()
-    granted = [five[node] for node in lock.hold.lease.nodes[:2]]
-    for server in granted:
-        with server.client() as client:
-            client.delete(KEY)
-    poll(lambda: held_on(five) == 3, timeout=LONG["ttl"] / 2, what="the lock on the others")
-    assert lock.extend() > 0
-    assert held_on(granted) == 2
-    lock.release()
-
-
 def test_nodes_of_any_kind(sentinel, redis_server, own_redis, settings, client_of):
     """A node may be a server, a master behind Sentinels, or the server of a cache."""
     settings.CACHES = {"node": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": redis_server.url}}

@@ -112,6 +112,7 @@ def test_release_after_a_majority_lost_its_data(servers, client_of):
         assert lock.acquire()
     forget(servers[:3])
     assert kept.extend() > 0
+    assert held_on(servers, "q:{kept}") >= 3
     kept.release()
     with pytest.raises(LockLost):
         released.release()

@@ -10,18 +10,6 @@ from django_redlock.errors import LockLost
 PATIENCE = 20
 
 
-def test_old_code_excludes_us(backend, old, redis):
-    """While old code holds the lock our attempts fail and leave its value alone; after its release we acquire."""
-    first, lock = old(), backend.lock("stock")
-    assert first.take()
-    value = redis.get("stock")
-    assert not lock.acquire(False)
-    assert not lock.acquire(timeout=0.05)
-    assert redis.get("stock") == value
-    first.release()
-    assert lock.acquire(False)
-
-
 @pytest.mark.parametrize("read", [int, float])
 def test_we_exclude_old_code(backend, old, read):
     """While we hold the lock old code can't acquire it, however it parses numbers; after our release it can."""
@@ -30,14 +18,6 @@ def test_we_exclude_old_code(backend, old, read):
         lock.check()
         assert lock.owned()
     assert old(read=read).take()
-
-
-def test_a_dead_holder_is_replaced(backend, dead, old):
-    """After the holder died and its lock expired we acquire, and old code is refused."""
-    lock = backend.lock("stock")
-    assert lock.acquire(False)
-    assert not old().take()
-    assert lock.owned()
 
 
 def test_old_code_replaces_us(backend, old, redis):

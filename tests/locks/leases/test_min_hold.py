@@ -13,7 +13,7 @@ from tests.support.service import poll
 @pytest.mark.parametrize("option", ["min_hold", "every"])
 def test_unanswered_release(proxy, redis_server, client_of, unique, option):
     """After a release without a reply the lock is kept for the rest of the time."""
-    client = client_of(RedisBackend(proxy.url, ttl=20, node_timeout=4))
+    client = client_of(RedisBackend(proxy.url, ttl=20, node_timeout=2))
     lock = client.lock(unique, auto_renew=False, **{option: 250})
     assert lock.acquire()
     with redis_server.client() as direct:

@@ -1,7 +1,8 @@
-"""Interrupts: a permit that the handle does not list as a hold is released in the background."""
+"""Interrupts: a lock or permit that the handle does not list as a hold is released in the background."""
 
 import asyncio
 import contextlib
+import threading
 
 import pytest
 
@@ -83,20 +84,28 @@ def enter_and_leave(handle):
         pass
 
 
-OPERATIONS = {"acquire": lambda handle: handle.acquire(), "release": lambda handle: handle.release(2)}
+def release_all(handle):
+    for _ in range(len(handle.holds)):
+        handle.release()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("operation", [*OPERATIONS, "with"])
+OPERATIONS = {"acquire": lambda handle: handle.acquire(), "release": release_all, "with": enter_and_leave}
+
+
+@pytest.mark.parametrize("kind", ["lock", *KINDS])
+@pytest.mark.parametrize("operation", OPERATIONS)
 def test_interrupted_anywhere(unique, kind, operation):
-    """After an interrupt anywhere, the handle lists the permits that it holds, and all others are free soon."""
-    backend = LocMemBackend(unique)
+    """After an interrupt anywhere, the handle lists what it holds, the rest is free soon, and other threads lock."""
+    backend, permits = LocMemBackend(unique), 1 if kind == "lock" else 3
+    make = KINDS.get(kind, lambda backend, name: backend.lock(name, ttl=60))
     for number, interrupt in enumerate(anywhere(least=20)):
-        handle, other = (KINDS[kind](backend, f"{unique}:{number}") for _ in range(2))
-        if operation == "release":
+        handle, other = (make(backend, f"{unique}:{number}") for _ in range(2))
+        for _ in range(min(permits, 2) if operation == "release" else 0):
             handle.acquire()
-            handle.acquire()
-        interrupt(lambda handle=handle: OPERATIONS.get(operation, enter_and_leave)(handle))
-        if handle.holds:
-            handle.release(len(handle.holds))
-        assert all(other.acquire(timeout=TEST_TIMEOUT) for _ in range(3)), f"at step {number}"
+        interrupt(lambda handle=handle: OPERATIONS[operation](handle))
+        thread = threading.Thread(target=enter_and_leave, args=[backend.lock("another")], daemon=True)
+        thread.start()
+        thread.join(TEST_TIMEOUT)
+        assert not thread.is_alive(), f"at step {number}"
+        release_all(handle)
+        assert all(other.acquire(timeout=TEST_TIMEOUT) for _ in range(permits)), f"at step {number}"
