@@ -7,8 +7,8 @@ unexport PYTHONDONTWRITEBYTECODE
 SEEDS ?= 10000
 NODES ?= 0
 RUNS ?= 20
-# Workers mostly wait for servers and leases: there are more of them than processors.
-PYTEST := $(PY) -m pytest -n 4 --dist loadscope
+# Workers mostly wait for servers and leases: there are more of them than processors, and more where tests wait longest.
+PYTEST := $(PY) -m pytest --dist loadscope -n 4
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -26,7 +26,7 @@ test: lint types layers ## before a commit, three minutes: what finds most mista
 
 test-rest: .venv/dev .venv/system docs ## what `make test` leaves out, servers installed where it may
 	$(PY) -m tests.simulation --first 1000 --seeds 9000
-	$(PYTEST) --tier rest
+	$(PYTEST) -n 6 --tier rest
 
 test-all: ## everything that .ci/run checks, a quarter of an hour
 	$(MAKE) --no-print-directory test
