@@ -22,19 +22,6 @@ def test_value_that_begins_with_the_token(redis, acquire, keys):
     assert acquire("mutex")[0] == 0
 
 
-def test_newcomers_yield(redis, acquire, keys):
-    """A newcomer with time to wait is listed behind the waiters of a reserved lock, and gets it later."""
-    redis.set(keys.lock, RESERVED, px=60_000)
-    redis.zadd(keys.waiters, {b"woken": now(redis) + 5_000})
-    refused, left, _, owner, _ = acquire("mutex", wait=6_000)
-    assert (refused, owner) == (0, b"")
-    assert 30_000 < left <= 60_000
-    assert redis.get(keys.lock) == RESERVED
-    assert set(redis.zrange(keys.waiters, 0, -1)) == {b"woken", WAITER}
-    assert acquire("mutex", AGAIN, wait=-6_000) > 0
-    assert 0 < redis.pttl(keys.lock) <= 10_000
-
-
 def test_a_dead_waiter_reserves_no_lock_for_ever(redis, acquire, release, keys):
     """A newcomer to a reserved lock removes expired entries. Otherwise each release would reserve the lock again."""
     redis.set(keys.lock, RESERVED, px=60_000)
@@ -44,16 +31,6 @@ def test_a_dead_waiter_reserves_no_lock_for_ever(redis, acquire, release, keys):
     assert acquire("mutex", AGAIN, wait=-6_000) > 0
     assert release("mutex", AGAIN) == 1
     assert not redis.exists(keys.lock)
-
-
-def test_newcomers_do_not_yield(redis, acquire, keys):
-    """A newcomer takes a reserved lock if it can't wait, and any other free lock, even if there are waiters."""
-    redis.set(keys.lock, RESERVED, px=60_000)
-    redis.zadd(keys.waiters, {b"woken": now(redis) + 5_000})
-    assert acquire("mutex") > 0
-    assert 0 < redis.pttl(keys.lock) <= 10_000
-    redis.delete(keys.lock)
-    assert acquire("mutex", OTHER, wait=6_000) > 0
 
 
 def test_queues(redis, acquire, keys):

@@ -48,17 +48,6 @@ def test_striped_newcomer(redis, acquire, places):
         redis.set(places[0].lock, RESERVED)
 
 
-def test_multi_newcomer(redis, acquire, places):
-    """A newcomer with time to wait queues behind the waiters of a reserved lock. Other callers get it."""
-    for wait in (-6_000, 0):
-        redis.set(places[1].lock, RESERVED, px=60_000)
-        refused, left, _, owner, which = acquire("multi", wait=6_000)
-        assert (refused, owner, which) == (0, b"", 2)
-        assert 30_000 < left <= 60_000
-        assert isinstance(acquire("multi", wait=wait), int)
-        assert redis.get(places[1].lock) == VALUE
-
-
 @pytest.mark.parametrize(("value", "answer"), [(None, 0), (RESERVED, 0), (THEIRS, -1)])
 def test_multi_extend_without_one(redis, acquire, extend, places, value, answer):
     """If one of the locks is free or has another holder, the reply says so, and its key is left alone."""

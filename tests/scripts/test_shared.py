@@ -42,22 +42,6 @@ def test_a_grant_wakes_the_next_waiter(redis, acquire, keys):
     assert redis.exists(keys.wake) == 0
 
 
-def test_newcomers_queue(redis, acquire, extend, keys):
-    """A newcomer with time to wait queues behind the waiters, and one without takes what is free."""
-    acquire("semaphore", OTHER, limit=2)
-    redis.zadd(keys.waiters, {b"waits": 9e15})
-    assert acquire("semaphore", wait=6_000, limit=2)[:2] == [0, 100]
-    assert acquire("semaphore", wait=-6_000, limit=2) > 0
-    extend("semaphore", 1)
-    while isinstance(granted := acquire("semaphore", ANOTHER, limit=2), list):
-        assert granted[1] <= 1
-
-
-def test_newcomers_with_free_permits(redis, acquire, keys):
-    redis.zadd(keys.waiters, {b"waits": 9e15})
-    assert acquire("semaphore", wait=6_000, limit=2) > 0
-
-
 def test_holders_do_not_queue(redis, acquire, keys):
     """The holder of an rlock is granted again even if others wait."""
     acquire("rlock")

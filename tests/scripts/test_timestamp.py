@@ -3,17 +3,6 @@
 from tests.scripts.conftest import OTHER, TOKEN, WAITER
 
 
-def test_newcomers_queue(redis, acquire, keys):
-    """A newcomer with time to wait is listed behind the waiters of a free lock, and one without takes it."""
-    redis.zadd(keys.waiters, {b"waits": 9e15})
-    assert acquire("timestamp", wait=6_000)[:2] == [0, 100]
-    assert redis.zcard(keys.waiters) == 2
-    assert acquire("timestamp", wait=-6_000) > 0
-    assert redis.zrange(keys.waiters, 0, -1) == [b"waits"]
-    redis.delete(keys.lock)
-    assert acquire("timestamp", OTHER) > 0
-
-
 def test_all_attempts_are_one_waiter(redis, acquire, call, keys):
     """A waiter is listed once for all its attempts, and no longer after its grant or its removal."""
     attempts = [TOKEN[:16] + b"%08d" % number for number in range(4)]
