@@ -16,6 +16,7 @@ from django_redlock.decorators import idempotent
 from django_redlock.errors import LockError
 from django_redlock.testing import override_locks
 from tests.django.management.command_result import Done
+from tests.support.locks import memory_entry, redis_entry
 
 tenant = ContextVar("tenant", default=None)
 
@@ -36,8 +37,7 @@ def as_tenant(name):
 @pytest.fixture(autouse=True)
 def backend(settings, redis_url, redis_server):
     """A backend whose key prefix is that of the tenant."""
-    redis = {"BACKEND": "django_redlock.backends.redis.RedisBackend", "LOCATION": redis_url}
-    settings.REDLOCK = {"default": {**redis, "KEY_PREFIX": f"{__name__}.prefix", "OPTIONS": {"node_timeout": 5}}}
+    settings.REDLOCK = {"default": {**redis_entry(redis_url), "KEY_PREFIX": f"{__name__}.prefix"}}
     yield locks["default"]
     with redis_server.client() as redis:
         if keys := redis.keys("redlock:[ab]*"):
@@ -170,7 +170,7 @@ def test_paths_of_no_function(settings, path):
 
 def test_other_backends(settings):
     """A backend that can't do it says so."""
-    settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "KEY_PREFIX": prefix}}
+    settings.REDLOCK = {"default": {**memory_entry(), "KEY_PREFIX": prefix}}
     with pytest.raises(ImproperlyConfigured, match="a function works on Redis only"):
         lock("stock")
 

@@ -14,27 +14,16 @@ from django.urls import path
 from tests.docs.pages import DOCS
 from tests.fencing import models
 from tests.fencing.models import Account
+from tests.support.databases import routed
 from tests.support.service import poll
 
 EXAMPLE = DOCS / "examples" / "account_admin.py"
 
 
-class Router:
-    """Sends all models to one database."""
-
-    def __init__(self, alias):
-        self.alias = alias
-
-    def db_for_read(self, _model, **_hints):
-        return self.alias
-
-    db_for_write = db_for_read
-
-
 @pytest.fixture
 def account(db, settings):
     """A row in a database that has the tables of the admin, too."""
-    settings.DATABASE_ROUTERS = [Router(db)]
+    settings.DATABASE_ROUTERS = [routed(db)]
     with connections[db].schema_editor() as editor:
         for label in ("contenttypes", "auth", "sessions", "admin"):
             for model in apps.get_app_config(label).get_models():

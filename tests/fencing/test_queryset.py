@@ -8,7 +8,7 @@ from django.db.models import F
 
 from django_redlock.errors import LockNotHeld, StaleLock
 from tests.fencing.models import Account, Parcel, Press, Savings, Shelf, Shop, Stock
-from tests.support.databases import sqlite_file
+from tests.support.databases import routed, sqlite_file
 from tests.support.service import poll
 
 
@@ -62,23 +62,10 @@ def test_all_or_nothing(stocks, half_later, late):
         assert rows(stocks) == before
 
 
-class Router:
-    """A database router that reads from a replica."""
-
-    def __init__(self, using):
-        self.using = using
-
-    def db_for_read(self, model, **hints):
-        return "replica"
-
-    def db_for_write(self, model, **hints):
-        return self.using
-
-
 def test_replica(stocks, half_later, settings, tmp_path):
     """With a router, rows under a lock are read from the database that is written."""
     before, both = rows(stocks), [Stock(pk=each.pk, quantity=0) for each in stocks]
-    settings.DATABASE_ROUTERS = [Router(stocks.db)]
+    settings.DATABASE_ROUTERS = [routed(stocks.db, read="replica")]
     with sqlite_file("replica", tmp_path / "replica.sqlite3"), transaction.atomic(using=stocks.db):
         for late in WRITES:
             with pytest.raises(StaleLock):

@@ -5,12 +5,18 @@ PostgreSQL and MariaDB.
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from django.db import connections
 
 from tests.support.mariadb import MariaDB
 from tests.support.postgres import USER, Postgres
+
+
+def routed(write: str, read: str | None = None) -> SimpleNamespace:
+    """Return a database router that sends all models to the database `write`, and reads to `read`, if it is given."""
+    return SimpleNamespace(db_for_read=lambda *_, **__: read or write, db_for_write=lambda *_, **__: write)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from django_redlock import celery, locks
 from django_redlock.errors import LockNotSupported
 from django_redlock.single_instance.protection import refused_tasks
 from django_redlock.tasks import single_instance_task
+from tests.support.locks import entry_of
 
 
 def function(a): ...
@@ -68,11 +69,9 @@ def test_unknown_option():
         single_instance_task(conflict_retries=3)
 
 
-def test_store_without_records(dummy, app, unique, settings):
+def test_store_without_records(dummy, app, unique, settings, store):
     """A quorum keeps no records of queued calls: the check says so, and ``enqueue()``. ``while_executing`` works."""
-    quorum = "django_redlock.backends.redlock.RedlockBackend"
-    redis = settings.REDLOCK["default"]
-    settings.REDLOCK = {"default": {**redis, "BACKEND": quorum, "LOCATION": [redis["LOCATION"]]}}
+    settings.REDLOCK = {"default": entry_of("redlock.RedlockBackend", [store], node_timeout=5)}
     assert any(reason.startswith("task tests.tasks.app.until: store 'default'") for reason in refused_tasks())
     assert not any("tests.tasks.app.executing" in reason for reason in refused_tasks())
     with pytest.raises(LockNotSupported, match="keeps no records of queued tasks"):

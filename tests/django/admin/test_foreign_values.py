@@ -13,6 +13,7 @@ from django_redlock.history.event_queue import event_queue
 from django_redlock.models import make_pk
 from tests.django.admin.test_list import LIST, names_in
 from tests.django.management.command_result import Done
+from tests.support.locks import entry_of
 
 DEEP = "[" * 5000 + "]" * 5000
 OWNERS = {
@@ -95,20 +96,11 @@ def test_lists(client, stores, operator, bad):
     assert all(len(page.content) < 500_000 for page in pages)
 
 
-def test_pages(client, operator, bad):
+def test_each(client, stores, operator, bad):
+    """Each has a page, can be released by force, and a caller who is refused because of it gets a short error."""
     for name in bad:
         response = client.get(f"{LIST}{quote(f'default:{name}')}/change/")
         assert (response.status_code, len(response.content) < 50_000) == (200, True), name
-
-
-def test_released_by_force(stores, bad):
-    for held in stores["default"].held():
-        assert stores["default"].force_release(held.name, held.digest) or held.kind == "task", held.name
-
-
-def test_refused(stores, bad):
-    """A caller who is refused because of such a value gets a short error."""
-    for name in bad:
         for lock in (
             stores["default"].lock(name, blocking=False),
             stores["default"].semaphore(name, limit=1, blocking=False),
@@ -118,13 +110,14 @@ def test_refused(stores, bad):
             assert len(str(refused.value).encode()) < 1000
             if isinstance(refused.value, LockNotAcquired):
                 assert len(str(refused.value.holder)) < 10_000
+    for held in stores["default"].held():
+        assert stores["default"].force_release(held.name, held.digest) or held.kind == "task", held.name
 
 
 @pytest.mark.parametrize("companion", ["owner", "holder", "token", "waiters"])
 def test_timestamp(stores, settings, redis_url, redis_server, client, operator, companion):
     """Foreign values beside the locks of a TimestampBackend are listed, too."""
-    backend = "django_redlock.backends.timestamp.TimestampBackend"
-    settings.REDLOCK = {"old": {"BACKEND": backend, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 5}}}
+    settings.REDLOCK = {"old": entry_of("timestamp.TimestampBackend", redis_url, node_timeout=5)}
     locks = [stores["old"].lock(f"name-{number}", ttl=300) for number in range(len(OWNERS))]  # no renewal meanwhile
     with redis_server.client() as redis:
         for lock, owner in zip(locks, OWNERS.values(), strict=True):

@@ -2,7 +2,6 @@
 
 import html
 import re
-from types import SimpleNamespace
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -10,7 +9,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client
 
-from tests.support.databases import postgres_database
+from tests.support.databases import postgres_database, routed
 
 LIST = "/admin/django_redlock/heldlock/"
 
@@ -90,9 +89,7 @@ def test_any_name(client, stores, operator, name):
 def postgres_alone(settings, postgres, unique, django_db_blocker):
     """All models are in a new PostgreSQL database."""
     with django_db_blocker.unblock(), postgres_database(unique, postgres, unique) as alias:
-        settings.DATABASE_ROUTERS = [
-            SimpleNamespace(db_for_read=lambda *_, **__: alias, db_for_write=lambda *_, **__: alias)
-        ]
+        settings.DATABASE_ROUTERS = [routed(alias)]
         call_command("migrate", database=alias, verbosity=0)
         yield
 

@@ -16,6 +16,7 @@ from redis import Redis
 from django_redlock import lock, locks
 from django_redlock.decorators import locked_view
 from django_redlock.errors import LockDeadlock, LockLost, LockNotAcquired
+from tests.support.locks import entry_of
 
 pytestmark = pytest.mark.usefixtures("stores")
 
@@ -146,8 +147,7 @@ def test_store_down(view, settings, caplog):
 
 def test_retry_after_is_whole_seconds_and_one_at_least(settings, unique):
     """Retry-After is at least one second, with a default for a lease without an end."""
-    locmem = "django_redlock.backends.locmem.LocMemBackend"
-    still = {"BACKEND": locmem, "LOCATION": f"{unique} still", "OPTIONS": {"clock": lambda: 0.0}}
+    still = entry_of("locmem.LocMemBackend", f"{unique} still", clock=lambda: 0.0)
     settings.REDLOCK = {**settings.REDLOCK, "still": still}
     with lock("stock", "still", ttl=0.95, auto_renew=False):
         assert locked_view("stock", using="still")(sync_view)(get("/"))["Retry-After"] == "1"
