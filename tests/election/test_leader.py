@@ -223,23 +223,15 @@ def test_bad_input(options, error, text):
         LocMemBackend().leader("x", **options)
 
 
-async def test_with_on_an_event_loop_is_refused():
-    async def work(_leader): ...
+def test_bad_places(unique):
+    """`with` on an event loop, a coroutine function in a thread, and a second `with` of a candidate are refused."""
 
-    with pytest.raises(RuntimeError, match="async with"), LocMemBackend().leader("x"):
-        pass
+    async def work(leader):
+        with pytest.raises(RuntimeError, match="async with"), leader:
+            pass
 
-
-def test_coroutine_function_in_a_thread():
-    """A coroutine function without an event loop is refused."""
-
-    async def work(_leader): ...
-
+    asyncio.run(work(LocMemBackend().leader("x")))
     with pytest.raises(TypeError, match="async with"), LocMemBackend().leader("x", work):
         pass
-
-
-def test_entered_twice(unique):
-    """A candidate that stands already can't be entered again."""
     with LocMemBackend(unique).leader("x") as leader, pytest.raises(RuntimeError, match="stands already"):
         leader.__enter__()

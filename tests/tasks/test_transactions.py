@@ -21,18 +21,14 @@ def undone(database):
         raise Undo
 
 
-def test_rollback(database, app, unique, held):
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_rollback(database, app, unique, held, colour):
     """The record is removed when the transaction has been rolled back."""
+    enqueue = app.until.enqueue if colour == "sync" else async_to_sync(app.until.aenqueue)
     with undone(database):
-        first = app.until.enqueue(unique)
-        assert is_duplicate(app.until.enqueue(unique))
+        first = enqueue(unique)
+        assert is_duplicate(enqueue(unique))
         assert held(f"until:{unique}") == ("queued", first.id)
-    assert held(f"until:{unique}") is None
-
-
-def test_rollback_of_async_code(database, app, unique, held):
-    with undone(database):
-        async_to_sync(app.until.aenqueue)(unique)
     assert held(f"until:{unique}") is None
 
 

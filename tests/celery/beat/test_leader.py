@@ -80,14 +80,15 @@ def test_only_the_leader_ticks(beat, messages):
     assert len({each["id"] for each in messages()}) == len(messages())
 
 
-def test_last_run_is_kept(beat, messages):
-    """The next leader reads the last run from the store, so an entry that ran a moment ago is not due."""
-    first = beat()
-    tick_until(first, messages)
-    ran_at = first.schedule["tick"].last_run_at
+@pytest.mark.parametrize("interval", [0.05, 3600], ids=["has run", "has not run"])
+def test_last_run_is_kept(beat, messages, interval):
+    """The next leader counts the interval from the last run in the store, or else from the first leader's start."""
+    first = elected(beat(interval))
+    tick_until(first, lambda: messages() or interval == 3600)
+    last, sent = first.schedule["tick"].last_run_at, messages()
     first.close()
     second = elected(beat(3600))
-    assert second.schedule["tick"].last_run_at == ran_at
+    assert (second.schedule["tick"].last_run_at, messages()) == (last, sent)
 
 
 @pytest.mark.parametrize(
@@ -109,16 +110,6 @@ def test_day_of_a_clock_change(beat, daily, last, now, due):
     runs.mark_sent("tick", runs.last("tick"))
     assert one._scheduler.is_due(one.schedule["tick"]).is_due is due
     assert one.schedule["tick"].last_run_at == last
-
-
-def test_first_run_is_not_forgotten(beat, messages):
-    """The next leader counts the interval of an entry that has not run yet from the first leader's start."""
-    first = elected(beat(3600))
-    since = first.schedule["tick"].last_run_at
-    first.close()
-    second = elected(beat(3600))
-    assert second.schedule["tick"].last_run_at == since
-    assert messages() == []
 
 
 def test_run_that_was_not_sent(beat, messages):

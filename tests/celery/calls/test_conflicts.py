@@ -88,13 +88,6 @@ def test_raise_at_start(tasks, queue, seen, started, go):
     assert first.get(timeout=60) == seen.name
 
 
-def test_wait_at_start(tasks, queue, seen):
-    """on_conflict="wait" runs the duplicate as soon as the holder has ended."""
-    results = [tasks.waiting.apply_async((seen.name, 0.3), queue=queue) for _ in range(3)]
-    assert [result.get(timeout=60) for result in results] == [seen.name] * 3
-    assert seen.overlap() == []
-
-
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_a_callable_decides_to_wait_at_start(tasks, workers, seen, pool):
     """A callable that returns "wait" in the worker makes the call wait, and it runs when the holder has ended."""
@@ -116,9 +109,10 @@ def test_a_callable_decides_to_log_at_start(tasks, workers, queue, seen, go):
     assert ["WARNING/" in line for line in lines] == [True]
 
 
-def test_retry_at_start(tasks, queue, seen):
-    """on_conflict="retry" postpones the duplicate until it runs, and does not use up its own retries."""
-    results = [tasks.retrying.apply_async((seen.name, 0.4), queue=queue) for _ in range(3)]
+@pytest.mark.parametrize("kind", ["waiting", "retrying"])
+def test_wait_or_retry_at_start(tasks, queue, seen, kind):
+    """on_conflict="wait" and "retry" run the duplicate when the holder has ended, and use up none of its retries."""
+    results = [getattr(tasks, kind).apply_async((seen.name, 0.4), queue=queue) for _ in range(3)]
     assert [result.get(timeout=60) for result in results] == [seen.name] * 3
     assert seen.overlap() == []
     assert {event["retries"] for event in seen.events("start")} == {0}

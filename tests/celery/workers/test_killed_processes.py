@@ -14,10 +14,12 @@ from tests.celery.conftest import logged
 from tests.support.service import poll
 
 
-def test_killed_child_frees_its_lock(tasks, queue, seen, free):
+@pytest.mark.parametrize("by", ["kill", "revoke"])
+def test_killed_child_frees_its_lock(tasks, queue, seen, free, by):
     """The main process releases the lock of a killed child at once, long before the lease ends."""
-    tasks.long.apply_async((seen.name, 30), queue=queue)
-    os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
+    result = tasks.long.apply_async((seen.name, 30), queue=queue)
+    pid = seen.wait("start")[0]["pid"]
+    os.kill(pid, signal.SIGKILL) if by == "kill" else result.revoke(terminate=True, signal="SIGKILL")
     free(f"long:{seen.name}")
 
 
@@ -44,9 +46,8 @@ def test_redelivered_message_of_a_killed_child_runs(tasks, queue, seen, free, go
 @pytest.mark.parametrize("kind", ["brief_late", "brief_late_running"])
 def test_killed_worker(tasks, start_worker, own_queue, seen, started, free, go, kind):
     """When a whole worker is killed, its lock is free after the lease, and the redelivered message runs."""
-    task = getattr(tasks, kind)
     with start_worker("prefork", own_queue, CELERY_VISIBILITY="1") as first:
-        result = started(task, own_queue)
+        result = started(getattr(tasks, kind), own_queue)
         first.kill()
     deliver_again(tasks.app)
     go()

@@ -66,11 +66,12 @@ def test_ttl_above_max_ttl_is_refused_at_submit(tasks, seen, held):
     assert held(f"too_long:{seen.name}") is None
 
 
-def test_soft_time_limit(tasks, queue, seen, free):
-    """A body that is ended by the soft time limit releases its lock."""
-    tasks.softly.apply_async((seen.name,), queue=queue)
-    seen.wait("soft")
-    free(f"softly:{seen.name}")
+@pytest.mark.parametrize(("kind", "args", "event"), [("softly", (), "soft"), ("limited", ("return", 30), "start")])
+def test_time_limit(tasks, queue, seen, free, kind, args, event):
+    """The soft limit ends a body, which releases its lock. The hard one kills it, and the main process does."""
+    getattr(tasks, kind).apply_async((seen.name, *args), queue=queue)
+    seen.wait(event)
+    free(f"{kind}:{seen.name}")
 
 
 def test_soft_time_limit_before_the_body_of_a_call_that_was_put_off(tasks, seen, monkeypatch):
@@ -89,15 +90,6 @@ def test_soft_time_limit_before_the_body_of_a_call_that_was_put_off(tasks, seen,
     run_here(task, seen.name, **{HEADER: list(message)})
     assert isinstance(task.AsyncResult(seen.name).result, SoftTimeLimitExceeded)
     assert (store.held(message.name), seen.count("start")) == ([], 0)
-
-
-def test_hard_time_limit(tasks, queue, seen, free, held):
-    """When the hard time limit kills a child, the main process releases its lock."""
-    tasks.limited.apply_async((seen.name, "return", 30), queue=queue)
-    seen.wait("start")
-    running = held(f"limited:{seen.name}")
-    assert running is None or running.owner.extra["state"] == "running"  # the limit may have passed on a busy machine
-    free(f"limited:{seen.name}")
 
 
 @pytest.mark.parametrize("pool", ["prefork", "solo", "threads"])
@@ -154,14 +146,6 @@ def test_revoking_a_running_call_ends_no_period(tasks, workers, seen, go, pool):
     assert result.get(timeout=60) == seen.name
     assert tasks.once_an_hour.apply_async(call, queue=queue).id == result.id
     assert seen.count("start") == 1
-
-
-def test_terminated_while_it_runs(tasks, queue, seen, free):
-    """revoke(terminate=True) frees the lock when the child is dead."""
-    result = tasks.long.apply_async((seen.name, 30), queue=queue)
-    seen.wait("start")
-    result.revoke(terminate=True, signal="SIGKILL")
-    free(f"long:{seen.name}")
 
 
 def test_terminated_while_it_waits_for_its_lock(tasks, start_worker, own_queue, seen, started, free, held, go):

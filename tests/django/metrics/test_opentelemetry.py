@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("own_listeners")
 
 @pytest.fixture
 def spans():
-    """`spans(request)`: the exported spans of that trace."""
+    """`spans(request)`: the exported spans of that trace. `spans.provider` exports to `spans.exporter`."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     opentelemetry.install(provider, MeterProvider())
@@ -31,6 +31,7 @@ def spans():
         trace_id = request.get_span_context().trace_id
         return [span for span in exporter.get_finished_spans() if span.context.trace_id == trace_id]
 
+    of.exporter, of.provider = exporter, provider
     yield of
     provider.shutdown()
 
@@ -93,13 +94,10 @@ def test_numbers(lost):
     assert held(points) == before
 
 
-def test_no_spans():
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    opentelemetry.install(provider, MeterProvider())
-    opentelemetry.install(provider, MeterProvider(), spans=False)
+def test_no_spans(spans):
+    opentelemetry.install(spans.provider, MeterProvider(), spans=False)
     with lock("stock"):
         pass
     event_queue.flush()
-    assert exporter.get_finished_spans() == ()
+    assert spans.exporter.get_finished_spans() == ()
     assert event_queue.context is None
