@@ -26,7 +26,7 @@ test: lint types layers ## before a commit, three minutes: what finds most mista
 
 test-rest: .venv/dev .venv/system docs ## what `make test` leaves out, servers installed where it may
 	$(PY) -m tests.simulation --first 1000 --seeds 9000
-	$(PYTEST) -n 6 --tier rest
+	$(PYTEST) -n 6 --no-loadscope-reorder --tier rest
 
 test-all: ## everything that .ci/run checks, a quarter of an hour
 	$(MAKE) --no-print-directory test

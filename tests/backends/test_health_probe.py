@@ -20,14 +20,20 @@ def as_user(server, rights):
     return server.url.replace("://", "://somebody:secret@")
 
 
-@pytest.mark.parametrize("backend", [RedisBackend, TimestampBackend])
-@pytest.mark.parametrize("rights", USERS.values(), ids=USERS)
-def test_a_user_without_rights(own_redis, client_of, backend, rights):
+QUARANTINE = {"quarantine": True}
+PROBLEMS = [
+    *((kind, rights, {}, "grants no lock: ") for kind in (RedisBackend, TimestampBackend) for rights in USERS.values()),
+    (RedisBackend, "~redlock:* +@all -info", {"quarantine": True}, "its marker can't be read: "),
+]
+
+
+@pytest.mark.parametrize(("backend", "rights", "options", "problem"), PROBLEMS)
+def test_a_user_without_rights(own_redis, client_of, backend, rights, options, problem):
     """health() reports a user who may read the state of the server and may not acquire locks."""
-    client = client_of(backend(as_user(own_redis(), rights), node_timeout=5))
+    client = client_of(backend(as_user(own_redis(), rights), node_timeout=5, **options))
     (row,) = client.health()
     assert not row["ok"]
-    assert "grants no lock: " in row["problems"][0]
+    assert problem in row["problems"][0]
 
 
 def test_a_user_without_info(own_redis, client_of):
@@ -35,14 +41,6 @@ def test_a_user_without_info(own_redis, client_of):
     (row,) = client_of(RedisBackend(as_user(own_redis(), "~redlock:* +@all -info"), node_timeout=5)).health()
     assert (row["ok"], row["problems"]) == (True, [])
     assert "refuses INFO" in row["warnings"][0]
-
-
-def test_a_quarantine_without_info(own_redis, client_of):
-    """With a quarantine, a server whose scripts may not call INFO grants no lock, and is not healthy."""
-    url = as_user(own_redis(), "~redlock:* +@all -info")
-    (row,) = client_of(RedisBackend(url, node_timeout=5, quarantine=True)).health()
-    assert not row["ok"]
-    assert "its marker can't be read: " in row["problems"][0]
 
 
 def test_memory_that_has_run_out(own_redis, client_of):

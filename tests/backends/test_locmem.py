@@ -2,14 +2,10 @@
 
 import asyncio
 import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.locmem import backend as locmem
-from django_redlock.core.primitives.base import MAX_BLOCK
-from tests.support.service import poll
 
 
 def test_first_use_by_two_threads(monkeypatch, unique):
@@ -66,20 +62,6 @@ async def test_a_fair_waiter_goes_first(unique):
     await take(False)  # runs before the waiting task, which is woken but has not run
     await waiting
     assert order == [True, False]
-
-
-def test_a_lock_with_min_hold_wakes_its_waiters(unique):
-    """A waiter acquires a lock that was released early when its `min_hold` ends, not at its next look."""
-    backend = LocMemBackend(unique)
-    lock = backend.lock("stock", min_hold=0.2)
-    lock.acquire()
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(backend.lock("stock").acquire, timeout=MAX_BLOCK)
-        poll(lambda: backend.describe("stock").waiters, timeout=20, what="a waiter")
-        lock.release()
-        started = time.monotonic()
-        assert waiting.result(30)
-    assert time.monotonic() - started < MAX_BLOCK / 2
 
 
 def test_a_waiter_for_a_lock_of_another_kind(unique):

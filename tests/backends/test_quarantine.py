@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockUnavailable
 from tests.support.locks import SHORT, crash, granted
@@ -135,10 +136,14 @@ def test_health_shows_the_quarantine(redis_server, client_of):
 
 
 LASTING = {"ttl": 9, "max_ttl": 9}
-ONE_REDIS, PRIMARY = partial(store, **LASTING), partial(store, kind=ReplicaBackend, min_replicas=0, **LASTING)
+KINDS = {
+    "one Redis": partial(store, **LASTING),
+    "a primary": partial(store, kind=ReplicaBackend, min_replicas=0, **LASTING),
+    "a quorum": lambda server: RedlockBackend([server.url], **{**SHORT, **LASTING}),
+}
 
 
-@pytest.mark.parametrize("made", [ONE_REDIS, PRIMARY], ids=["one Redis", "a primary"])
+@pytest.mark.parametrize("made", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("touch", ["renewal", "extend", "aextend", "health", "prepare"])
 def test_any_request_starts_the_quarantine(own_redis, start, made, touch):
     server = own_redis("--appendonly", "yes", "--appendfsync", "always")

@@ -1,8 +1,8 @@
-"""A Redis Cluster of three masters, created with commands that Redis 6.2 supports."""
+"""A Redis Cluster, created with commands that Redis 6.2 supports."""
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import redis
@@ -23,12 +23,12 @@ def ask(node: RedisServer, *command: object) -> Any:
 
 
 class Cluster(Group):
-    """Three `nodes`, and the `url` for clients. Share one cluster in a test session: a new cluster refuses writes for
-    two seconds, which Redis does not let users change.
+    """Some `nodes`, by default three, and the `url` for clients. Share one cluster in a test session: a new cluster
+    refuses writes for two seconds, which Redis does not let users change.
     """
 
-    def __init__(self) -> None:
-        super().__init__(RedisServer(*OPTIONS) for _ in range(3))
+    def __init__(self, nodes: Iterable[RedisServer] | None = None) -> None:
+        super().__init__(nodes or (RedisServer(*OPTIONS) for _ in range(3)))
         self.nodes = self.servers
 
     @property
@@ -79,24 +79,24 @@ class Cluster(Group):
         """Restart or resume all nodes, and wait until each node finds the cluster complete."""
         for node in self.nodes:
             revive(node)
-        poll(lambda: all(map(_complete, self.nodes)), timeout=timeout, what="a cluster that is complete")
+        poll(lambda: all(map(self._complete, self.nodes)), timeout=timeout, what="a cluster that is complete")
 
     def form(self) -> None:
+        count = len(self.nodes)
         for number, node in enumerate(self.nodes):
             ask(node, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
-            ask(node, "CLUSTER", "ADDSLOTS", *range(SLOTS * number // 3, SLOTS * (number + 1) // 3))
+            ask(node, "CLUSTER", "ADDSLOTS", *range(SLOTS * number // count, SLOTS * (number + 1) // count))
         for _ in range(6):  # a node forgets another one that does not answer the first message in time
             for one, other in itertools.combinations(self.nodes, 2):
-                ask(one, "CLUSTER", "MEET", "127.0.0.1", other.port)
+                ask(one, "CLUSTER", "MEET", "127.0.0.1", getattr(other, "tls_port", other.port))
             with contextlib.suppress(TimeoutError):
                 return self.heal(10)
         return self.heal()
 
+    def _complete(self, node: RedisServer) -> bool:
+        state = set(ask(node, "CLUSTER", "INFO").split())
+        return {"cluster_state:ok", f"cluster_known_nodes:{len(self.nodes)}", f"cluster_slots_ok:{SLOTS}"} <= state
+
 
 def _id(node: RedisServer) -> str:
     return str(ask(node, "CLUSTER", "MYID"))
-
-
-def _complete(node: RedisServer) -> bool:
-    state = set(ask(node, "CLUSTER", "INFO").split())
-    return {"cluster_state:ok", "cluster_known_nodes:3", f"cluster_slots_ok:{SLOTS}"} <= state

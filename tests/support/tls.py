@@ -10,8 +10,8 @@ from typing import Self
 import redis
 
 from testproject.redis_server import RedisServer, find_redis_server, free_port
-from tests.support.group import Group
-from tests.support.service import Service, find, poll
+from tests.support.cluster import OPTIONS, Cluster
+from tests.support.service import Service, find
 
 
 class TlsRedis(RedisServer):
@@ -67,33 +67,17 @@ def make_client_certificate(certificate: Path, key: Path) -> tuple[Path, Path]:
     return client, client_key
 
 
-class TlsCluster(Group):
-    """A Redis Cluster of two masters, which speak TLS only, also to each other. `nodes` share one `certificate`.
+class TlsCluster(Cluster):
+    """A Redis Cluster of two masters, which speak TLS only, also to each other, with one `certificate`.
     ``extra_args``: more of the servers' command line.
     """
 
-    def __init__(self, *extra_args: str, binary: str | None = None) -> None:
-        cluster = "--cluster-enabled", "yes", "--tls-cluster", "yes", "--cluster-config-file", "nodes.conf"
-        super().__init__(TlsRedis(*cluster, *extra_args, binary=binary) for _ in range(2))
-        self.nodes: list[TlsRedis] = [node for node in self.servers if isinstance(node, TlsRedis)]
-        self.certificate = self.nodes[0].certificate
-        for node in self.nodes:
+    def __init__(self, *extra_args: str) -> None:
+        nodes = [TlsRedis(*OPTIONS, "--tls-cluster", "yes", *extra_args) for _ in range(2)]
+        self.certificate, self.tls_port = nodes[0].certificate, nodes[0].tls_port
+        for node in nodes:
             node.certificate = self.certificate
-
-    def form(self) -> None:
-        first, second = self.nodes
-        for node, slots in ((first, (0, 8191)), (second, (8192, 16383))):
-            with node.client() as client:
-                client.execute_command("CLUSTER", "ADDSLOTS", *range(slots[0], slots[1] + 1))
-        with first.client() as client:
-            client.execute_command("CLUSTER", "MEET", "127.0.0.1", second.tls_port)
-        poll(lambda: all(map(_is_complete, self.nodes)), timeout=60, what="a cluster that is complete")
-
-
-def _is_complete(node: TlsRedis) -> bool:
-    with node.client() as client:
-        info = client.cluster("INFO")
-        return (info["cluster_state"], info["cluster_known_nodes"]) == ("ok", "2")
+        super().__init__(nodes)
 
 
 SENTINEL_CONFIG = """\

@@ -50,17 +50,6 @@ def test_a_reconnect_starts_the_quarantine(servers):
         poll(lambda: not keeper.is_down, timeout=20, what="a node that is asked again")
 
 
-def test_any_request_starts_the_quarantine(servers):
-    """After an unnoticed restart, the next request of any kind starts the node's quarantine."""
-    with contextlib.closing(in_service(servers)) as backend:
-        lock = backend.lock("stock", auto_renew=False)
-        held_by_all(lock, lambda: len(backend.describe("stock").nodes) == 3)
-        crash(servers[2])
-        lock.extend()
-        poll(lambda: in_quarantine(servers[2]), timeout=20 * DOWN_SECONDS, what="a quarantine")
-        lock.release()
-
-
 def test_extended_after_a_restart_of_two_nodes(servers):
     """An extension succeeds at once after two of three nodes, whose connections were idle, came back without data."""
     with contextlib.closing(in_service(servers)) as backend:

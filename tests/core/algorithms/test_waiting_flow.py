@@ -13,7 +13,7 @@ from django_redlock.core.flow.requests import Batch, BlockThenEval, EvalAndWait,
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MAX_BLOCK, MUTEX
 from django_redlock.core.primitives.multi import MULTILOCK
-from django_redlock.core.values import Claim, Lease, Refusal, new_token
+from django_redlock.core.values import Claim, Lease, new_token
 from django_redlock.errors import LockUnavailable
 
 TTL = 10.0
@@ -104,21 +104,6 @@ def test_longest_block(left, wait, pause):
     assert waiter.request.seconds == pytest.approx(pause, abs=1e-9)
 
 
-def test_exact_timeout():
-    """However often a waiter is woken in vain, it gives up exactly at its deadline."""
-    waiter, pauses = Waiter("single", 12.5).refused(TTL, after=0.25), []
-    while waiter.request is not None:
-        if isinstance(waiter.request, EvalScript):  # woken in vain at its last try, it is listed again
-            waiter.refused(TTL)
-            continue
-        pauses.append(waiter.request.seconds)
-        woken_early = len(pauses) % 2
-        waiter.refused(TTL, after=waiter.request.seconds * (0.5 if woken_early else 1))
-    assert isinstance(waiter.result, Refusal)
-    assert waiter.now == pytest.approx(112.5, abs=1e-9)
-    assert len(pauses) > 3
-
-
 def test_waiter_behind_its_own_lost_grant():
     """An attempt whose reply was lost in a failover is released, so the waiter does not wait for its own lease."""
     waiter = Waiter("single", 60).refused()
@@ -129,12 +114,6 @@ def test_waiter_behind_its_own_lost_grant():
     assert waiter.undone == [lost]
     assert isinstance(waiter.request, BlockThenEval)  # the release wakes it
     assert isinstance(waiter.reply(SERVER, after=1).result, Lease)
-
-
-@pytest.mark.parametrize("reply", [GONE, quarantined(5)], ids=["gone", "quarantine"])
-def test_first_attempt_is_not_retried(begin, reply):
-    with pytest.raises(LockUnavailable):
-        begin(60).reply(reply)
 
 
 @pytest.mark.parametrize("reply", [GONE, MOVING], ids=["gone", "moving"])
@@ -166,15 +145,6 @@ def test_deadline(begin, wait, ends):
         while waiter.request is not None:
             waiter.reply(None, after=waiter.request.seconds).reply(GONE)
     assert waiter.now == pytest.approx(100 + ends, abs=1e-6)
-
-
-def test_migrating_slot(begin):
-    """A slot that is migrating is retried, even on the first attempt, if there is time to wait."""
-    with pytest.raises(LockUnavailable):
-        begin(0).reply(MOVING)
-    waiter = begin(60)
-    if not isinstance(waiter.request, EvalAndWait):  # with replicas, there are no slots
-        assert isinstance(waiter.reply(MOVING).request, Sleep)
 
 
 @pytest.mark.parametrize("left", [5, FAILOVER_SECONDS + 5])

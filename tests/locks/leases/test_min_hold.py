@@ -1,12 +1,15 @@
 """`min_hold` and `every` when a release gets no reply: the release in the background keeps the lock, too."""
 
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.primitives.base import MAX_BLOCK
 from django_redlock.errors import LockUnavailable
+from tests.support.locks import new_lock
 from tests.support.service import poll
 
 
@@ -35,22 +38,16 @@ def test_own_field_named_state(redis_url, client_of, unique):
     assert backend.describe(unique).owner.extra == {"state": "running"}
 
 
-@pytest.mark.parametrize("kind", ["lock", "rlock", "semaphore"])
-def test_waiters_learn_the_end(redis_url, unique, kind):
+@pytest.mark.parametrize("kind", ["mutex", "rlock", "semaphore"])
+@pytest.mark.parametrize("store", ["redis", "locmem"])
+def test_waiters_learn_the_end(redis_url, unique, store, kind):
     """A waiter gets the lock when ``min_hold`` ends, not when it asks again for a lease that would be much longer."""
-    backend, other = (RedisBackend(redis_url, ttl=20, node_timeout=5) for _ in range(2))
-    limit = {"limit": 1} if kind == "semaphore" else {}
-    waiting = getattr(other, kind)(unique, **limit)
-    granted: list[float] = []
-
-    def wait():
-        with waiting:
-            granted.append(time.monotonic())
-
-    with getattr(backend, kind)(unique, min_hold=0.3, **limit):
-        thread = threading.Thread(target=wait)
-        thread.start()
-        poll(lambda: backend.describe(unique).waiters, timeout=60, what="a waiter")
-    released = time.monotonic()
-    thread.join()
-    assert granted[0] - released < 3
+    make = {"redis": lambda: RedisBackend(redis_url, ttl=20, node_timeout=5), "locmem": lambda: LocMemBackend(unique)}
+    backend, other = make[store](), make[store]()
+    with ThreadPoolExecutor(1) as pool:
+        with new_lock(kind, backend, unique, min_hold=0.3):
+            waiting = pool.submit(new_lock(kind, other, unique).acquire, True, 60)
+            poll(lambda: backend.describe(unique).waiters, timeout=60, what="a waiter")
+        released = time.monotonic()
+        assert waiting.result(60)
+    assert time.monotonic() - released < MAX_BLOCK / 2
