@@ -40,7 +40,7 @@ class Backend(LockFactories):
 
     - ``location``: where the store is; each backend has its own format.
     - ``key_prefix`` ("redlock"): the beginning of all keys. On Redis also a function that returns the prefix and is
-      called for each lock, for example for tenants; it disables the history.
+      called for each lock, for example for tenants; a function disables the history.
     - ``ttl`` (30, or ``max_ttl`` if that is less): the default lease of a lock.
     - ``max_ttl`` (300): the longest ttl that a lock may have.
     - ``auto_renew`` (``True``): whether a held lock is renewed when a third of its ttl has passed.

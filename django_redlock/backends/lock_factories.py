@@ -186,8 +186,8 @@ class LockFactories:
     ) -> Striped:
         """Return a lock that acquires any free stripe of ``stripes`` in one request.
 
-        For work that is split into parts, for example an inventory in segments. ``.stripe`` is the index of the held
-        stripe, from 0. ``switch()`` exchanges the held stripe for another. Handles search from different stripes.
+        Use it for work that is split into parts, for example an inventory in segments. ``.stripe`` is the index of the
+        held stripe, from 0. ``switch()`` exchanges the held stripe for another. Handles search from different stripes.
         Callers may use different numbers of stripes for a name.
 
         - ``stripes``: the number of stripes, from 1 to 256.

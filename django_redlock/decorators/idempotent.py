@@ -62,7 +62,7 @@ class idempotent:  # noqa: N801  (a decorator)
       the session of an anonymous user.
     - ``keep`` (86400): time for which an answer is kept.
     - ``ttl`` (``None``): lease of a running request, renewed while it runs. ``None``: the backend's default.
-    - ``wait`` (0): time for which a repeat waits for the answer of the running first request, before its 409.
+    - ``wait`` (0): time for which a repeat waits for the answer of the running first request, before it gets 409.
     - ``in_doubt`` ("refuse"): what happens to a repeat if the outcome is unknown, for example because the process has
       died: "refuse" answers 409, "run" runs the view again. Not with ``database``, where the outcome is known.
     - ``headers``: names of the response headers to store. Default: the headers that describe the body.

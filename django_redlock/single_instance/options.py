@@ -48,7 +48,7 @@ class TaskOptions:
     ttl: Annotated[
         Seconds | None,
         "the lease of a running body, renewed while the body runs; ``None``: 30 s, or the backend's ``max_ttl`` if "
-        "that is less. With ``until_expired``, the period",
+        "that is less. With ``until_expired``, ``ttl`` is the period",
     ] = None
     queue_ttl: Annotated[Seconds, "how long a call counts as queued, from its ETA, and anew from each retry"] = 86400
     limit: Annotated[int, "the number of calls allowed at a time"] = 1
@@ -59,7 +59,7 @@ class TaskOptions:
     conflict_timeout: Annotated[Seconds, 'how long ``"wait"`` waits'] = 10
     conflict_retries: Annotated[
         int | None,
-        'how often ``"retry"`` puts a call off before it fails; ``None``: 20 times, or without limit with '
+        'how often ``"retry"`` postpones a call before it fails; ``None``: 20 times, or without limit with '
         "``until_and_while_executing``",
     ] = None
 

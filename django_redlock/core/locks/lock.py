@@ -111,8 +111,8 @@ class Lock(Handle):
     def extend(self, ttl: Seconds | None = None) -> float:
         """Extend the lease to ``ttl`` seconds from now (``None``: the ttl of the lock). Returns `remaining`.
 
-        Waits for a renewal that is in flight. If an earlier extension to a shorter ttl got no reply, this ttl limits
-        the result, because the server may run the two extensions in any order.
+        Waits for a renewal that is in flight. If an earlier extension to a shorter ttl got no reply, that shorter
+        ttl limits the result, because the server may run the two extensions in any order.
 
         Raises ``LockNotHeld`` when this handle holds nothing, ``LockLost`` when the lease is lost, ``LockUnavailable``
         when the store can't be used, ``ValueError`` for a ttl below 0.003 seconds or above ``max_ttl``, and

@@ -30,8 +30,8 @@ class Semaphore(Lock):
 
     Created by ``backend.semaphore(name, limit=N, …)``. Each ``acquire()`` and each ``with`` block of a thread or task
     has its own permit, with its own lease. ``token``, ``remaining``, ``check()``, ``extend()`` and so on apply to the
-    permit that the calling thread or task acquired last. If it has no permit, they apply to the last permit of this
-    handle.
+    permit that the calling thread or task acquired last. If the caller has no permit, they apply to the last permit
+    of this handle.
     """
 
     several = True
@@ -39,10 +39,10 @@ class Semaphore(Lock):
     def release(self, n: int = 1) -> None:
         """Release ``n`` permits: first the latest permits of this thread or task, then permits of others.
 
-        Only the own thread or task can release the permit of a ``with`` block. Raises ``PermitNotHeld``, a
-        ``ValueError``, and releases nothing if there are fewer than ``n`` permits. Raises ``ValueError`` if ``n`` is
-        less than 1. Raises ``LockLost`` and ``LockUnavailable`` as `Lock.release` does, after trying to release all
-        ``n`` permits.
+        The permit of a ``with`` block can be released only by the thread or task of the block. Raises
+        ``PermitNotHeld``, a ``ValueError``, and releases nothing if there are fewer than ``n`` permits. Raises
+        ``ValueError`` if ``n`` is less than 1. Raises ``LockLost`` and ``LockUnavailable`` as `Lock.release` does,
+        after trying to release all ``n`` permits.
         """
         drive(self._release_several_flow(n), self.store.perform)
 
@@ -127,9 +127,9 @@ class Striped(Semaphore):
     def switch(self, without: Collection[int] = ()) -> bool:
         """Release this stripe, and acquire one that this handle has not held since ``acquire()``.
 
-        For a stripe without any work left. ``without``: indexes of stripes that this call and later calls don't
-        acquire. Returns ``True`` after a switch. Returns ``False``, and keeps the stripe, if there is no other stripe
-        to try. Waits as long as a ``with`` block waits, then raises ``LockNotAcquired``. Raises the errors of
+        Call it when the held stripe has no work left. ``without``: indexes of stripes that this call and later calls
+        don't acquire. Returns ``True`` after a switch. Returns ``False``, and keeps the stripe, if there is no other
+        stripe to try. Waits as long as a ``with`` block waits, then raises ``LockNotAcquired``. Raises the errors of
         ``check()``, ``release()`` and ``acquire()``. If releasing or acquiring fails, the handle holds nothing, and a
         ``with`` block releases nothing at its end.
         """
