@@ -102,8 +102,7 @@ class CommitLock(Lock):
         hold = kept.take_back(self) if kept and not self.options.every else None
         if hold is None:
             return (yield from super().acquire_flow(wait, claim, ask))
-        hold.move_to(self)
-        self._holds = [hold]
+        self.take(hold)
         return hold
 
     def release_flow(self, hold: Hold | None = None) -> Flow[None]:
@@ -112,10 +111,10 @@ class CommitLock(Lock):
             yield from super().release_flow(hold)
             return
         hold = hold or self.required_hold()
-        if hold not in self._holds:  # the transaction keeps it already
+        if hold not in self.holds:  # the transaction keeps it already
             raise LockNotHeld(self.name)
         if not hold.lost:
-            self._holds = [each for each in self._holds if each is not hold]
+            self.give_up(hold)
             _locks_of(connection).holds[hold] = self
             return
         if self.options.raises_loss:  # the commit is refused even if the caller handles the error

@@ -71,8 +71,11 @@ def check_commit(response: Any) -> None:
             )
 
 
-class EveryAlias(frozenset[str]):
-    """Value of a protected view's ``_non_atomic_requests``: contains every alias, so Django opens no transaction."""
+class AllDatabases:
+    """The ``_non_atomic_requests`` of a protected view, so that Django begins no transaction around the view.
+
+    Contains the aliases of all databases, also of those that a project adds later.
+    """
 
     def __contains__(self, alias: object) -> bool:
         return True
@@ -143,7 +146,7 @@ def protect(view: Any, decorator: str, respond_for: Callable[[Any], Respond]) ->
             return await coroutine
 
     wrapper: Any = acall if is_async(view) else call
-    wrapper._non_atomic_requests = EveryAlias()
+    wrapper._non_atomic_requests = AllDatabases()
     setattr(wrapper, _DECORATED, Decorated((decorator, *inside.decorators), inside.non_atomic))
     return wrapper
 

@@ -101,9 +101,9 @@ class RequestLock(Lock):
             return None
         return Known(cast("Found", outcome.holder), outcome.answer) if outcome.holder in _KNOWN else RUNNING
 
-    def _emit_refused(self, waited: float, reason: str, holder: str = "") -> None:
+    def emit_refused(self, waited: float, reason: str, holder: str = "") -> None:
         if holder not in _KNOWN:  # a known request was not refused by another holder
-            super()._emit_refused(waited, reason, holder)
+            super().emit_refused(waited, reason, holder)
 
 
 class MemoryRecord(NamedTuple):

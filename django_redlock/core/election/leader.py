@@ -48,9 +48,9 @@ class CandidateLock(Lock):
 
     hold_type = TermHold
 
-    def _emit_refused(self, waited: float, reason: str, holder: str = "") -> None:
+    def emit_refused(self, waited: float, reason: str, holder: str = "") -> None:
         if reason != "taken":
-            super()._emit_refused(waited, reason, holder)
+            super().emit_refused(waited, reason, holder)
 
 
 class Leader:

@@ -123,7 +123,7 @@ class Handle:
                 outcome = yield from (ask or self._ask)(claim, wait, deadline)
                 now = store.clock()
                 if isinstance(outcome, Refusal):
-                    self._emit_refused(now - start, "taken", outcome.holder)
+                    self.emit_refused(now - start, "taken", outcome.holder)
                     return outcome
                 if now < outcome.valid_until:
                     hold = self.on_granted(outcome)
@@ -139,7 +139,7 @@ class Handle:
             # The store may have granted the claim, or lists it as a waiter.
             if isinstance(error, LockDeadlock) or (isinstance(error, LockUnavailable) and error.unconfirmed):
                 background.release_later(store, self.primitive, claim, cancel=True)
-            self._emit_refused(store.clock() - start, refusal_reason(error))
+            self.emit_refused(store.clock() - start, refusal_reason(error))
             raise
         except BaseException:  # interrupted or cancelled: the store may have granted the claim, or grant it later
             if process != fork.generation:  # the claim is the parent's
@@ -172,7 +172,16 @@ class Handle:
         hold.schedule_renewal()
         return hold
 
-    def _emit_refused(self, waited: float, reason: str, holder: str = "") -> None:
+    def give_up(self, hold: Hold) -> None:
+        """Remove ``hold`` from this handle without ending it."""
+        self._holds = [each for each in self._holds if each is not hold]
+
+    def take(self, hold: Hold) -> None:
+        """Make ``hold``, which another handle has given up, the only hold of this handle."""
+        hold.belong_to(self)
+        self._holds = [hold]
+
+    def emit_refused(self, waited: float, reason: str, holder: str = "") -> None:
         store, kind = self.store, self.primitive.kind
         if store.hook is not None:
             lock: Any = self

@@ -140,8 +140,8 @@ class Hold:
             self.mark_lost(FORCED_OR_FORGOTTEN if self.lease.valid_until > self.store.clock() else RAN_OUT)
             self.end(End.LOST)
 
-    def move_to(self, handle: Any) -> None:
-        """Move this hold to ``handle``, which events and ``on_lost`` then name."""
+    def belong_to(self, handle: Any) -> None:
+        """Make events and ``on_lost`` name ``handle``."""
         self._handle = weakref.ref(handle)
 
     def mark_lost(self, reason: str) -> None:
