@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from django.utils.translation import gettext, gettext_lazy
@@ -60,26 +60,17 @@ def shortened(text: str, width: int) -> str:
 
 def printable_lock(held: LockInfo) -> LockInfo:
     """Return ``held`` with `printable` texts, except for its name, which is needed to find the lock."""
-    return replace(
-        held,
-        kind=printable(held.kind),
-        owner=_printable_owner(held.owner),
-        holders=tuple(map(_printable_owner, held.holders)),
-        queue=tuple(map(_printable_owner, held.queue)),
-        token_prefix=printable(held.token_prefix),
-    )
+    return replace(_printable_texts(held), name=held.name)
 
 
-def _printable_owner(owner: Owner) -> Owner:
-    return replace(
-        owner,
-        host=printable(owner.host),
-        thread=printable(owner.thread),
-        task=printable(owner.task),
-        label=printable(owner.label),
-        # The text of a list or mapping has its control characters escaped already.
-        extra={printable(key): printable(v) if isinstance(v, str) else v for key, v in owner.extra.items()},
-    )
+def _printable_texts(value: Any) -> Any:
+    if isinstance(value, LockInfo | Owner):
+        return replace(value, **{each.name: _printable_texts(getattr(value, each.name)) for each in fields(value)})
+    if isinstance(value, Mapping):  # the text of a nested list or mapping has its control characters escaped already
+        return {printable(key): printable(each) if isinstance(each, str) else each for key, each in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_printable_texts, value))
+    return printable(value) if isinstance(value, str) else value
 
 
 def task_of(owner: Owner) -> str:

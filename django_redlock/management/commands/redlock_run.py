@@ -77,7 +77,7 @@ settings: it was not run."""
 
     def _run(self, *, name: str, command: list[str], skip_if_locked: bool, **options: Any) -> int:
         child = ProcessGroup(command, GRACE if options["grace"] is None else options["grace"])
-        kill, go_on = options["on_lost"] == "kill", f"lock {name!r} was lost; {command[0]} continues"
+        go_on = f"lock {name!r} was lost; {command[0]} continues"
         try:
             store = locks[options["using"]]
             held = store.lock(
@@ -88,29 +88,19 @@ settings: it was not run."""
                 every=options["every"],
                 fencing=store.has_fencing,
                 owner={"command": " ".join(command)[:200]},
-                on_lost=child.stop if kill else lambda _: self._complain(go_on),
+                on_lost=("raise", child.stop) if options["on_lost"] == "kill" else lambda _: self._complain(go_on),
             )
         except (ValueError, LockError) as error:
             raise misused(error) from error
         try:
-            held.__enter__()
+            with held:
+                return self._run_child(child, name, held.fencing_token)
         except LockNotAcquired as error:
             return 0 if skip_if_locked else self._complain(_refusal(error), NOT_GOT)
+        except LockLost:
+            return self._complain(f"lock {name!r} was lost while {command[0]} ran", LOST)
         except LockError as error:
             return self._complain(str(error), STORE_DOWN if isinstance(error, LockUnavailable) else NOT_GOT)
-        try:
-            code = self._run_child(child, name, held.fencing_token)
-        except BaseException as ended:
-            held.__exit__(type(ended), ended, ended.__traceback__)
-            raise
-        try:
-            held.release()
-        except LockLost:
-            if kill:
-                return self._complain(f"lock {name!r} was lost while {command[0]} ran", LOST)
-        except LockUnavailable as error:
-            self._complain(str(error))  # the command ran under a valid lease
-        return code
 
     def _lead(self, *, name: str, command: list[str], using: str, timeout: float | None, **options: Any) -> int:
         running: list[ProcessGroup] = []  # the command of this term
