@@ -60,7 +60,8 @@ def shortened(text: str, width: int) -> str:
 
 def printable_lock(held: LockInfo) -> LockInfo:
     """Return ``held`` with `printable` texts, except for its name, which is needed to find the lock."""
-    return replace(_printable_texts(held), name=held.name)
+    printed: LockInfo = _printable_texts(held)
+    return replace(printed, name=held.name)
 
 
 def _printable_texts(value: Any) -> Any:

@@ -37,7 +37,6 @@ class HeldLock(models.Model):
     alias = models.CharField(gettext_lazy("store"), max_length=100, editable=False)
     name = models.CharField(max_length=512, editable=False)
     held: LockInfo
-    show_host = True  # whether the list names the host
 
     objects = NoRows()
 

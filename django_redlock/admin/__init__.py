@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable
 from copy import copy
 from typing import Any
 
@@ -21,9 +21,8 @@ from django.utils.translation import gettext, gettext_lazy
 
 from ..backend_registry import locks
 from ..checks.deploy import deployment
-from ..core.owner import Owner
 from ..errors import LockError
-from ..formatting import age, owners, printable, state_of
+from ..formatting import owners, printable, state_of
 from ..history.minutes import MAX_TEXT, HistoryEvent, MinuteStats
 from ..models import HeldLock, make_pk, parse_pk
 from ..store_queries import explain, find_lock, health, last_hour, node_views
@@ -32,10 +31,6 @@ from .charts import chart
 from .columns import Columns, nodes_of
 from .filters import SCAN, AliasFilter, HostFilter, KindFilter, ScanFilter, StateFilter, TabFilter, TaskFilter
 from .queryset import LockRows
-
-
-def _ages(people: Iterable[Owner]) -> list[tuple[Owner, float | None]]:
-    return [(owner, age(owner)) for owner in people]
 
 
 def shows_tasks(request: HttpRequest) -> bool:
@@ -174,7 +169,6 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             error = explain(failure)
         minutes = [] if error else last_hour(alias, name)
         abandoned = {each.holder for minute in minutes for each in minute.events if each.kind == "abandoned"}
-        people = owners(row.held) if row else ()
         history = LogEntry.objects.filter(content_type=ContentType.objects.get_for_model(HeldLock), object_id=pk)
         context = {
             "title": printable(name),
@@ -183,8 +177,8 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             "error": error,
             "facts": row and self.facts(row, str(row.held.owner)[:MAX_TEXT] in abandoned),
             "queued": row and state_of(row.held.owner) == "queued",
-            "holders": _ages(people),
-            "queue": sorted(_ages(row.held.queue), key=lambda pair: -(pair[1] or 0.0)) if row else [],
+            "holders": row and owners(row.held),
+            "queue": row and sorted(row.held.queue, key=lambda owner: owner.since or math.inf),
             "views": node_views(pk),
             "chart": chart(minutes),
             "events": [(event, "") for event in self.last_events(minutes)],

@@ -112,10 +112,9 @@ class Columns:
         # What distinguishes a holder comes first, because the end may be cut off.
         parts = others(row.held), owner.label, *added_fields(owner), owner.task or owner.thread
         rest = " · ".join(filter(None, parts))
-        host = owner.host if row.show_host else ""
         return format_html(
             '<span>{} <span class="quiet">pid</span> {}</span><small title="{}">{}</small>',
-            *(host, owner.pid, rest, rest),
+            *(owner.host, owner.pid, rest, rest),
         )
 
     @admin.display(description=gettext_lazy("held for"), ordering="held")

@@ -54,11 +54,7 @@ class LockRows:
         """
         pattern = pattern_for(search, special="*?")  # "[" is no wildcard in this search
         seen = [_with(search, list_locks(alias, pattern, limit, max_keys)) for alias in aliases]
-        rows = [HeldLock.of(each.alias, held) for each in seen for held in each.locks]
-        if len({row.held.owner.host for row in rows}) == 1:
-            for row in rows:
-                row.show_host = False
-        return cls(rows, seen)
+        return cls([HeldLock.of(each.alias, held) for each in seen for held in each.locks], seen)
 
     def __iter__(self) -> Iterator[HeldLock]:
         return iter(self._rows)

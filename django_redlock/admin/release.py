@@ -20,7 +20,7 @@ from ..audit import log_force_release
 from ..backend_registry import locks
 from ..core.owner import Owner
 from ..errors import LockError
-from ..formatting import age, owners, printable, state_of
+from ..formatting import owners, printable, state_of
 from ..models import HeldLock, parse_pk
 from ..store_queries import explain, find_lock
 
@@ -69,12 +69,11 @@ def ask(model_admin: Any, request: HttpRequest, pks: Iterable[str]) -> HttpRespo
     return response
 
 
-def choices(row: HeldLock) -> list[tuple[str, Owner, float | None]]:
-    """Return the digest, the owner and the seconds held for each holder of a lock with several holders."""
+def choices(row: HeldLock) -> list[tuple[str, Owner]]:
+    """Return the digest and the owner for each holder of a lock with several holders."""
     held = row.held
-    if held.kind not in ("semaphore", "rwlock") or len(held.digests) < 2:
-        return []
-    return [(digest, owner, age(owner)) for digest, owner in zip(held.digests, held.holders, strict=True)]
+    several = held.kind in ("semaphore", "rwlock") and len(held.digests) > 1
+    return list(zip(held.digests, held.holders, strict=True)) if several else []
 
 
 def meaning(row: HeldLock) -> str:

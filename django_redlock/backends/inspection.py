@@ -51,22 +51,24 @@ def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, 
         for key in keys
         if (name := lock_name_of(prefix.encode(), key)) is not None
     ]
-    locks, faults = yield from describe_all(named, pattern, node)
-    if bounded:
-        locks.sort(key=by_trouble)
-    unanswered = found.unanswered | faults
-    return Listing(locks[:limit], found.scanned, complete and not unanswered, unanswered)
+    return (yield from describe_found(found._replace(complete=complete), named, pattern, limit, bounded, node))
 
 
-def describe_all(
-    named: Sequence[tuple[str, EvalScript]], pattern: str, node: int = 0
-) -> Flow[tuple[list[LockInfo], dict[str, Exception]]]:
-    """Return the live locks among ``named``, and the errors of servers that were unavailable.
+def describe_found(
+    found: FoundKeys,
+    named: Sequence[tuple[str, EvalScript]],
+    pattern: str,
+    limit: int | None,
+    sort: bool,
+    node: int = 0,
+) -> Flow[Listing]:
+    """Return up to ``limit`` live locks among ``named``, with the facts of the SCAN that has ``found`` their keys.
 
     ``named``: pairs of name and the request that describes the lock. ``pattern``: the glob, for error messages.
+    ``sort``: whether the locks with the most waiters come first.
     """
     locks: list[LockInfo] = []
-    unanswered: dict[str, Exception] = {}
+    unanswered = dict(found.unanswered)
     for first in range(0, len(named), LOCKS_IN_PIPELINE):
         page = named[first : first + LOCKS_IN_PIPELINE]
         replies = yield Batch([request for _, request in page], node)
@@ -77,7 +79,10 @@ def describe_all(
         for (name, _), reply in zip(page, replies, strict=True):
             if reply and type(reply) is not Fault:  # an empty reply: the lock was released meanwhile
                 locks.append(parse_reply(name, partial(read_lock_info, name), reply))
-    return locks, unanswered
+    if sort:
+        locks.sort(key=by_trouble)
+    complete = found.complete and not unanswered and (limit is None or len(locks) <= limit)
+    return Listing(locks[:limit], found.scanned, complete, unanswered)
 
 
 def _by_waiters(keys: list[bytes]) -> tuple[list[bytes], list[bytes]]:

@@ -16,10 +16,10 @@ from ..core.flow.replies import fault_error
 from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script
 from ..core.keys import Keys, check_name, glob_escape, keys_for
-from ..core.lock_info import Listing, by_trouble
+from ..core.lock_info import Listing
 from ..core.primitives.base import Primitive, script_family
 from ..core.values import PRECISION, Claim, Refusal, Seconds, Wait, millis, seconds
-from .inspection import describe_all, find_keys
+from .inspection import describe_found, find_keys
 from .redis import RedisBackend
 
 OLD_CODE_POLL_SECONDS = 0.05, 0.2  # pause between two tries while older code holds the lock: it sends no wake-ups
@@ -123,12 +123,7 @@ class TimestampBackend(RedisBackend):
         found = yield from find_keys(self._key(pattern, glob_escape), None, max_keys, pattern)
         names = filter(None, map(self._name_of, found.keys))
         named = [(name, self.primitive.describe(self.keys_of(name))) for name in names]
-        locks, faults = yield from describe_all(named, pattern)
-        if max_keys is not None:
-            locks.sort(key=by_trouble)
-        unanswered = found.unanswered | faults
-        complete = found.complete and not unanswered and (limit is None or len(locks) <= limit)
-        return Listing(locks[:limit], found.scanned, complete, unanswered)
+        return (yield from describe_found(found, named, pattern, limit, max_keys is not None))
 
     def _force_release(self, name: str, digest: str) -> Flow[bool]:
         keys = self.keys_of(name)

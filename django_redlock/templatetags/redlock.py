@@ -16,6 +16,7 @@ from ..formatting import age, event_text, facts, printable
 from ..formatting import duration as _duration
 
 register = template.Library()
+register.filter(age)
 register.filter(facts)
 register.filter(event_text)
 register.filter(printable)
