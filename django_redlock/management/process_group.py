@@ -6,21 +6,22 @@ import contextlib
 import ctypes
 import functools
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 if os.name != "posix":
     raise ImportError("redlock_run works on POSIX systems only: it needs process groups and their signals")
 
-FORWARDED = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGCONT")
 ASKS_FOR_TERMINAL = {signal.SIGTTIN, signal.SIGTTOU}  # stop a background process group that uses the terminal
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 ENDING = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}  # ask a command to end; SIGHUP often means "reload"
+FORWARDED = {*ENDING, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT}
 POLL = 0.02  # seconds between two checks whether the group is empty
 REAP_SECONDS = 1.0  # longest wait for the end of a command after SIGKILL
 _libc = ctypes.CDLL(None)  # loaded here, because little is safe between fork and exec
@@ -40,7 +41,6 @@ class ProcessGroup:
         self._grace = grace
         self._terminal = Terminal()
         self._group = 0
-        self._early: list[int] = []
         self._terminated = False
         self._asked_to_end = False
         self._begun = False
@@ -64,13 +64,9 @@ class ProcessGroup:
         if self._lost.is_set():
             self._ended.set()
             return 128 + signal.SIGTERM
-        signals = [getattr(signal, each) for each in FORWARDED]
-        taken = [each for each in signals if signal.getsignal(each) is not signal.SIG_IGN]  # ignored under nohup
-        before = {each: signal.signal(each, self._forward) for each in taken}
-        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)  # the command's end ends the wait
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
         try:
-            with _wake_ups() as wake_ups:
+            with _arriving({*FORWARDED, signal.SIGCHLD}) as signals:  # SIGCHLD: the command has ended
                 process = subprocess.Popen(
                     self.command,
                     env={**os.environ, **environment},
@@ -78,18 +74,14 @@ class ProcessGroup:
                     preexec_fn=functools.partial(_die_with, os.getpid()),  # noqa: PLW1509  (it takes no mutex)
                 )
                 self._group = process.pid
-                for number in self._early:
-                    self._send(number)
                 if self._lost.is_set():  # the lock was lost before the process had started
                     threading.Thread(target=self.stop, daemon=True).start()
-                code = process.returncode = self._wait(wake_ups)
-            self._ended_by_itself = not self._lost.is_set()
-            self._end_rest()
+                code = process.returncode = self._wait(signals)
+                self._ended_by_itself = not self._lost.is_set()
+                self._end_rest(signals)
         finally:
             self._ended.set()
             self._terminal.close()
-            for each, handler in before.items():
-                signal.signal(each, handler)
         return code if code >= 0 else 128 - code
 
     def stop(self, held: Any = None, within: float | None = None) -> None:
@@ -111,12 +103,12 @@ class ProcessGroup:
                 self._send(signal.SIGKILL)
             self._ended.wait(REAP_SECONDS)
 
-    def _forward(self, number: int, frame: Any) -> None:
-        self._asked_to_end = self._asked_to_end or number in ENDING
-        if self._group:
-            self._send(number)
-        else:
-            self._early.append(number)
+    def _forward(self, signals: int) -> None:
+        """Wait until a signal has arrived, and forward it to the command's process group."""
+        for number in os.read(signals, 4096):
+            if number in FORWARDED:
+                self._asked_to_end = self._asked_to_end or number in ENDING
+                self._send(number)
 
     def _send(self, number: int) -> bool:
         """Send the signal ``number`` to the whole group; 0 sends none. Returns whether the group has a process."""
@@ -130,12 +122,15 @@ class ProcessGroup:
         self._send(signal.SIGTERM)
         self._send(signal.SIGCONT)  # a stopped process handles SIGTERM only after SIGCONT
 
-    def _wait(self, wake_ups: int) -> int:
-        """Wait until the command ends. Returns its exit code, or minus the number of the signal that ended it."""
+    def _wait(self, signals: int) -> int:
+        """Wait until the command ends, and forward signals to its group. ``signals``: the result of `_arriving`.
+
+        Returns the command's exit code, or minus the number of the signal that ended it.
+        """
         while True:
             changed, status = os.waitpid(-1, os.WUNTRACED | os.WNOHANG)
             if not changed:
-                os.read(wake_ups, 4096)
+                self._forward(signals)
             elif changed != self._group:
                 continue  # an orphan of the command
             elif not os.WIFSTOPPED(status):
@@ -168,7 +163,7 @@ class ProcessGroup:
             self._terminal.group = self._group
         self._send(signal.SIGCONT)
 
-    def _end_rest(self) -> None:
+    def _end_rest(self, signals: int) -> None:
         """End the processes that the command has left running, because they would continue without the lock.
 
         Sends SIGTERM and, after ``grace`` seconds, SIGKILL.
@@ -182,24 +177,29 @@ class ProcessGroup:
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:  # a zombie counts as a process of the group
                     pass
-            time.sleep(POLL)
+            if select.select([signals], [], [], POLL)[0]:
+                self._forward(signals)
         self._send(signal.SIGKILL)
 
 
 @contextlib.contextmanager
-def _wake_ups() -> Iterator[int]:
-    """Context manager with a pipe that becomes readable at each signal that Python handles (the self-pipe trick).
+def _arriving(signals: Collection[int]) -> Iterator[int]:
+    """Context manager with a pipe from which the numbers of arriving ``signals`` are read (the self-pipe trick).
 
-    Without it, the handler of a signal that arrives just before a blocking ``waitpid()`` would run only at the
-    command's end.
+    Without it, a signal that arrives just before a blocking ``waitpid()`` would be noticed only at the command's end.
+    Ignored signals, as under nohup, stay ignored.
     """
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
-    before = signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    fd_before = signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    taken = [each for each in signals if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {each: signal.signal(each, lambda *_: None) for each in taken}
     try:
         yield readable
     finally:
-        signal.set_wakeup_fd(before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        signal.set_wakeup_fd(fd_before)
         os.close(readable)
         os.close(writable)
 
