@@ -24,6 +24,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from ..core.background.work import background
+from ..core.flow.replies import fault_error
 from ..core.flow.requests import AwaitTurn, Batch, CallFunction, EvalScript, Fault, Flow, FlowRequest, Sleep
 from ..core.keys import Keys, glob_matcher
 from ..core.lock_info import Listing, LockInfo, by_trouble
@@ -39,14 +40,15 @@ THREADS = 32  # the maximum number of threads of one backend, the same as in asy
 POLL_SECONDS = 0.05, 0.2  # pause between two tries if the store has no wake-ups, drawn at random
 
 
-def call_storage(function: Callable[..., T], *args: Any, undo: Callable[[], Any] | None = None) -> Flow[T]:
+def call_storage(name: str, function: Callable[..., T], *args: Any, undo: Callable[[], Any] | None = None) -> Flow[T]:
     """A flow (see `core.flow`) that calls ``function`` of the store. Returns its result, or raises its `LockError`.
 
-    ``undo`` is called after ``function`` if the task that waits for the result was cancelled.
+    ``name``: the lock, which the error names. ``undo`` is called after ``function`` if the task that waits for the
+    result was cancelled.
     """
     reply = yield CallFunction(function, args, undo)
     if isinstance(reply, Fault):
-        raise reply.error
+        raise fault_error(name, reply)
     result: T = reply
     return result
 
@@ -75,7 +77,7 @@ class StorageAlgorithm:
             while True:
                 asked, woken = backend.clock(), WakeEvent()
                 outcome = yield from call_storage(
-                    backend.attempt, primitive, claim, asked, deadline, woken.set, undo=abandon
+                    claim.name, backend.attempt, primitive, claim, asked, deadline, woken.set, undo=abandon
                 )
                 if isinstance(outcome, Lease) or asked >= deadline:
                     return outcome
@@ -105,15 +107,15 @@ class StorageAlgorithm:
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[Sequence[Lease | Fault | None]]:
-        return call_storage(self._backend.extend_many, leases)
+        return call_storage("", self._backend.extend_many, leases)
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        return call_storage(self._backend.release, claim, keep)
+        return call_storage(claim.name, self._backend.release, claim, keep)
 
     cancel = release
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        return call_storage(self._backend.describe_once, name)
+        return call_storage(name, self._backend.describe_once, name)
 
 
 class StorageBackend(Backend):
@@ -212,7 +214,7 @@ class StorageBackend(Backend):
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
         most = limit if max_keys is None else max_keys
-        found = yield from call_storage(self._list, pattern, most)
+        found = yield from call_storage("", self._list, pattern, most)
         rows = found if max_keys is None else sorted(found, key=by_trouble)[:limit]
         return Listing(rows, len(found), (most is None or len(found) < most) and len(rows) == len(found))
 
@@ -221,7 +223,7 @@ class StorageBackend(Backend):
         return list(islice((held for name in names if (held := self.describe_once(name)) is not None), limit))
 
     def _force_release(self, name: str, digest: str) -> Flow[bool]:
-        return call_storage(self.force_release_once, name, digest)
+        return call_storage(name, self.force_release_once, name, digest)
 
     def _health(self) -> Flow[list[dict[str, Any]]]:
         """Acquire and release a lock with a random name. Returns one row, see `Backend.health`."""

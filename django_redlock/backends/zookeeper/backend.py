@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from ...core.background.thread import SLACK
 from ...core.background.work import Orphan, background
@@ -19,9 +19,7 @@ from ..storage import StorageBackend, call_storage
 from . import inspection
 from .contenders import Contender, Contenders
 from .recipe import FINAL_REQUEST_SECONDS, Recipe, encode_data, escaped
-from .session import NoZnode, Session, Unanswered, ZooKeeperError, kazoo_client
-
-T = TypeVar("T")
+from .session import NoZnode, Session, Unanswered, kazoo_client
 
 REMOVE_RETRY_SECONDS = 0.2  # pause before another try to remove a znode while the ensemble doesn't reply
 
@@ -31,7 +29,7 @@ class LeaseEnd(Orphan):
 
     def release_flow(self) -> Flow[bool]:
         backend: Any = self.store
-        return call_storage(backend.end, self.claim)
+        return call_storage(self.claim.name, backend.end, self.claim)
 
 
 class ZooKeeperBackend(StorageBackend):
@@ -91,8 +89,8 @@ class ZooKeeperBackend(StorageBackend):
         if session is not None and not session.broken:
             return session
         if self._opening._is_owned():  # type: ignore[attr-defined]  # in a signal's handler, that would wait for itself
-            raise self._unavailable(
-                "", Unanswered("a signal handler has interrupted the start of the session: try again after the handler")
+            raise LockUnavailable(
+                "", "a signal handler has interrupted the start of the session: try again after the handler"
             )
         with self._opening:
             if self._session is not None and self._session.broken:
@@ -116,17 +114,10 @@ class ZooKeeperBackend(StorageBackend):
                 return
         session.stop(self.node_timeout, report=False)  # the next session may have begun when this one has ended
 
-    def _ask(self, ask: Callable[..., T], name: str, *args: Any) -> T:
-        """Call ``ask(recipe, name, *args, until)``, and return its result. Raises ``LockUnavailable``."""
-        try:
-            return ask(self._recipe, name, *args, self.clock() + self.connect_timeout)
-        except ZooKeeperError as error:
-            raise self._unavailable(name, error) from error
-
-    def _unavailable(self, name: str, error: ZooKeeperError) -> LockUnavailable:
-        result = LockUnavailable(name, f"ZooKeeper at {self.hosts} is unavailable: {error}", {self.hosts: error})
-        result.__cause__ = error
-        return result
+    @property
+    def _until(self) -> float:
+        """The time (seconds of the clock) at which a request that is sent now gives up without a connection."""
+        return self.clock() + self.connect_timeout
 
     # ── acquire, extend and release ──────────────────────────────────────────────────────────
 
@@ -143,10 +134,7 @@ class ZooKeeperBackend(StorageBackend):
         until = (now if self._connect().connected else asked) + self.connect_timeout
         if asked < deadline or self._contenders.get(claim.token) is not None:
             until = min(until, max(deadline, asked + FINAL_REQUEST_SECONDS))
-        try:
-            outcome = self._recipe.try_acquire(claim, deadline - now, until, wake)
-        except ZooKeeperError as error:
-            raise self._unavailable(claim.name, error) from error
+        outcome = self._recipe.try_acquire(claim, deadline - now, until, wake)
         if isinstance(outcome, Lease):
             self._hold_until(outcome, outcome.since + claim.ttl)
         elif asked >= deadline:
@@ -183,7 +171,7 @@ class ZooKeeperBackend(StorageBackend):
             (outcome,) = self.extend_many([(lease, ttl)])
             if not isinstance(outcome, Fault):
                 return outcome
-            silent = isinstance(outcome.error.__cause__, Unanswered)
+            silent = isinstance(outcome.error, Unanswered)
             if not silent or self.clock() >= until:  # otherwise the connection was lost: retry on a new connection
                 raise outcome.error
 
@@ -204,8 +192,7 @@ class ZooKeeperBackend(StorageBackend):
             if contender.ends is not None and contender.ends < until:  # while a reply may arrive, the znode must stay
                 self._hold_until(lease, until)
             data = encode_data(lease.claim, ttl, start - lease.since)
-            pending = session.send("set", contender.path, data) if session.connected else None
-            writes.append((lease, ttl, contender, pending))
+            writes.append((lease, ttl, contender, session.send("set", contender.path, data)))
         return [write and self._extended(session, start, *write) for write in writes]
 
     def _extended(
@@ -213,14 +200,12 @@ class ZooKeeperBackend(StorageBackend):
     ) -> Lease | Fault | None:
         """Return the outcome of an extension whose write, the ``pending`` result, was sent at the time ``start``."""
         try:
-            if pending is None:
-                raise Unanswered("not connected")
             session.answer(pending, start + self.node_timeout)
         except NoZnode:
             self._contenders.forget(contender)
             return None
-        except ZooKeeperError as error:
-            return Fault(self._unavailable(lease.claim.name, error), where=self.hosts)
+        except LockUnavailable as error:
+            return Fault(error, where=self.hosts)
         if not self._hold_until(lease, start + ttl):  # too late: the znode's removal has begun
             return None
         return self._recipe.lease(contender, start, ttl, lease.since)
@@ -235,20 +220,19 @@ class ZooKeeperBackend(StorageBackend):
         if contender is None:
             return False
         try:
-            if not self._connect().connected:
-                raise Unanswered("not connected")
-            return self._recipe.remove(contender, self.clock() + timeout)
-        except ZooKeeperError as error:
+            connected = self._connect().connected  # without a connection, don't wait for one
+            return self._recipe.remove(contender, self.clock() + timeout if connected else 0.0)
+        except LockUnavailable:
             self._remove_later(claim, REMOVE_RETRY_SECONDS)
-            raise self._unavailable(claim.name, error) from error
+            raise
 
     # ── inspection ───────────────────────────────────────────────────────────────────────────
 
     def describe_once(self, name: str) -> LockInfo | None:
-        return self._ask(inspection.describe, name)
+        return inspection.describe(self._recipe, name, self._until)
 
     def names(self) -> Iterable[str]:
-        return self._ask(inspection.lock_names, "")
+        return inspection.lock_names(self._recipe, self._until)
 
     def force_release_once(self, name: str, digest: str) -> bool:
-        return self._ask(inspection.force_release, name, digest)
+        return inspection.force_release(self._recipe, name, digest, self._until)

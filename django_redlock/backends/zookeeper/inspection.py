@@ -1,6 +1,6 @@
 """Lists, describes and force-releases locks in ZooKeeper.
 
-Functions with a parameter ``until`` raise `ZooKeeperError` if they have no reply at that time of the backend's clock.
+Functions with a parameter ``until`` raise ``LockUnavailable`` without a reply at that time of the backend's clock.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def describe(recipe: Recipe, name: str, until: float) -> LockInfo | None:
     )
 
 
-def lock_names(recipe: Recipe, _name: str, until: float) -> Iterable[str]:
+def lock_names(recipe: Recipe, until: float) -> Iterable[str]:
     """Return the names of all locks that have a znode. A lock that was just released may still have a znode."""
     try:
         return map(unquote, recipe.ask("get_children", recipe.root, until=until))

@@ -14,7 +14,7 @@ from ...core.lock_info import claim_digest
 from ...core.owner import MAX_OWNER_BYTES
 from ...core.values import Claim, Lease, Refusal, valid_until
 from .contenders import Contender, Contenders
-from .session import NoZnode, Session, Unanswered, ZooKeeperError
+from .session import Declined, NoZnode, Session, Unanswered
 
 TRUSTED_SHARE = 0.5  # share of the session timeout for which a confirmed write proves that the session lives
 FINAL_REQUEST_SECONDS = 0.25  # time for the last requests of a claim after its deadline
@@ -27,7 +27,7 @@ _DATA = re.compile(rb"(\d{1,12}\.\d{3})/(-?\d{1,12}\.\d{3}) (.*)", re.DOTALL)
 class Recipe:
     """Acquires and releases the locks under the znode ``root``.
 
-    ``connect`` returns the session. Methods with a parameter ``until`` raise `ZooKeeperError` if they have no reply at
+    ``connect`` returns the session. Methods with a parameter ``until`` raise ``LockUnavailable`` without a reply at
     that time. All times are seconds of ``clock``.
     """
 
@@ -87,9 +87,8 @@ class Recipe:
     def _join(self, claim: Claim, until: float) -> Contender:
         """Create the znode of ``claim``, and return its contender.
 
-        After a lost reply, finds the znode by its unique prefix, or creates the znode again. Raises `ZooKeeperError` if
-        the claim was released or the session has ended meanwhile; the caller must then schedule the removal of the
-        znode.
+        After a lost reply, finds the znode by its unique prefix, or creates the znode again. Raises `Declined` if the
+        claim was released or the session has ended meanwhile; the caller must then schedule the removal of the znode.
         """
         contender = Contender(claim, claim_digest(claim) + "-")
         self._contenders.add(contender)
@@ -113,7 +112,7 @@ class Recipe:
             if gone := self._contenders.get(claim.token) is not contender:
                 self._contenders.add(contender)  # the end of a session has removed it, perhaps not its znode
         if gone:
-            raise ZooKeeperError("the session has ended, or the claim was released meanwhile")
+            raise self.connect().failure(Declined, "the session has ended, or the claim was released meanwhile")
         return contender
 
     def find(self, contender: Contender, until: float) -> bool:
@@ -155,7 +154,7 @@ class Recipe:
             try:
                 self.ask("set", contender.path, encode_data(claim, claim.ttl), until=until)
             except NoZnode:
-                raise Unanswered("the session has ended") from None
+                raise self.connect().failure(Unanswered, "the session has ended") from None
             contender.written = start
         return self.lease(contender, contender.written, claim.ttl, contender.written)
 

@@ -13,24 +13,21 @@ from collections.abc import Callable
 from typing import Any
 
 from ...core.process.threads import Kind, start
+from ...errors import LockUnavailable
 
 READS = {"get", "get_children", "exists"}  # requests that may be repeated
 CONTAINER = 4  # the flag of a znode that the servers remove when its last child has gone (ZooKeeper 3.5.1)
 
 
-class ZooKeeperError(Exception):
-    """Raised when a request to ZooKeeper failed."""
-
-
-class Unanswered(ZooKeeperError):
+class Unanswered(LockUnavailable):
     """Raised when a request got no reply. ZooKeeper may have carried out the request, or may still do so."""
 
 
-class Declined(ZooKeeperError):
+class Declined(LockUnavailable):
     """Raised when the server refused the request, for example for lack of permission."""
 
 
-class NoZnode(Exception):
+class NoZnode(LockUnavailable):
     """Raised when the znode of a request does not exist."""
 
 
@@ -45,7 +42,7 @@ def kazoo_client() -> Any:
     return KazooClient
 
 
-def _errors() -> dict[type[Exception], type[Exception]]:
+def _errors() -> dict[type[Exception], type[LockUnavailable]]:
     """Return a dict from kazoo's error classes to the errors to raise. The first matching class is used."""
     from kazoo import exceptions as theirs
 
@@ -80,7 +77,7 @@ class Session:
         from kazoo.retry import KazooRetry
 
         self.timeout = timeout
-        self._answer_timeout, self._clock = answer_timeout, clock
+        self._hosts, self._answer_timeout, self._clock = hosts, answer_timeout, clock
         self._errors = _errors()
         self.client = client = kazoo_client()(
             hosts, timeout=timeout, connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0)
@@ -135,6 +132,10 @@ class Session:
         routine = self.client._connection._connection_routine
         return routine is None or not routine.is_alive()
 
+    def failure(self, kind: type[LockUnavailable], text: str) -> LockUnavailable:
+        """Return the error of the class ``kind`` to raise, with the reason ``text``."""
+        return kind("", f"ZooKeeper at {self._hosts} is unavailable: {text}", {self._hosts: ConnectionError(text)})
+
     def wait(self, until: float) -> bool:
         """Wait for the connection until ``until``. Returns whether the session is connected."""
         return self.connected or self._live.wait(max(0.0, until - self._clock()))
@@ -143,7 +144,7 @@ class Session:
         """Wait for the connection, call ``<method>_async`` of kazoo's client, and return the reply.
 
         The reply must arrive by ``until``. Repeats a read if the connection was lost, for example when the leader dies.
-        Raises `ZooKeeperError` and `NoZnode`.
+        Raises `Unanswered`, `Declined` and `NoZnode`.
         """
         while self.wait(until):
             try:
@@ -151,25 +152,30 @@ class Session:
             except Unanswered:
                 if method not in READS or self.connected:
                     raise
-        raise Unanswered("not connected")
+        raise self.failure(Unanswered, "not connected")
 
     def send(self, method: str, *args: Any, **options: Any) -> Any:
-        """Call ``<method>_async`` of kazoo's client, and return the pending result, whose reply `answer` waits for."""
-        return getattr(self.client, f"{method}_async")(*args, **options)
+        """Call ``<method>_async`` of kazoo's client, and return the pending result, whose reply `answer` waits for.
+
+        Returns ``None``, for which `answer` raises, while the session is not connected.
+        """
+        return getattr(self.client, f"{method}_async")(*args, **options) if self.connected else None
 
     def answer(self, pending: Any, until: float) -> Any:
         """Wait for the reply to a request that was sent with `send`, and return the reply.
 
-        The reply must arrive within ``answer_timeout`` and before ``until``. Raises `ZooKeeperError` and `NoZnode`.
+        The reply must arrive within ``answer_timeout`` and before ``until``. Raises as `ask` does.
         """
+        if pending is None:
+            raise self.failure(Unanswered, "not connected")
         if not pending.wait(max(0.0, min(self._answer_timeout, until - self._clock()))):
-            raise Unanswered("no reply in time")
+            raise self.failure(Unanswered, "no reply in time")
         error = pending.exception
         if error is None:
             return pending.value
         # Don't raise kazoo's own error: kazoo keeps a reference to it, and its traceback would keep callers' objects.
         meaning = next(ours for theirs, ours in self._errors.items() if isinstance(error, theirs))
-        raise meaning(f"{type(error).__name__} {error}".strip())
+        raise self.failure(meaning, f"{type(error).__name__} {error}".strip())
 
     def make_parents(self, path: str, until: float) -> None:
         """Create the znode ``path``, a container, which the servers remove when its last child has gone."""

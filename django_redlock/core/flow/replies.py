@@ -150,6 +150,7 @@ def fault_error(name: str, fault: Fault) -> LockError:
     if isinstance(fault.error, LockUnavailable):
         fault.error.unconfirmed |= fault.unconfirmed
     if isinstance(fault.error, LockError):
+        fault.error.name = fault.error.name or name
         return fault.error
     if error := misuse_error(fault):
         result = error(name, fault.error)

@@ -50,7 +50,7 @@ async def test_timeouts_hold_for_a_crowd(backend, unique):
     await asyncio.gather(*(asyncio.to_thread(time.sleep, 0) for _ in range(CROWD)))
     assert not any(task.done() for task in tasks)
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    assert {type(each) for each in outcomes} == {LockUnavailable}
+    assert all(isinstance(each, LockUnavailable) for each in outcomes)
     assert time.monotonic() - start < 18  # node_timeout: 20
 
 
