@@ -6,7 +6,7 @@ module has all models of the package.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 from urllib.parse import quote, unquote
 
 from django.db import models
@@ -49,10 +49,6 @@ class HeldLock(models.Model):
 
     def __str__(self) -> str:
         return self.name
-
-    def save(self, *args: Any, **kwargs: Any) -> None:
-        """Raise ``TypeError``, because locks can't be saved."""
-        raise TypeError("a lock is acquired, not saved")
 
     @classmethod
     def of(cls, alias: str, held: LockInfo) -> Self:

@@ -107,11 +107,10 @@ class RedisBaseBackend(Backend):
     def _arm(self) -> Flow[dict[str, str]]:
         outcomes: dict[str, str] = {}
         errors: dict[str, Exception] = {}
+        marker, max_ttl = f"{self.fixed_prefix}:marker".encode(), millis(self.max_ttl)
         refused = "refused: its marker names another server, whose locks may still be held; the quarantine goes on"
         for index, node in enumerate(self.nodes):
-            reply = yield from run_idempotent(
-                EvalScript(script("arm"), (self._marker,), (millis(self.max_ttl),), index)
-            )
+            reply = yield from run_idempotent(EvalScript(script("arm"), (marker,), (max_ttl,), index))
             if isinstance(reply, Fault):
                 errors[node.label] = reply.error
                 outcomes[node.label] = f"unavailable: {reply.error}"
@@ -120,10 +119,6 @@ class RedisBaseBackend(Backend):
         if len(errors) == len(self.nodes):
             raise LockUnavailable("", f"no node is available: {'; '.join(map(str, errors.values()))}", errors)
         return outcomes
-
-    @property
-    def _marker(self) -> bytes:
-        return f"{self.fixed_prefix}:marker".encode()
 
     def _new_quarantine(self) -> Quarantine | None:
         return standalone_quarantine(self.fixed_prefix, self.max_ttl) if self.quarantine else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from opentelemetry import context, metrics, trace
@@ -11,7 +12,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
 
 from .. import __version__
 from ..core.background.work import background
-from ..history.event_queue import EventRecord, event_queue
+from ..history.event_queue import EventRecord, Listener, event_queue
 from . import METRICS, measured
 
 NAME = "django_redlock"
@@ -25,36 +26,33 @@ def install(
 
     ``None`` for a provider means the global provider. A second call replaces the providers and ``spans`` of the first.
     """
-    event_queue.subscribe(
-        "opentelemetry metrics", MetricsListener(metrics.get_meter(NAME, __version__, meter_provider)).observe
-    )
+    event_queue.subscribe("opentelemetry metrics", _counter(metrics.get_meter(NAME, __version__, meter_provider)))
     if spans:
         tracer = trace.get_tracer(NAME, __version__, tracer_provider)
         event_queue.context = context.get_current
-        event_queue.subscribe("opentelemetry spans", SpanListener(tracer).observe)
+        event_queue.subscribe("opentelemetry spans", partial(_make_spans, tracer))
     else:
         event_queue.context = None
         event_queue.unsubscribe("opentelemetry spans")
 
 
-class MetricsListener:
-    """Counts events of locks in the instruments of one meter."""
+def _counter(meter: metrics.Meter) -> Listener:
+    """Return a function that counts a batch of events in the instruments of ``meter``."""
+    instruments: dict[str, Any] = {
+        each.opentelemetry: (meter.create_histogram if each.seconds else meter.create_counter)(
+            f"redlock.{each.opentelemetry}", each.unit, each.help
+        )
+        for each in METRICS
+    }
+    meter.create_observable_up_down_counter("redlock.held", [_held], "{lock}", "Locks that are held")
 
-    def __init__(self, meter: metrics.Meter) -> None:
-        self._instruments: dict[str, Any] = {
-            each.opentelemetry: (meter.create_histogram if each.seconds else meter.create_counter)(
-                f"redlock.{each.opentelemetry}", each.unit, each.help
-            )
-            for each in METRICS
-        }
-        meter.create_observable_up_down_counter("redlock.held", [_held], "{lock}", "Locks that are held")
-
-    def observe(self, records: Sequence[EventRecord]) -> None:
-        """Count ``records``, a batch of events. A listener of the `EventQueue`."""
+    def observe(records: Sequence[EventRecord]) -> None:
         for metric, labels, value in measured(records):
-            instrument = self._instruments[metric.opentelemetry]
+            instrument = instruments[metric.opentelemetry]
             attributes = {ATTRIBUTES.get(label, f"redlock.{label}"): text for label, text in labels.items()}
             (instrument.record if metric.seconds else instrument.add)(value, attributes)
+
+    return observe
 
 
 def _held(_options: CallbackOptions) -> Iterable[Observation]:
@@ -64,36 +62,24 @@ def _held(_options: CallbackOptions) -> Iterable[Observation]:
     ]
 
 
-class SpanListener:
-    """Makes a span for each call of ``acquire()`` and a span for each hold, in the trace of the caller."""
+def _make_spans(tracer: trace.Tracer, records: Sequence[EventRecord]) -> None:
+    """Make a span for each call of ``acquire()`` and a span for each hold, in the trace of the caller."""
+    for record in records:
+        if record.kind in ("acquired", "refused"):
+            _make_span(tracer, "redlock.acquire", SpanKind.CLIENT, record, record.waited)
+        elif record.kind in ("released", "lost"):
+            _make_span(tracer, "redlock.hold", SpanKind.INTERNAL, record, record.held)
 
-    def __init__(self, tracer: trace.Tracer) -> None:
-        self._tracer = tracer
 
-    def observe(self, records: Sequence[EventRecord]) -> None:
-        """Make the spans for ``records``, a batch of events. A listener of the `EventQueue`."""
-        for record in records:
-            if record.kind in ("acquired", "refused"):
-                self._span("redlock.acquire", record, record.waited, failed=record.kind == "refused")
-            elif record.kind in ("released", "lost"):
-                self._span("redlock.hold", record, record.held, failed=record.kind == "lost")
-
-    def _span(self, name: str, record: EventRecord, seconds: float, *, failed: bool) -> None:
-        end = round(record.at * 1e9)
-        span = self._tracer.start_span(
-            name,
-            record.context,
-            SpanKind.CLIENT if name == "redlock.acquire" else SpanKind.INTERNAL,
-            {
-                "redlock.backend": record.alias,
-                "redlock.kind": record.primitive,
-                "redlock.name": record.name,
-                "redlock.outcome": record.kind,
-            },
-            start_time=end - round(seconds * 1e9),
-        )
-        if record.reason:
-            span.set_attribute("redlock.reason", record.reason)
-        if failed:
-            span.set_status(Status(StatusCode.ERROR, record.reason))
-        span.end(end)
+def _make_span(tracer: trace.Tracer, name: str, kind: SpanKind, record: EventRecord, seconds: float) -> None:
+    end = round(record.at * 1e9)
+    attributes = {
+        "redlock.backend": record.alias,
+        "redlock.kind": record.primitive,
+        "redlock.name": record.name,
+        "redlock.outcome": record.kind,
+    } | ({"redlock.reason": record.reason} if record.reason else {})
+    span = tracer.start_span(name, record.context, kind, attributes, start_time=end - round(seconds * 1e9))
+    if record.kind in ("refused", "lost"):
+        span.set_status(Status(StatusCode.ERROR, record.reason))
+    span.end(end)
