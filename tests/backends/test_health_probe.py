@@ -20,7 +20,6 @@ def as_user(server, rights):
     return server.url.replace("://", "://somebody:secret@")
 
 
-QUARANTINE = {"quarantine": True}
 PROBLEMS = [
     *((kind, rights, {}, "grants no lock: ") for kind in (RedisBackend, TimestampBackend) for rights in USERS.values()),
     (RedisBackend, "~redlock:* +@all -info", {"quarantine": True}, "its marker can't be read: "),

@@ -60,17 +60,17 @@ def test_client(redis_server, unique, library):
         asyncio.run(apair(backend, unique))
 
 
-def test_class_settings_and_limit_of_a_client(redis_server, unique):
+@pytest.mark.parametrize("pool_class", [redis.ConnectionPool, redis.BlockingConnectionPool])
+def test_class_settings_and_limit_of_a_client(redis_server, unique, pool_class):
     """The connection class, its own settings and the limit of a client's pool are kept."""
-    connections = redis.ConnectionPool(
-        connection_class=CountedConnection, port=redis_server.port, tenant="a", max_connections=3
-    )
+    settings = {"port": redis_server.port, "tenant": "a", "credential_provider": Credentials()}
+    connections = pool_class(connection_class=CountedConnection, max_connections=3, **settings)
     client = redis.Redis(connection_pool=connections)
     client.close()  # the connections of a client are not used
     with contextlib.closing(RedisBackend(client)) as backend:
-        before = CountedConnection.opened
+        before, asked = CountedConnection.opened, Credentials.asked
         pair(backend, unique)
-        assert CountedConnection.opened == before + 1
+        assert (CountedConnection.opened, Credentials.asked) == (before + 1, asked + 1)
         assert backend.nodes[0].known_pool(None)._limit.size == 3
 
 

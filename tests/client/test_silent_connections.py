@@ -7,7 +7,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from django.test import override_settings
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
@@ -21,19 +20,9 @@ TIMEOUT = 1.0  # seconds, the node timeout
 MARGIN = 5.0  # seconds for a busy machine
 
 
-@pytest.fixture(params=["url", "cache"])
-def location(request, proxy):
-    if request.param == "url":
-        yield proxy.url
-        return
-    cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": proxy.url}
-    with override_settings(CACHES={"default": cache, "shared": cache}):
-        yield "cache:shared"
-
-
 @pytest.fixture
-def backend(location):
-    with contextlib.closing(RedisBackend(location, node_timeout=TIMEOUT, history=False)) as backend:
+def backend(proxy):
+    with contextlib.closing(RedisBackend(proxy.url, node_timeout=TIMEOUT, history=False)) as backend:
         yield backend
 
 

@@ -67,7 +67,7 @@ class TestCache(SameBytes, OnCache, TransportConformance):
     """A cache in its common configuration."""
 
 
-class TestDecodingCache(OnCache, TransportConformance):
+class TestDecodingCache(OnCache, ExclusionCases):
     """A cache whose connections turn replies into str."""
 
     alias = "decoding"

@@ -19,8 +19,6 @@ from tests.support.tls import TlsRedis
 
 pytest.importorskip("django_redis")
 
-DATABASES = {"ConnectionPool": 8, "BlockingConnectionPool": 9}  # django-redis has one pool for a URL
-
 
 class OnCache:
     """The locks are on the cache that ``cache`` configures."""
@@ -90,37 +88,22 @@ class InUse(Fixtures):
         return server
 
     @pytest.fixture
-    def url(self, server):
-        return server.url
-
-    @pytest.fixture
-    def onlooker(self, url):
-        with contextlib.closing(RedisBackend(url, node_timeout=10)) as onlooker:
+    def onlooker(self, server):
+        with contextlib.closing(RedisBackend(server.url, node_timeout=10)) as onlooker:
             yield onlooker
 
 
 class TestInUse(OnCache, InUse):
-    """The pool of a cache, plain and blocking."""
-
-    @pytest.fixture(params=DATABASES)
-    def kind(self, request):
-        return request.param
+    """The pool of a cache."""
 
     @pytest.fixture
-    def url(self, server, kind):
-        return server.url.replace("/0", f"/{DATABASES[kind]}")
-
-    @pytest.fixture
-    def cache(self, url, kind):
-        return url, {
-            "CONNECTION_POOL_CLASS": f"redis.connection.{kind}",
-            "CONNECTION_POOL_KWARGS": {"max_connections": 2},
-        }
+    def cache(self, server):
+        return server.url, {"CONNECTION_POOL_KWARGS": {"max_connections": 2}}
 
 
 class TestUrlInUse(InUse):
     """Our own pool, limited in LOCATION."""
 
     @pytest.fixture
-    def new_backend(self, url):
-        return functools.partial(RedisBackend, f"{url}?max_connections=2", node_timeout=10, history=False)
+    def new_backend(self, server):
+        return functools.partial(RedisBackend, f"{server.url}?max_connections=2", node_timeout=10, history=False)

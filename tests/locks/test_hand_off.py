@@ -83,17 +83,6 @@ def test_adopter_killed(backend, giver, adopter, unique):
         backend.adopt(text)
 
 
-def test_never_adopted(backend, giver, unique):
-    """A lock that was handed off and never adopted is free after its ttl, and the text can't be used later."""
-    text = handed_off(giver)
-    giver.kill()
-    following = backend.lock(unique)
-    assert following.acquire(timeout=WAIT)
-    with pytest.raises(LockLost):
-        backend.adopt(text)
-    assert following.owned()
-
-
 def test_adopted_at_once(places, backend, unique):
     """Of several adopters at most one gets the lock, and on one server exactly one."""
     lock = backend.lock(unique, ttl=60)

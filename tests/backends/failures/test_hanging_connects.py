@@ -1,4 +1,4 @@
-"""Connecting ends within the backend's time limits, also with slow name look-ups and borrowed pools."""
+"""Connecting ends within the backend's time limits, also with slow name look-ups."""
 
 import signal
 import socket
@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 
 import pytest
-from django.core.cache import caches
-from django.test import override_settings
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.errors import LockUnavailable
@@ -20,25 +18,12 @@ WAIT = 20
 REDIS_PY = 5  # seconds after which redis-py gives up connecting, if not told otherwise
 
 
-@pytest.fixture(params=["url", "cache", "blocking cache"])
-def bounded(request, own_redis) -> Iterator[tuple[RedisBackend, object]]:
+@pytest.fixture
+def bounded(own_redis) -> Iterator[tuple[RedisBackend, object]]:
     """A backend on a pool of two connections, and its server."""
-    server, location = own_redis(), "cache:default"
-    pool = "BlockingConnectionPool" if request.param == "blocking cache" else "ConnectionPool"
-    options = {
-        "CONNECTION_POOL_CLASS": f"redis.connection.{pool}",
-        "CONNECTION_POOL_KWARGS": {"max_connections": 2},
-    }
-    configured = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url, "OPTIONS": options}
-    if request.param == "url":
-        location = f"{server.url}?max_connections=2"
-    else:
-        pytest.importorskip("django_redis")
-    with override_settings(CACHES={"default": configured}):
-        with closing(RedisBackend(location, node_timeout=0.2, history=False)) as backend:
-            yield backend, server
-        if request.param != "url":
-            caches["default"].client.get_client().connection_pool.disconnect()
+    server = own_redis()
+    with closing(RedisBackend(f"{server.url}?max_connections=2", node_timeout=0.2, history=False)) as backend:
+        yield backend, server
 
 
 def refused_after(backend) -> float:

@@ -107,17 +107,6 @@ class TestCutOff(OwnRedis):
     def url(self, proxy):
         return proxy.url
 
-    def test_freed_when_it_is_back(self, proxy, client, other, name):
-        """A release that failed is repeated in the background as soon as the server is reachable."""
-        lock = client.lock(name)
-        assert is_free(lock)
-        proxy.refuse()
-        proxy.cut()
-        with unavailable():
-            lock.release()
-        proxy.restore()
-        assert is_free(other.lock(name))
-
     @pytest.mark.parametrize("connected", [False, True], ids=["new-connection", "old-connection"])
     @pytest.mark.parametrize("way", NO_REPLY)
     def test_no_reply(self, redis_server, proxy, client, other, name, way, connected):

@@ -1,4 +1,4 @@
-"""A quorum on nodes with limited connections: pools of caches, and ``?max_connections=``."""
+"""A quorum on nodes with limited connections (``?max_connections=``)."""
 
 import contextlib
 import threading
@@ -6,8 +6,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from django.core.cache import caches
-from django.test import override_settings
 
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.errors import LockUnavailable
@@ -19,24 +17,10 @@ OPTIONS = {"ttl": 40, "node_timeout": 3, "quarantine": False, "history": False}
 LIMIT = 2
 
 
-@pytest.fixture(params=["cache", "url"])
-def places(request, servers):
-    """A LOCATION with limited connection pools."""
-    if request.param == "url":
-        yield [f"{server.url}?max_connections={LIMIT}" for server in servers]
-        return
-    configured = {
-        f"node{number}": {
-            "BACKEND": "django_redis.cache.RedisCache",
-            "LOCATION": server.url,
-            "OPTIONS": {"CONNECTION_POOL_KWARGS": {"max_connections": LIMIT}},
-        }
-        for number, server in enumerate(servers)
-    }
-    with override_settings(CACHES={"default": next(iter(configured.values())), **configured}):
-        yield [f"cache:{alias}" for alias in configured]
-        for alias in configured:
-            caches[alias].client.get_client().connection_pool.disconnect()
+@pytest.fixture
+def places(servers):
+    """A LOCATION with limited connection pools. That of a cache gives its settings and its limit only."""
+    return [f"{server.url}?max_connections={LIMIT}" for server in servers]
 
 
 @pytest.fixture
@@ -73,7 +57,7 @@ def test_more_threads_than_connections(places, servers):
 
 @pytest.mark.parametrize("stop", [RedisServer.kill, RedisServer.pause], ids=["down", "hung"])
 def test_one_node_is_gone(backend, servers, stop):
-    """With one node gone, a majority grants and renews as often as asked, and the application's cache can connect."""
+    """With one node gone, a majority grants and renews as often as asked."""
     taken(backend, "stock")
     stop(servers[2])
     held = backend.lock("held")
@@ -84,21 +68,6 @@ def test_one_node_is_gone(backend, servers, stop):
     held.release()
     if stop is RedisServer.pause:
         servers[2].resume()
-
-
-@pytest.mark.parametrize("places", ["cache"], indirect=True)
-def test_the_cache_can_connect(backend, servers):
-    """Locks that are held or refused keep no connection of the application's cache."""
-    servers[2].kill()
-    locks = [backend.lock(f"stock:{number}") for number in range(2 * LIMIT)]
-    assert all(lock.acquire(timeout=20) for lock in locks)
-    servers[2].start()
-    cache = caches["node2"]
-    for _ in range(2 * LIMIT):
-        cache.set("answer", 42)
-    assert cache.get("answer") == 42
-    for lock in locks:
-        lock.release()
 
 
 def test_no_majority(backend, servers):

@@ -39,19 +39,3 @@ def hold(channel: Channel, places: list[str], name: str, side: str, options: dic
     channel.hear("release", PATIENCE)
     lock.release()
     return token
-
-
-def come_and_go(channel: Channel, places: list[str], name: str, side: str, pause: float) -> int:
-    """Acquire and release the lock repeatedly until told. Returns how often."""
-    lock, times = lock_of(places, name, side), 0
-    while not channel.connection.poll(pause if times % 2 else 0):
-        if times % 2 == 0:
-            assert lock.acquire(timeout=PATIENCE)
-        else:
-            lock.release()
-        times += 1
-        if times == 1:
-            channel.say("began")
-    if times % 2:
-        lock.release()
-    return times // 2

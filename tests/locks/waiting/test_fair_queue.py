@@ -52,18 +52,6 @@ def waits(holds, unique):
     return begin
 
 
-def test_processes_in_order(one, holds, waits):
-    """Processes get a fair lock in the order in which they came."""
-    first = holds(one, "fair")
-    first.expect("holds", PATIENCE)
-    others = [waits(one, "fair", number, block=10) for number in range(1, 5)]
-    tokens = []
-    for process in [first, *others]:
-        process.tell("release")
-        tokens.append(process.result(PATIENCE))
-    assert tokens == sorted(tokens)
-
-
 def test_dead_waiters_in_the_queue(one, holds, waits):
     """When several waiters in a fair queue have died, the next live one gets the lock soon."""
     first = holds(one, "fair")
@@ -103,19 +91,6 @@ def test_dead_writer_in_the_queue(places, holds, waits, end):
     late = holds(places, "read")
     late.expect("asks", PATIENCE)
     late.expect("holds", SOON)
-
-
-def test_writer_is_not_starved(places, worker, holds, unique):
-    """A writer gets the lock although readers come and go all the time."""
-    readers = [worker("come_and_go", places, unique, "read", 0.3) for _ in range(4)]
-    for reader in readers:
-        reader.expect("began", PATIENCE)
-    writer = holds(places, "write")
-    writer.expect("holds", PATIENCE)
-    writer.tell("release")
-    for reader in readers:
-        reader.tell("stop")
-        assert reader.result(PATIENCE) > 0
 
 
 def test_dead_reader(places, holds, waits):
