@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import fields
 from functools import cache, partial
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.utils import timezone
 
@@ -73,24 +73,10 @@ def cancel_after_rollback(protection: DjangoProtection, call: TaskCall, result: 
             after_rollback(row._state.db, partial(protection.cancel, each))
 
 
-if TYPE_CHECKING:
-
-    class _Task:
-        func: Callable[..., Any]
-        takes_context: bool
-        module_path: str
-        run_after: Any
-
-        def enqueue(self, *args: Any, **kwargs: Any) -> Any: ...
-        async def aenqueue(self, *args: Any, **kwargs: Any) -> Any: ...
-        def call(self, *args: Any, **kwargs: Any) -> Any: ...
-        async def acall(self, *args: Any, **kwargs: Any) -> Any: ...
-
-else:
-    _Task = object
+_Task: Any = object  # the framework's class ``Task`` stands beside the mixin, see `_protected_class`
 
 
-class ProtectedDjangoTask(_Task):
+class ProtectedDjangoTask(_Task):  # type: ignore[misc]
     """Mixin for the framework's ``Task`` class. A call holds a lock while it runs and, in some modes, while queued."""
 
     __slots__ = ()

@@ -17,7 +17,7 @@ from ...backends.base import Backend
 from ...core.algorithms.retries import run_idempotent
 from ...core.election.leader import Leader
 from ...core.flow.replies import fault_error
-from ...core.flow.requests import EvalScript, Fault, Flow
+from ...core.flow.requests import EvalScript, Fault
 from ...core.flow.scripts import script
 
 KEPT_MS = 400 * 24 * 3600 * 1000  # 400 days, because an entry may run once a year
@@ -131,14 +131,10 @@ class Runs:
             self._texts[name] = text
 
     def _request(self, name: bytes = b"", before: bytes = b"", run: bytes = b"") -> Any:
-        reply = self._backend.drive(self._flow(name, before, run))
-        if reply == 0:
-            raise LeadEnded
-        return reply
-
-    def _flow(self, *args: bytes) -> Flow[Any]:
-        words = (b"%d" % self.token, *args, b"%d" % KEPT_MS)
-        reply = yield from run_idempotent(EvalScript(_SCRIPT, (self._key,), words))
+        args = (b"%d" % self.token, name, before, run, b"%d" % KEPT_MS)
+        reply = self._backend.drive(run_idempotent(EvalScript(_SCRIPT, (self._key,), args)))
         if isinstance(reply, Fault):
             raise fault_error(self._leader.name, reply)
+        if reply == 0:
+            raise LeadEnded
         return reply
