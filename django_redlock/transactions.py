@@ -99,7 +99,7 @@ class CommitLock(Lock):
     def acquire_flow(self, wait: float, claim: Claim | None = None, ask: Ask | None = None) -> Flow[Hold | Refusal]:
         kept: TransactionLocks | None = vars(connections[self._database]).get(_ATTRIBUTE)
         # With `every`, the store refuses a second start in the period.
-        hold = kept.take_back(self) if kept and not self.options.every else None
+        hold = kept.take_back(self) if kept and not self.primitive.period else None
         if hold is None:
             return (yield from super().acquire_flow(wait, claim, ask))
         self.take(hold)

@@ -104,7 +104,8 @@ class LockFactories:
         if unknown:
             check_options("lock", unknown)
         keys = self.keys_of(name)
-        primitive, period = self._primitive_and_period(name, fair, every)
+        primitive = self._primitive(name, fair, every)
+        period = primitive.period
         if fencing and not self.has_fencing:
             raise LockNotSupported(name, f"fencing=True is not supported by {type(self).__name__}")
         if not blocking and blocking_timeout is not None:
@@ -118,7 +119,6 @@ class LockFactories:
             self.auto_renew if auto_renew is None else bool(auto_renew),
             longest,
             max(period, 0.0 if min_hold is None else self.check_ttl(min_hold, "min_hold")),
-            period,
             bool(fencing),
             owner,
             *parse_on_lost(on_lost),
@@ -126,16 +126,16 @@ class LockFactories:
         plain = str.__str__(name)  # the text of an Enum, which formats itself differently
         return Lock(cast("Store", self), primitive, plain, keys, options)
 
-    def _primitive_and_period(self, name: str, fair: bool, every: Seconds | None) -> tuple[Primitive, float]:
+    def _primitive(self, name: str, fair: bool, every: Seconds | None) -> Primitive:
         if fair and self.fair is None:
             raise LockNotSupported(name, f"fair=True is not supported by {type(self).__name__}: {self.unfair}")
-        period = 0.0 if every is None else seconds(every, "every")
-        if not period:
-            return (self.fair if fair and self.fair else self.mutex), period
+        if every is None:
+            return self.fair if fair and self.fair else self.mutex
         if fair or self.periodic is None:
             reason = "it can't be combined with fair=True" if fair else self.not_periodic
             raise LockNotSupported(name, f"every= is not supported: {reason}")
-        return self.periodic, period
+        period = seconds(every, "every")
+        return self.periodic._replace(period=period, facts=(("every", period),))
 
     def check_ttl(self, ttl: Seconds, what: str = "ttl") -> float:
         """Return ``ttl`` as a float. Raises ``TypeError`` or ``ValueError`` unless 0.003 <= ``ttl`` <= ``max_ttl``."""

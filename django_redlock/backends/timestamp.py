@@ -31,7 +31,7 @@ class TimestampPrimitive(Primitive):
     """The primitive for a mutex whose value in Redis is the time at which its lease ends.
 
     ``form``: two script arguments: the milliseconds in one unit of the value, and the clock skew in milliseconds. If a
-    claim adopts a lock, its ``payload`` is the previous holder's token.
+    claim adopts a lock, its ``previous`` is the previous holder's token.
     """
 
     form: tuple[bytes, bytes]
@@ -40,7 +40,7 @@ class TimestampPrimitive(Primitive):
         keys = claim.keys.lock, claim.keys.waiters, claim.keys.fence
         args: tuple[bytes, ...] = claim.token, claim.owner, millis(claim.ttl), self.wait_arg(wait), *self.form
         undo = partial(self.release_request, claim, node=node)
-        return EvalScript(self.acquire_script, keys, (*args, claim.payload) if claim.payload else args, node, undo)
+        return EvalScript(self.acquire_script, keys, (*args, claim.previous) if claim.previous else args, node, undo)
 
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
         args = claim.token, millis(ttl), *self.form

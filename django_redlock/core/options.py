@@ -20,7 +20,7 @@ OnLost = Literal["raise", "warn"] | OnLostCallback | tuple[Literal["raise", "war
 class LockOptions(NamedTuple):
     """The options of one lock, as ``Backend.lock`` describes them. Times are seconds.
 
-    ``blocking_timeout``, ``max_hold``: ``None`` means no limit. ``every``: the period; 0: no period. ``raises_loss``:
+    ``blocking_timeout``, ``max_hold``: ``None`` means no limit. ``raises_loss``:
     whether the end of a ``with`` block raises ``LockLost`` after a loss. ``loss_callback``: called at the moment of the
     loss.
     """
@@ -31,7 +31,6 @@ class LockOptions(NamedTuple):
     auto_renew: bool = True
     max_hold: float | None = None
     min_hold: float = 0.0
-    every: float = 0.0
     fencing: bool = False
     owner: str | Mapping[str, Any] | None = None
     raises_loss: bool = True

@@ -43,9 +43,12 @@ class Claim(NamedTuple):
     owner: bytes
     ttl: float
     fencing: bool = False
-    payload: Any = b""  # data of the primitive: the calling thread or task (rlock, rwlock), the stripes, the task call
     require_all: bool = False  # True: all locks must be granted (multilock). False: one lock suffices (striped lock)
     asked: float = math.inf  # the time of acquire(), by the store's clock; infinite: unknown
+    holder: bytes = b""  # reentrant locks: the calling thread or task, see `current_holder`
+    previous: bytes = b""  # adopt(): the token of the holder that has handed the lock off
+    stripe_set: tuple[Any, ...] = ()  # striped lock: the same for all claims for these stripes, also after a grant
+    record: Any = None  # what the primitive of a task or of an idempotent request writes to the store
 
     @property
     def acquisition_id(self) -> bytes:

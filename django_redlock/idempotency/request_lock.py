@@ -46,7 +46,7 @@ def request_lock(backend: Backend, entry: Entry, ttl: Seconds | None) -> Request
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """The payload of the claim of a running request. ``answer``: the change that a release makes to the record.
+    """The ``record`` of the claim of a running request. ``answer``: the change that a release makes to the record.
 
     ``b""``: remove the record, so that a repeat runs the view. Other bytes: store them as the answer. ``None``: keep
     the record, because the view may have done its work or may still be running.
@@ -57,21 +57,21 @@ class Running:
 
 
 class RequestPrimitive(Primitive):
-    """A mutex with a record of the request and its answer. The payload of a claim is a `Running`."""
+    """A mutex with a record of the request and its answer. The ``record`` of a claim is a `Running`."""
 
     def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
         """Return the script call that begins an idempotent request, or finds its answer.
 
         ``wait`` has no effect: the script lists no waiters.
         """
-        entry: Entry = claim.payload.entry
+        entry: Entry = claim.record.entry
         terms = entry.fingerprint.encode(), millis(entry.keep), entry.in_doubt.encode()
         args = claim.token, claim.owner, millis(claim.ttl), *terms
         return EvalScript(_BEGIN, _keys(claim), args, node, partial(self.release_request, claim, node=node))
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         """Return the script call that frees the lock, and stores the answer or removes the record, see `Running`."""
-        running: Running = claim.payload
+        running: Running = claim.record
         if running.answer is None:
             return MUTEX.release_request(claim, 0.0, node)
         args = claim.token, millis(running.entry.keep), running.answer, running.entry.fingerprint.encode()
@@ -95,7 +95,7 @@ class RequestLock(Lock):
 
         Raises ``LockUnavailable`` if the store is unavailable.
         """
-        outcome = yield from self.acquire_flow(0.0, self.new_claim()._replace(payload=self.running))
+        outcome = yield from self.acquire_flow(0.0, self.new_claim()._replace(record=self.running))
         if isinstance(outcome, Hold):
             self.running.answer = None  # from now on, a release must not remove the record: the view may run
             return None

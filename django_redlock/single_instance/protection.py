@@ -115,7 +115,7 @@ class TaskProtection:
         except LockUnavailable as error:
             logger.warning("task %s[%s]: its lock is released later: %s", call.task, call.task_id, error)
             store, token = self.store, cancel_token(call.task_id)
-            claim = Claim(call.name, (call.keys,), token, b"", call.queued_ttl, payload=call)
+            claim = Claim(call.name, (call.keys,), token, b"", call.queued_ttl, record=call)
             until = store.clock() + min(call.queued_ttl, CANCEL_RETRY_SECONDS)
             background.schedule_release(claim.token, Orphan(store, QUEUED, claim, until), 0.5)
         except LockError as error:

@@ -43,14 +43,14 @@ def task_keys(keys: Keys) -> tuple[bytes, ...]:
 
 @dataclass(slots=True, eq=False)
 class RunningBody:
-    """The payload of the claim of a running body. ``ending``: the effect on the record when the lease is released."""
+    """The ``record`` of the claim of a running body. ``ending``: what the end of its lease does to the record."""
 
     call: TaskCall
     ending: Ending = "removed"  # also after a start without a reply, which may have been granted
 
 
 class BodyPrimitive(Primitive):
-    """The kind of lock that a running body holds. The payload of its claims is a `RunningBody`."""
+    """The kind of lock that a running body holds. The ``record`` of its claims is a `RunningBody`."""
 
     def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
         """Return the request that starts the body: it writes the lease to the record, or refuses the call.
@@ -58,7 +58,7 @@ class BodyPrimitive(Primitive):
         If the ``queue_order`` of this primitive is `RESTORED`, the request restores the lease of a running body after a
         loss of data, even if calls with other task ids are recorded.
         """
-        call, keys = claim.payload.call, claim.keys
+        call, keys = claim.record.call, claim.keys
         ended, number = ended_mark(call)
         args = (
             claim.token,
@@ -81,7 +81,7 @@ class BodyPrimitive(Primitive):
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         """Return the request that ends the body and releases its lease. ``keep`` has no effect."""
-        running: RunningBody = claim.payload
+        running: RunningBody = claim.record
         return end_request(running.call, running.ending, claim.token, node=node)
 
 
@@ -111,7 +111,7 @@ class BodyLock(Lock):
     def new_claim(self) -> Claim:
         call, ttl = self.running.call, self.options.ttl
         owner, asked = call.owner(ttl), self.store.clock()
-        return Claim(call.name, (call.keys,), new_token(), owner, ttl, payload=self.running, asked=asked)
+        return Claim(call.name, (call.keys,), new_token(), owner, ttl, record=self.running, asked=asked)
 
 
 # ── queued records ───────────────────────────────────────────────────────────────────────────────
@@ -122,7 +122,7 @@ class QueuedPrimitive(Primitive):
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         """Return the request that removes the record of the queued call. ``keep`` and ``node`` have no effect."""
-        return cancel_request(claim.payload)
+        return cancel_request(claim.record)
 
 
 BODY = BodyPrimitive("task", _START, _EXTEND, _END)

@@ -214,18 +214,19 @@ class PeriodicThread(Thread):
     keeps = MAX_TTL
 
     def __init__(self, process: Process, name: str, watcher: Any, ttl: float, primitive: Primitive) -> None:
-        super().__init__(process, name, watcher, ttl, PERIODIC if primitive is MUTEX else primitive)
+        self.period = min(MAX_TTL, ttl * (0.5, 1.0, 1.5, 2.0)[process.world.seed % 4])
+        chosen = PERIODIC._replace(period=self.period) if primitive is MUTEX else primitive
+        super().__init__(process, name, watcher, ttl, chosen)
 
     def _options(self) -> LockOptions:
-        period = min(MAX_TTL, self._ttl * (0.5, 1.0, 1.5, 2.0)[self._world.seed % 4])
-        return super()._options()._replace(min_hold=period, every=period)
+        return super()._options()._replace(min_hold=self.period)
 
     def believe(self, handle: Handle) -> None:
         lease = self.lease
-        if lease is not None and lease.claim.payload is not None:
+        if lease is not None:
             # The request for this lease, or for its last extension, was not sent earlier than this.
             sent = self.clock.true(lease.valid_until + lease.ttl * DRIFT + PRECISION - lease.ttl)
-            self._watcher.started(self, lease, sent, handle.options.every)
+            self._watcher.started(self, lease, sent, self.period)
         super().believe(handle)
 
     def _ended(self, claim: Claim) -> None:

@@ -46,7 +46,7 @@ class Handle(lock.Lock):
     def new_claim(self) -> Claim:
         self.claim = super().new_claim()
         if self.primitive.kind in ("rlock", "rwlock"):
-            self.claim = self.claim._replace(payload=self.thread.holder.encode())
+            self.claim = self.claim._replace(holder=self.thread.holder.encode())
         self.thread.asks(self.claim)
         return self.claim
 

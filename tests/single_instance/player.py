@@ -36,13 +36,13 @@ class Player:
 
     def waiting_claim(self, task):
         """The claim of a body that may wait. Each attempt has its own token."""
-        return self.claim(task, 1)._replace(token=new_token(), payload=RunningBody(self.call(task, f"{task}-1")))
+        return self.claim(task, 1)._replace(token=new_token(), record=RunningBody(self.call(task, f"{task}-1")))
 
     def play(self, move, task, sending, *, own=False, replace=False, run=0, ended=True, again=False):
         store = self.store
         ending = "requeued" if again else "ended" if ended else "removed"
         call = self.call(task, f"{task}-{sending}")
-        claim = self.claim(task, run)._replace(payload=RunningBody(call, ending))
+        claim = self.claim(task, run)._replace(record=RunningBody(call, ending))
         if move == "submit":
             return self.outcome(drive(submit(call, own, replace, store.algorithm), store.perform))
         if move == "start":

@@ -28,7 +28,7 @@ def test_an_end_while_its_slot_moves(cluster, start, moved, end):
         if moved:
             ask(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", key)
         if end in ("end", "again"):
-            claim = player.claim("a", 0)._replace(payload=RunningBody(call, "ended" if end == "end" else "requeued"))
+            claim = player.claim("a", 0)._replace(record=RunningBody(call, "ended" if end == "end" else "requeued"))
             flow = store.algorithm.release(BODY, claim)
         else:
             flow = cancel(call)

@@ -13,7 +13,7 @@ from ...core.flow.replies import NEVER
 from ...core.flow.requests import AwaitTurn, BlockThenEval, EvalScript, Flow, FlowRequest
 from ...core.keys import lock_name_of
 from ...core.lock_info import LockInfo, claim_digest, read_lock_info
-from ...core.primitives.base import KINDS, MAX_BLOCK, PERIODIC, Period, Primitive
+from ...core.primitives.base import KINDS, MAX_BLOCK, PERIODIC, Primitive
 from ...core.primitives.fair import FAIR
 from ...core.primitives.multi import ADOPT
 from ...core.process.caller import WakeEvent
@@ -70,18 +70,16 @@ class LocMemBackend(StorageBackend):
             super().abandon(primitive, claim)
 
     def extend(self, lease: Lease, ttl: float) -> Lease | None:
-        now, period = self.clock(), lease.claim.payload
-        least = lease.since + period.seconds if isinstance(period, Period) else 0.0
-        table = self.table
+        now, table = self.clock(), self.table
         with table.mutex:
-            held = now < lease.valid_until and table.change(lease.claim, now, expires=max(now + ttl, least))
+            held = now < lease.valid_until and table.extend(lease.claim, now, now + ttl)
         return lease.extended(now, ttl) if held else None
 
     def release(self, claim: Claim, keep: float = 0.0) -> bool:
         now, table = self.clock(), self.table
-        without_holder = {"payload": b"", "owner": b'{"state":"done",' + claim.owner[1:]} if keep > 0 else {}
+        without_holder = {"holder": b"", "owner": b'{"state":"done",' + claim.owner[1:]} if keep > 0 else {}
         with table.mutex:
-            held = table.change(claim, now, expires=now + max(keep, 0.0), **without_holder)
+            held = table.change(claim, now, now + max(keep, 0.0), **without_holder)
             table.leave(claim)
             table.wake(*(keys.lock for keys in claim.all_keys))  # also of a kept lock: its end is nearer now
         return held

@@ -9,7 +9,7 @@ from hashlib import sha1
 from typing import Any, NamedTuple
 
 from ...core.flow.replies import upgrade_error
-from ...core.primitives.base import MAX_BLOCK_IN_QUEUE, MUTEX, Period, Primitive
+from ...core.primitives.base import MAX_BLOCK_IN_QUEUE, MUTEX, Primitive
 from ...core.primitives.multi import ADOPT, SeveralMutexes
 from ...core.process.mutex import new_mutex
 from ...core.values import Claim, Lease, Refusal
@@ -68,7 +68,12 @@ class LockTable:
             self.held.pop(key, None)
         return entries
 
-    def change(self, claim: Claim, now: float, *, expires: float, **change: Any) -> bool:
+    def extend(self, claim: Claim, now: float, expires: float) -> bool:
+        """Extend the lease of ``claim``, or leave it as it is if its period ends later. Returns as `change`."""
+        periods = [each.expires for each in self.live_holders(claim.keys.lock, now) if each.primitive.period]
+        return self.change(claim, now, max([expires, *periods]))
+
+    def change(self, claim: Claim, now: float, expires: float, **change: Any) -> bool:
         """Change the end of the lease and other fields of ``claim``. Returns whether the claim holds all its locks."""
         found = 0
         for keys in claim.all_keys:
@@ -111,7 +116,7 @@ class LockTable:
         """Return the refusal of the lock ``key`` of ``claim``; ``None`` if this lock can be granted."""
         entries = self.live_holders(key, now)
         if primitive is ADOPT:
-            if any(entry.claim.token in (claim.payload, claim.token) for entry in entries):
+            if any(entry.claim.token in (claim.previous, claim.token) for entry in entries):
                 return None
             return _refused_by(entries[0], entries[0].expires - now) if entries else Refusal(0.0)
         kind = _one(primitive).kind
@@ -140,10 +145,9 @@ class LockTable:
     def _hold(self, primitive: Primitive, claim: Claim, key: bytes, now: float) -> None:
         before = {claim.token}
         if primitive is ADOPT:
-            before, claim = {claim.token, claim.payload}, claim._replace(payload=b"")
+            before, claim = {claim.token, claim.previous}, claim._replace(previous=b"")
         kept = [entry for entry in self.live_holders(key, now) if entry.claim.token not in before]
-        stays = max(claim.ttl, claim.payload.seconds) if isinstance(claim.payload, Period) else claim.ttl
-        self.held[key] = [*kept, Holder(claim, now + stays, _one(primitive))]
+        self.held[key] = [*kept, Holder(claim, now + max(claim.ttl, primitive.period), _one(primitive))]
 
     # ── waiters ──────────────────────────────────────────────────────────────────────────────
 
@@ -179,7 +183,7 @@ def _refused_by(entry: Holder, remaining: float) -> Refusal:
 
 
 def _is_mine(entry: Holder, claim: Claim) -> bool:
-    return bool(claim.payload and entry.claim.payload == claim.payload) or entry.claim.token == claim.token
+    return bool(claim.holder and entry.claim.holder == claim.holder) or entry.claim.token == claim.token
 
 
 def blockers(entries: list[Holder], wanted: Primitive, claim: Claim) -> list[Holder]:
@@ -188,7 +192,7 @@ def blockers(entries: list[Holder], wanted: Primitive, claim: Claim) -> list[Hol
         return entries
     primitive = entries[0].primitive
     if primitive.kind in ("rlock", "rwlock"):
-        others = [entry for entry in entries if entry.claim.payload != claim.payload]
+        others = [entry for entry in entries if entry.claim.holder != claim.holder]
     else:
         others = [entry for entry in entries if entry.claim.token != claim.token]
     if wanted.kind == primitive.kind == "rwlock":

@@ -71,7 +71,7 @@ def hand_off_flow(handle: Any, ttl: Seconds | None) -> Flow[str]:
     if not handle.primitive.one_holder:
         kinds = "only a lock with one holder: lock(), a stripe or a multilock"
         raise LockNotSupported(handle.name, f"a {kind} can't be handed off, {kinds}")
-    if handle.options.every:
+    if handle.primitive.period:
         raise LockNotSupported(handle.name, "a lock with every= can't be handed off")
     if store.adopting is None:
         raise LockNotSupported(handle.name, f"{type(store).__name__} can't hand a lock off: {store.not_adopting}")
@@ -112,13 +112,13 @@ def _adopt_request(
 ) -> Flow[Lease | Refusal]:
     """Acquire the lock in ``handed`` for ``claim``, in place of the previous holder. Returns the lease or a refusal."""
     adopting = cast("Primitive", store.adopting)
-    outcome = yield from store.algorithm.acquire(adopting, claim._replace(payload=handed.token), deadline)
+    outcome = yield from store.algorithm.acquire(adopting, claim._replace(previous=handed.token), deadline)
     if isinstance(outcome, Refusal):
         return outcome
     number, before = outcome.fencing_token, handed.fencing_token
     if number is not None and before is not None:
         number = max(number, before + 1)
-    return outcome._replace(claim=outcome.claim._replace(payload=claim.payload), fencing_token=number)
+    return outcome._replace(claim=outcome.claim._replace(previous=b""), fencing_token=number)
 
 
 def text_claim(lease: Lease, now: float) -> Claim:
@@ -132,7 +132,7 @@ def text_claim(lease: Lease, now: float) -> Claim:
         owner=claim.owner_since(lease.since),
         ttl=lease.ttl,
         fencing=False,
-        payload=claim.token,
+        previous=claim.token,
         all_keys=claim.all_keys if claim.require_all else claim.all_keys[:1],
         asked=now,
     )

@@ -15,7 +15,7 @@ from ..keys import Keys
 from ..lock_info import LockInfo
 from ..options import LockOptions
 from ..owner import Owner, describe_owner
-from ..primitives.base import Period, Primitive
+from ..primitives.base import Primitive
 from ..process import fork
 from ..process.caller import Caller, calling
 from ..process.mutex import state_mutex
@@ -103,11 +103,8 @@ class Handle:
         facts = self.primitive.facts
         if options.max_hold is not None:
             facts += (("max_hold", options.max_hold),)
-        if options.every:
-            facts += (("every", options.every),)
         owner, asked = describe_owner(options.owner, options.ttl, facts), self.store.clock()
-        claim = Claim(self.name, (self.keys,), new_token(), owner, options.ttl, options.fencing, asked=asked)
-        return claim._replace(payload=Period(self.name, options.every)) if options.every else claim
+        return Claim(self.name, (self.keys,), new_token(), owner, options.ttl, options.fencing, asked=asked)
 
     def acquire_flow(self, wait: float, claim: Claim | None = None, ask: Ask | None = None) -> Flow[Hold | Refusal]:
         """Acquire the lock, waiting at most ``wait`` seconds. Returns the new hold of this handle, or a refusal.

@@ -251,6 +251,6 @@ class LocalQueues:
 
 
 def _queue_key(claim: Claim) -> Any:
-    # All claims for the same stripes have one payload; `all_keys` begins with another stripe each time. The waiters of
-    # an earlier generation belong to the parent of a fork.
-    return claim.payload or claim.all_keys, running_loop(), fork.generation
+    # `all_keys` of a striped lock begins with another stripe each time. The waiters of an earlier generation belong to
+    # the parent of a fork.
+    return claim.stripe_set or claim.all_keys, running_loop(), fork.generation

@@ -52,7 +52,7 @@ class RLock(Lock):
     several = True  # one hold for each thread or task
 
     def new_claim(self) -> Claim:
-        return super().new_claim()._replace(payload=current_holder())
+        return super().new_claim()._replace(holder=current_holder())
 
     def acquire_flow(self, wait: float, claim: Claim | None = None, ask: Ask | None = None) -> Flow[Hold | Refusal]:
         own = self._latest_of(calling())

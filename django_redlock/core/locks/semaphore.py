@@ -171,8 +171,8 @@ class Striped(Semaphore):
         """Return the claim for one of the stripes ``wanted``. If ``wanted`` is empty, the claim is for any stripe."""
         stripes = self._keys_of(wanted)
         first = (next(_starts) + os.getpid()) % len(stripes)
-        payload = self._stripes[0].lock, len(self._stripes), *wanted
-        return super().new_claim()._replace(all_keys=stripes[first:] + stripes[:first], payload=payload)
+        stripe_set = self._stripes[0].lock, len(self._stripes), *wanted
+        return super().new_claim()._replace(all_keys=stripes[first:] + stripes[:first], stripe_set=stripe_set)
 
     def names_of(self, lease: Lease) -> tuple[str, ...]:
         return (stripe_name(self.name, self._index_of(lease)),)

@@ -40,6 +40,7 @@ class Primitive(NamedTuple):
     one_holder: bool = False  # a holder excludes every other handle
     queued: bool = False  # callers of one process wait in a local queue. A reentrant lock must pass its holder at once
     facts: Facts = ()  # names and values of the fields that this kind adds to the owner, for listings
+    period: float = 0.0  # seconds: a periodic mutex is granted at most once in this time
     hands_over: bool = False  # a release may hand the lock over to a local waiter with `hand_over_request`
 
     @property
@@ -129,14 +130,7 @@ class SharedPrimitive(Primitive):
     """A kind of lock with several shares, each with its own lease: semaphores, reentrant locks."""
 
     def more_args(self, claim: Claim) -> tuple[bytes, ...]:
-        return self.kind.encode(), b"%d" % self.limit, claim.payload
-
-
-class Period(NamedTuple):
-    """The ``payload`` of a claim for a periodic mutex: the lock's name, and the length of the period in seconds."""
-
-    name: str
-    seconds: float
+        return self.kind.encode(), b"%d" % self.limit, claim.holder
 
 
 class PeriodicPrimitive(Primitive):
@@ -148,7 +142,7 @@ class PeriodicPrimitive(Primitive):
     def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
         call = super().acquire_request(claim, wait, node)
         token, owner, _, *more = call.args
-        return call._replace(args=(token, owner, millis(max(claim.ttl, claim.payload.seconds)), *more))
+        return call._replace(args=(token, owner, millis(max(claim.ttl, self.period)), *more))
 
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
         """Return the request that extends the lease, and never shortens the time for which the key is stored."""

@@ -26,7 +26,7 @@ class ReadWriteMutex(FairMutex):
     """One side of a read-write lock, which several readers or one writer may hold. ``access`` is ``r`` or ``w``."""
 
     def more_args(self, claim: Claim) -> tuple[bytes, ...]:
-        return (*super().more_args(claim), self.access.encode(), claim.payload)
+        return (*super().more_args(claim), self.access.encode(), claim.holder)
 
 
 FAIR = FairMutex(

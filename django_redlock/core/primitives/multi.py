@@ -62,12 +62,12 @@ class MultiPrimitive(SeveralMutexes):
 class AdoptPrimitive(MultiPrimitive):
     """A kind of lock that acquires one or several mutexes from the holder that has handed them off, all or none.
 
-    The ``payload`` of the claim is the previous holder's token.
+    The field ``previous`` of the claim is the previous holder's token.
     """
 
     def acquire_request(self, claim: Claim, wait: Wait = Wait.NO, node: int = 0) -> EvalScript:
         call = super().acquire_request(claim, Wait.NO, node)
-        args = *call.args[:4], claim.payload, b"%d" % len(claim.all_keys)
+        args = *call.args[:4], claim.previous, b"%d" % len(claim.all_keys)
         return EvalScript(self.acquire_script, _locks(claim.all_keys, claim.fencing), args, node, call.compensation)
 
 

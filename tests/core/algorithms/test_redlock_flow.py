@@ -102,7 +102,7 @@ def test_which_nodes_get_votes(replies, restored):
 )
 def test_reader_that_asks_to_write(replies, error, told):
     """The error that a reader asks to write needs a majority: a minority may show votes of an earlier attempt."""
-    claim = Claim("stock", (keys_for(b"redlock", b"stock"),), new_token(), b"{}", 10.0, payload=b"me")
+    claim = Claim("stock", (keys_for(b"redlock", b"stock"),), new_token(), b"{}", 10.0, holder=b"me")
     flow = Redlock(5, lambda: 100.0).acquire(WRITE._replace(queue_order=READERS_BEHIND_WRITERS), claim, 130.0)
     assert isinstance(next(flow), SendToAll)
     assert isinstance(flow.send(replies), SendToAll)  # frees what was granted
