@@ -106,7 +106,10 @@ class WorkerRun(BodyRun):
         return conflict.state in ("running", "held") and conflict.holder in (request.id, replaced)
 
     def conflict(self, refusal: Refusal) -> Conflict:
-        """Return the `Conflict` of a duplicate. Raises Celery's ``Ignore`` if it will be tried again or has ended."""
+        """Return the `Conflict` of a refused call.
+
+        Raises Celery's ``Ignore`` if the call has ended already, or if its message has been sent again or postponed.
+        """
         conflict, task, request, message = super().conflict(refusal), self.task, self.request, self.message
         if conflict.state == "ended":
             logger.info("task %s[%s] was delivered again after it had ended: not run again", task.name, request.id)
@@ -151,9 +154,9 @@ class WorkerRun(BodyRun):
         await super().on_unavailable(error)
 
     def before_body(self) -> None:
-        """Store the state STARTED, and block other copies of the message unless this one may be redelivered.
+        """Store the state STARTED. Without ``acks_late``, also record that the call runs, so no other copy runs.
 
-        Celery would store STARTED before the lock is acquired. A postponed call would then stay STARTED.
+        Celery itself would store STARTED before the lock is acquired, so a postponed call would stay STARTED.
         """
         task, request = self.task, self.request
         if self.message.tries and not task.acks_late:

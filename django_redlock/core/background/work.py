@@ -63,7 +63,7 @@ class Orphan(NamedTuple):
 class Background:
     """The leases to extend and the claims to release, by token, and the background threads for this work.
 
-    ``hold``: a `Hold`, whose module imports this one. ``store``: its `Store`.
+    In the methods, ``hold`` is a `Hold`, and ``store`` is the `Store` of a hold.
     """
 
     def __init__(self) -> None:

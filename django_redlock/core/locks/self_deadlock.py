@@ -53,8 +53,8 @@ def self_deadlock_flow(flow: Flow[T], handle: Any, claim: Claim) -> Flow[T]:
 def _own_hold_in_the_way(handle: Any, claim: Claim) -> Any:
     """Return the `Hold` of this thread or task on a lock of ``claim``; ``None`` if there is none.
 
-    Ignores a hold that ends by itself, because it is not renewed or has a ``max_hold``, and a claim for any one of
-    several locks, another of which may become free.
+    A hold that is not renewed or has a ``max_hold`` is ignored, because it ends by itself. The result is also ``None``
+    if ``claim`` asks for any one of several locks, because another of these locks may become free.
     """
     wanted = set(claim.all_keys)
     if not handle.primitive.one_holder or not (claim.require_all or len(wanted) == 1):

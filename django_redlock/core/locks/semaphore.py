@@ -180,8 +180,8 @@ class Striped(Semaphore):
     def describe_flow(self) -> Flow[LockInfo | None]:
         """Return the stripe that this handle holds, as the store shows it; ``None`` if the store has no holder for it.
 
-        If the handle holds no stripe: returns ``None`` if one of the stripes that it may acquire is free. If all of
-        these stripes are held, returns the last stripe.
+        If the handle holds no stripe, returns the last of the stripes that it may acquire, or ``None`` if one of these
+        stripes is free.
         """
         hold = self.hold
         stripes = (hold.lease.claim.keys,) if hold and hold.active else self._keys_of(self._indexes)
