@@ -20,11 +20,13 @@ _SPACES = re.compile("^ +| +$")
 LISTED_KINDS = (*KINDS, "task")  # of locks and of records in lists
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: float | None) -> str:
     """Return a duration as text in its largest unit and the next, such as ``3 min 12 s``. Zeros are left out.
 
-    Durations below ten seconds have one decimal: ``4.2 s``.
+    Durations below ten seconds have one decimal: ``4.2 s``. ``None`` becomes ``unknown``.
     """
+    if seconds is None:
+        return gettext("unknown")
     if seconds < 10:
         return f"{max(0.0, seconds):.1f} s"
     days, rest = divmod(round(seconds), 86400)
@@ -33,6 +35,11 @@ def duration(seconds: float) -> str:
     units = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
     first = next(index for index, (number, _) in enumerate(units) if number)
     return " ".join(f"{number} {unit}" for number, unit in units[first : first + 2] if number)
+
+
+def milliseconds(seconds: float) -> str:
+    """Return a duration as text in milliseconds with one decimal, such as ``1.5 ms``."""
+    return f"{seconds * 1000:.1f} ms"
 
 
 def printable(value: object) -> str:
@@ -170,7 +177,7 @@ _FACTS: dict[str, Callable[[Any], str]] = {
     "uptime": duration,
     "replica_lag": duration,
     "clock_difference": lambda seconds: f"{round(seconds * 1000):+} ms",
-    "round_trip": lambda seconds: f"{seconds * 1000:.1f} ms",
+    "round_trip": milliseconds,
     "armed": lambda armed: gettext("yes") if armed else gettext("no"),
     "quarantine": lambda left: duration(left) if left else gettext("none"),
 }

@@ -18,8 +18,6 @@ _FOREVER = float("inf")
 _SORT: dict[str, Callable[[HeldLock], Any]] = {
     "pk": lambda row: row.pk,
     "name": lambda row: row.name,
-    "alias": lambda row: row.alias,
-    "kind": lambda row: row.held.kind,
     "holder": lambda row: str(row.held.owner),
     "held": lambda row: -(row.held.since or _FOREVER),
     "ttl": lambda row: _FOREVER if row.held.remaining is None else row.held.remaining,

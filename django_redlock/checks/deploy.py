@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -45,7 +45,10 @@ def cautions(backend: Backend, rows: HealthRows) -> Iterator[Caution]:
     if isinstance(backend, LocMemBackend):
         sentence = "keeps its locks in one process: other processes don't see them."
         yield Caution("redlock.W002", sentence, "It is for tests and development.")
-    for host in _hosts_in_plain_text(backend.location):
+    for scheme, place, _ in _places(backend.location):
+        host = place.hostname
+        if scheme.partition("+")[0] != "redis" or host is None or _is_here(host):
+            continue
         yield Caution(
             "redlock.W007",
             f"speaks to {host} without TLS.",
@@ -85,24 +88,29 @@ def _cautions_without_quarantine(backend: Backend, rows: HealthRows) -> Iterator
             )
 
 
-def _hosts_in_plain_text(location: Any) -> Iterator[str]:
-    """Yield the hosts in a LOCATION, other than this machine, that are reached without TLS."""
-    for url in _urls(location):
-        scheme, netloc, _ = split_url(canonical_url(url))
-        if scheme.partition("+")[0] == "redis":  # with TLS it is rediss
-            hosts = (urlsplit(f"//{place.strip()}").hostname for place in netloc.rpartition("@")[2].split(","))
-            yield from (host for host in hosts if host and not _is_here(host))
+def _places(location: Any) -> Iterator[tuple[str, SplitResult, str]]:
+    """Yield scheme, address, and number of the database for each host in a LOCATION.
 
-
-def _urls(location: Any) -> list[str]:
-    """Return all URLs in a LOCATION. For ``cache:<alias>``, the URLs of this cache in CACHES are returned."""
+    For ``cache:<alias>``, these are the hosts of this cache in CACHES.
+    """
     if isinstance(location, list | tuple):
-        return [url for each in location for url in _urls(each)]
-    if not isinstance(location, str):
-        return []
-    if location.startswith("cache:"):
-        return _urls(settings.CACHES.get(location.removeprefix("cache:"), {}).get("LOCATION"))
-    return [location]
+        for each in location:
+            yield from _places(each)
+    elif isinstance(location, str) and location.startswith("cache:"):
+        yield from _places(settings.CACHES.get(location.removeprefix("cache:"), {}).get("LOCATION"))
+    elif isinstance(location, str):
+        scheme, netloc, path = split_url(canonical_url(location))
+        for host in netloc.rpartition("@")[2].split(","):
+            yield scheme, urlsplit(f"//{host.strip()}"), path.partition("?")[0] or "0"
+
+
+def _databases(location: Any) -> set[tuple[str | None, int, str]]:
+    """Return host, port and number of each Redis database in a LOCATION. Databases behind Sentinels are left out."""
+    return {
+        (place.hostname, place.port or 6379, database)
+        for scheme, place, database in _places(location)
+        if scheme in ("redis", "rediss")
+    }
 
 
 def _is_here(host: str) -> bool:
@@ -110,17 +118,6 @@ def _is_here(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
-
-
-def _databases(location: Any) -> set[tuple[str | None, int, str]]:
-    """Return host, port and number of each Redis database in a LOCATION. Databases behind Sentinels are left out."""
-    found = set()
-    for url in _urls(location):
-        scheme, netloc, path = split_url(canonical_url(url))
-        if scheme in ("redis", "rediss"):
-            place = urlsplit(f"//{netloc}")
-            found.add((place.hostname, place.port or 6379, path.partition("?")[0] or "0"))
-    return found
 
 
 ALWAYS = {"redlock.W011"}  # dangerous in development, too

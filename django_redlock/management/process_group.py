@@ -31,6 +31,7 @@ class ProcessGroup:
     """A command in a process group of its own, with the processes that it starts.
 
     Processes that leave the group, such as daemons, are not included. ``grace``: seconds from SIGTERM to SIGKILL.
+    ``ended_by_loss``: whether the loss of the lock has ended the command; false after a signal in `ENDING`.
 
     On Linux this process reaps the command's orphans, in any process group, because process 1 of a container may not
     reap orphans, or may be this process.
@@ -44,14 +45,9 @@ class ProcessGroup:
         self._terminated = False
         self._asked_to_end = False
         self._begun = False
-        self._ended_by_itself = False
+        self.ended_by_loss = False
         self._lost = threading.Event()
         self._ended = threading.Event()
-
-    @property
-    def ended_by_loss(self) -> bool:
-        """Whether the loss of the lock ended the command. False after a signal in `ENDING` to this process."""
-        return self._lost.is_set() and not (self._ended_by_itself or self._asked_to_end)
 
     def run(self, environment: Mapping[str, str]) -> int:
         """Run the command until it ends. Signals to this process are forwarded to the command's process group.
@@ -62,6 +58,7 @@ class ProcessGroup:
         """
         self._begun = True
         if self._lost.is_set():
+            self.ended_by_loss = True
             self._ended.set()
             return 128 + signal.SIGTERM
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -77,8 +74,9 @@ class ProcessGroup:
                 if self._lost.is_set():  # the lock was lost before the process had started
                     threading.Thread(target=self.stop, daemon=True).start()
                 code = process.returncode = self._wait(signals)
-                self._ended_by_itself = not self._lost.is_set()
+                lost = self._lost.is_set()
                 self._end_rest(signals)
+                self.ended_by_loss = lost and not self._asked_to_end
         finally:
             self._ended.set()
             self._terminal.close()
@@ -180,6 +178,8 @@ class ProcessGroup:
             if select.select([signals], [], [], POLL)[0]:
                 self._forward(signals)
         self._send(signal.SIGKILL)
+        while select.select([signals], [], [], 0)[0]:  # a signal that came with the command's end
+            self._forward(signals)
 
 
 @contextlib.contextmanager

@@ -49,14 +49,14 @@ def lock_table(found: Sequence[tuple[str, LockInfo]], width: int | None, *, with
 
 def _row(alias: str, held: LockInfo) -> dict[str, Cell]:
     states = ", ".join(dict.fromkeys(filter(None, map(state_of, owners(held)))))
-    waited, held_for = longest_wait(held), age(held.owner)
+    waited = longest_wait(held)
     waiters = str(held.waiters) if waited is None else f"{held.waiters}, for {duration(waited)}"
     return {
         "STORE": Cell(alias),
         "NAME": Cell(printable(held.name)),
         "KIND": Cell(" ".join(filter(None, [printable(held.kind), states]))),
         "HOLDER": Cell(printable(_holders(held))),
-        "HELD FOR": Cell("unknown" if held_for is None else duration(held_for)),
+        "HELD FOR": Cell(duration(age(held.owner))),
         "LEFT": _remaining(held),
         "WAITERS": Cell(waiters, "WARNING" if held.waiters else ""),
         "NODES": Cell(str(len(held.nodes) or "")),

@@ -9,29 +9,19 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext
 
 from ..core.owner import Owner
-from ..formatting import age, event_text, facts, printable
-from ..formatting import duration as _duration
+from ..formatting import age, duration, event_text, facts, milliseconds, printable
 
 register = template.Library()
-register.filter(age)
-register.filter(facts)
-register.filter(event_text)
-register.filter(printable)
-
-
-@register.filter
-def duration(seconds: float | None) -> str:
-    """Format a duration in seconds as text such as ``3 min 12 s``. ``None`` becomes ``unknown``."""
-    return gettext("unknown") if seconds is None else _duration(seconds)
+for function in (age, duration, event_text, facts, milliseconds, printable):
+    register.filter(function)
 
 
 @register.filter
 def moment(since: float) -> SafeString:
     """Return the time passed since the Unix time ``since``, as an element whose title is the local time."""
-    passed = _duration(age(Owner(since=since)) or 0.0)
+    passed = duration(age(Owner(since=since)) or 0.0)
     return format_html('<span title="{}">{}</span>', local_time(since, "DATETIME_FORMAT"), passed)
 
 
@@ -41,9 +31,3 @@ def local_time(since: float, form: str) -> str:
         return date_format(timezone.localtime(datetime.fromtimestamp(since, UTC)), form)
     except (ValueError, OverflowError, OSError):  # not a Unix time: the number comes from another program
         return str(since)
-
-
-@register.filter
-def milliseconds(seconds: float) -> str:
-    """Format a duration in seconds as milliseconds with one decimal, such as ``1.5 ms``."""
-    return f"{seconds * 1000:.1f} ms"

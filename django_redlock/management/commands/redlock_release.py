@@ -6,7 +6,7 @@ import getpass
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
@@ -24,11 +24,7 @@ from ..base import StoreCommand, add_duration, misused
 GLOB = set("*?[")
 
 
-class Found(NamedTuple):
-    """A live lock that matches the command's arguments, and the alias of its store."""
-
-    alias: str
-    held: LockInfo
+Found = tuple[str, LockInfo]  # the alias of a store, and a live lock that matches the command's arguments
 
 
 class Command(StoreCommand):
@@ -68,7 +64,7 @@ class Command(StoreCommand):
         if found and not options["dry_run"]:
             if not options["yes"] and not self.confirmed(f"Release {_number(found)} by force?"):
                 raise CommandError("nothing was released")
-            results = [(each, self._release(each)) for each in found]
+            results = [(each, self._release(*each)) for each in found]
         self._print(results, aliases, options)
         if self.failed:
             raise SystemExit(1)
@@ -79,20 +75,20 @@ class Command(StoreCommand):
             for name in options["names"] or ["*"]:
                 try:
                     for held in _named(alias, name, options):
-                        found[alias, held.name] = Found(alias, held)
+                        found[alias, held.name] = alias, held
                 except ValueError as error:  # an invalid name of a lock
                     raise misused(error) from error
                 except (LockError, ImproperlyConfigured) as error:
                     self.failed = True
                     self.stderr.write(self.style.ERROR(f"{alias}: {name}: {explain(error)}"))
-        return [each for each in found.values() if _wanted(each.held, options)]
+        return [each for each in found.values() if _wanted(each[1], options)]
 
-    def _release(self, each: Found) -> str:
+    def _release(self, alias: str, held: LockInfo) -> str:
         try:
-            if locks[each.alias].force_release(each.held.name, each.held.digest, self.username):
-                log_force_release(HeldLock.of(*each), self.username, where=f"on {socket.gethostname()}")
+            if locks[alias].force_release(held.name, held.digest, self.username):
+                log_force_release(HeldLock.of(alias, held), self.username, where=f"on {socket.gethostname()}")
                 return "released"
-            gone = locks[each.alias].describe(each.held.name) is None
+            gone = locks[alias].describe(held.name) is None
         except LockError as error:
             self.failed = True
             return f"unknown: {explain(error)}"
@@ -110,8 +106,8 @@ class Command(StoreCommand):
         elif options["dry_run"]:
             self.stdout.write(f"Would release {_number(results)}.")
         else:
-            for each, result in results:
-                self.stdout.write(f"{printable(each.alias)}  {printable(each.held.name)}  {printable(result)}")
+            for (alias, held), result in results:
+                self.stdout.write(f"{printable(alias)}  {printable(held.name)}  {printable(result)}")
 
 
 def _named(alias: str, name: str, options: dict[str, Any]) -> Iterator[LockInfo]:
