@@ -12,7 +12,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from redis.exceptions import AskError, MovedError, NoScriptError, ReadOnlyError, RedisError
@@ -33,7 +33,7 @@ from ..core.flow.requests import (
     Sleep,
 )
 from .connection import AllInUse, ConnectionSilent
-from .errors import check_reply, record_fault, without_context
+from .errors import without_context
 from .nodes.node import Node
 from .pool import ServerPool
 from .resp import encode_command, encode_eval, encode_evalsha, encode_set_if_absent
@@ -77,7 +77,7 @@ def read_reply(nodes: Nodes, call: EvalScript, replies: list[Any] | Fault, index
         if isinstance(replies, Fault):
             return replies
         if not isinstance(reply := replies[index], Exception):
-            return check_reply(node, call, reply)
+            return node.check_reply(call, reply)
         target, prefix, pool = None, b"", pool or node.known_pool(call.keys[0])
         if isinstance(reply, AskError) and (target := node.redirected(reply, pool)):
             pool = target
@@ -88,7 +88,7 @@ def read_reply(nodes: Nodes, call: EvalScript, replies: list[Any] | Fault, index
         if tries < MAX_REDIRECTS:
             payload, index = prefix + encode_eval(call), -1
             replies = yield ServerRequest(node, call.keys[0], payload, 1 + bool(prefix), call.compensation, target)
-    return record_fault(node, reply, where=pool.where if pool else "")
+    return node.record_fault(reply, where=pool.where if pool else "")
 
 
 def _eval(nodes: Nodes, call: EvalScript) -> Flow[Any]:
@@ -207,12 +207,12 @@ def _eval_and_wait(nodes: Nodes, request: EvalAndWait) -> Flow[Any]:
         if not any(isinstance(reply, NoScriptError) for reply in replies):
             break
     *answers, confirmed = replies if len(replies) > count else (*replies, 0)
-    answers = list(map(partial(check_reply, node), calls, answers))
+    answers = list(map(node.check_reply, calls, answers))
     if stale := [answer for answer in answers if isinstance(answer, Fault) and answer.stale]:
         return stale[0]
     if isinstance(confirmed, Exception):
-        return answers, record_fault(node, confirmed)
-    return (answers, confirmed) if type(confirmed) is int else record_fault(node, UnreadableReply(confirmed))
+        return answers, node.record_fault(confirmed)
+    return (answers, confirmed) if type(confirmed) is int else node.record_fault(UnreadableReply(confirmed))
 
 
 def _command(nodes: Nodes, command: Command) -> Flow[Any]:
@@ -235,7 +235,7 @@ def _batch(nodes: Nodes, batch: Batch) -> Flow[list[Any]]:
         parts = _by_pool(node, calls)
     for pool, part in parts.items():
         if pool is None:
-            replies = fault = fault or record_fault(node, RedisError("no server of the cluster has it"))
+            replies = fault = fault or node.record_fault(RedisError("no server of the cluster has it"))
         else:
             payload = b"".join([encode_evalsha(calls[index]) for index in part])
             request = ServerRequest(node, calls[part[0]].keys[0], payload, len(part), pool=pool)
@@ -262,13 +262,13 @@ def _list_pools(nodes: Nodes, request: ListPools) -> Flow[list[ServerPool] | Fau
     try:
         return (yield from node.pools())
     except (RedisError, OSError) as error:
-        return record_fault(node, without_context(error, handled))
+        return node.record_fault(without_context(error, handled))
 
 
 def _first(node: Node, replies: list[Any] | Fault) -> Any:
     if isinstance(replies, Fault):
         return replies
-    return record_fault(node, replies[0]) if isinstance(replies[0], Exception) else replies[0]
+    return node.record_fault(replies[0]) if isinstance(replies[0], Exception) else replies[0]
 
 
 @lru_cache(maxsize=64)

@@ -1,10 +1,10 @@
-"""Makes a `Fault` from the error of a request: a clear message, and whether a retry may help."""
+"""The errors of requests: a clear message with a hint, the kind of error, and its chain of causes."""
 
 from __future__ import annotations
 
 import re
 import ssl
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from redis.exceptions import (
     AskError,
@@ -17,12 +17,6 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ..core.events import report_fault
-from ..core.flow.replies import UnreadableReply
-from ..core.flow.requests import EvalScript, Fault
-from .connection import AllInUse, ConnectionSilent
-from .nodes.node import Node
-
 E = TypeVar("E", bound=BaseException)
 _BLOCKED = TimeoutError, RedisTimeoutError, BlockingIOError, ssl.SSLWantReadError
 WRONG_SERVER = AskError, ClusterDownError, ReadOnlyError, TryAgainError  # another server serves the key, or will soon
@@ -34,51 +28,7 @@ _TAKES_NO_WRITES = re.compile("-READONLY|NOREPLICAS")
 _REASONS = {AuthenticationError: "authentication", ReadOnlyError: "read only", ResponseError: "refused"}
 
 
-def record_fault(node: Node, error: Exception, connected: bool = False, where: str = "") -> Fault:
-    """Return the `Fault` for ``error``, and record it. After most errors ``node`` looks for its server again.
-
-    ``where``: the server's address. ``connected``: whether the connection was open before the error. ``error`` must not
-    have an exception of the caller in its chain (`without_context`). The fault is ``stale``, which means that the
-    request may be repeated at once, if the server has closed the connection, an idle connection is silent, or the
-    server takes no writes (READONLY, NOREPLICAS).
-
-    ``node`` keeps the server after `AllInUse`, and after a `ResponseError` other than READONLY, NOREPLICAS and
-    CLUSTERDOWN. After every other error ``node`` forgets the server, and the next request looks for it again.
-    """
-    late = timed_out(error)
-    silent = isinstance(error, ConnectionSilent)
-    closed = connected and type(error) is RedisConnectionError and not late
-    error = _plain_error(error, late, connected, node.tls)
-    if isinstance(error, AskError) and not node.is_cluster:  # or its subclass `MovedError`
-        text = "it belongs to a Redis Cluster: use redis+cluster:// (rediss+cluster:// with TLS) as LOCATION"
-        error = caused_by(ResponseError(text), error)
-    refused = isinstance(error, ResponseError)
-    if not (refused or isinstance(error, AllInUse)) or isinstance(error, NOT_SERVING):
-        node.invalidate(where)
-    report_fault(node.label, _reason(error, late))
-    elsewhere = not refused or isinstance(error, WRONG_SERVER) or str(error).startswith("BUSY ")
-    transient = "UNBLOCKED" in str(error) or (node.fails_over and elsewhere)
-    stale, migrating = silent or closed or isinstance(error, ReadOnlyError), isinstance(error, TryAgainError)
-    forget_frames(error)
-    return Fault(
-        error, stale, where or node.label, transient, 0.0, migrating, refused, unconfirmed=connected and not refused
-    )
-
-
-def check_reply(node: Node, call: EvalScript, reply: Any, where: str = "") -> Any:
-    """Return ``reply``, or a `Fault` for an error and for a type that the package's scripts don't return.
-
-    The scripts return integers and arrays. Scripts without a compensation (``call.compensation``) may also return nil.
-    ``where``: the server's address, for the `Fault`.
-    """
-    if type(reply) in (int, list) or (reply is None and call.compensation is None):
-        return reply
-    if isinstance(reply, Exception):
-        return record_fault(node, reply, where=where)
-    return record_fault(node, UnreadableReply(reply), connected=True, where=where)
-
-
-def _plain_error(error: Exception, late: bool, connected: bool, tls: bool) -> Exception:
+def plain_error(error: Exception, late: bool, connected: bool, tls: bool) -> Exception:
     """Return ``error``, or a clearer error with ``error`` as its cause if the reason is known.
 
     ``late``: whether ``error`` is a timeout. ``connected``: whether the connection was open before the error. ``tls``:
@@ -105,7 +55,7 @@ def _plain_error(error: Exception, late: bool, connected: bool, tls: bool) -> Ex
     return caused_by(clearer, error) if clearer else error
 
 
-def _reason(error: Exception, late: bool) -> str:
+def fault_reason(error: Exception, late: bool) -> str:
     """Return the kind of ``error`` in one or two words, for a ``"fault"`` event. ``late``: whether it is a timeout."""
     if late:
         return "timeout"

@@ -10,8 +10,6 @@ import redis.cluster
 from redis.connection import DefaultParser
 from redis.exceptions import InvalidResponse, RedisError, ResponseError
 
-from ..core.flow.requests import EvalScript
-
 # The table saves 1.3 µs of 4.3 µs for each request, because `%` is slow for bytes.
 _LONG = 1024
 _LENGTHS = [b"\r\n$%d\r\n" % length for length in range(_LONG)]
@@ -22,14 +20,14 @@ def encode_command(*parts: bytes) -> bytes:
     return _encode(b"*%d" % len(parts), parts)
 
 
-def encode_evalsha(call: EvalScript) -> bytes:
-    """Return the RESP command EVALSHA for ``call``, which names the script by its SHA-1."""
+def encode_evalsha(call: Any) -> bytes:
+    """Return the RESP command EVALSHA for ``call``, an `EvalScript`, which names the script by its SHA-1."""
     keys, args = call.keys, call.args
     return _encode(_evalsha(call.script.sha, len(keys), len(args)), (*keys, *args))
 
 
-def encode_eval(call: EvalScript) -> bytes:
-    """Return the RESP command EVAL for ``call`` with the script's source, for a server without the script."""
+def encode_eval(call: Any) -> bytes:
+    """Return the RESP command EVAL for ``call``, an `EvalScript`, with the source that its server does not have."""
     return encode_command(b"EVAL", call.script.source, b"%d" % len(call.keys), *call.keys, *call.args)
 
 

@@ -15,7 +15,7 @@ from ..core.flow.replies import is_from_quarantine
 from ..core.flow.requests import EvalScript, Fault, Flow
 from .connect import AwaitFuture
 from .connection import AllInUse, Connection, ConnectionSilent, ReplyIncomplete
-from .errors import record_fault, without_context
+from .errors import without_context
 from .nodes.node import Node
 from .pool import MAX_WAITERS, ServerPool
 from .resp import POKE, encode_eval
@@ -88,7 +88,7 @@ async def asend(request: ServerRequest) -> list[Any] | Fault:
         pending = connection.send(payload, count, compensation)
         return await pending.future
     except (RedisError, OSError) as error:
-        return record_fault(node, without_context(error, handled), connection is not None, pool.where if pool else "")
+        return node.record_fault(without_context(error, handled), connection is not None, pool.where if pool else "")
     except BaseException:
         if pending is not None and connection is not None:
             connection.abandon(pending)
@@ -165,4 +165,4 @@ def _fault(node: Node, pool: ServerPool | None, connection: Connection | None, e
     """Return the `Fault` for ``error``. It is ``stale`` if the request will be repeated, so that no undo may follow."""
     if isinstance(error, ReplyIncomplete) and connection is not None and connection.was_idle:
         error = ConnectionSilent(*error.args)
-    return record_fault(node, error, connection is not None, pool.where if pool else "")
+    return node.record_fault(error, connection is not None, pool.where if pool else "")

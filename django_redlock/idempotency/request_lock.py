@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from ..backends.base import Backend
 from ..backends.dummy import DummyBackend
-from ..backends.locmem import LocMemBackend
+from ..backends.locmem.backend import LocMemBackend
 from ..core.algorithms.cluster import Cluster
 from ..core.algorithms.single_node import SingleNode
 from ..core.flow.requests import EvalScript, Flow

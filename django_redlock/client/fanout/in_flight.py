@@ -12,7 +12,6 @@ from redis.exceptions import NoScriptError
 
 from ...core.flow.requests import Batch, EvalScript, Fault
 from ..connection import Connection
-from ..errors import check_reply, record_fault
 from ..nodes.node import Node
 from ..pool import ServerPool
 from ..resp import encode_eval, encode_evalsha
@@ -76,7 +75,7 @@ class InFlightConnection:
         if any(isinstance(reply, NoScriptError) for reply in replies):  # after SCRIPT FLUSH
             self.compensation = None  # it could arrive after the repeated request
             raise RedisConnectionError("the server has forgotten its scripts")  # a new connection sends their sources
-        return [check_reply(self.node, *each, self.pool.where) for each in zip(self.calls, replies, strict=True)]
+        return [self.node.check_reply(*each, self.pool.where) for each in zip(self.calls, replies, strict=True)]
 
     def fileno(self) -> int:
         return self.connection.fileno()
@@ -101,7 +100,7 @@ class InFlightConnection:
         Returns the `Fault` for ``error``.
         """
         self.discard()
-        return record_fault(self.node, error, connected=True, where=self.pool.where)
+        return self.node.record_fault(error, connected=True, where=self.pool.where)
 
 
 @lru_cache(maxsize=16)

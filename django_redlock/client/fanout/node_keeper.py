@@ -16,7 +16,6 @@ from ...core.process import fork, threads
 from ...core.process.mutex import new_mutex
 from ..connect import AwaitFuture
 from ..connection import AllInUse
-from ..errors import record_fault
 from ..nodes.node import Node
 from ..resp import POKE
 from .in_flight import InFlightConnection
@@ -126,7 +125,7 @@ class NodeKeeper:
             except AllInUse:
                 return
             except Exception as error:  # noqa: BLE001  (any error, also of a credential provider)
-                fault = record_fault(self._node, error, connected=first)
+                fault = self._node.record_fault(error, connected=first)
             if not (fault.stale and self._is_used()):
                 break
         self._failed = time.monotonic() + DOWN_SECONDS, fault.error

@@ -1,10 +1,17 @@
-"""`Node`: one server, or several servers with one vote. A node finds the server that serves a key."""
+"""`Node`: one server, or several servers with one vote. A node finds the server that serves a key, and notes faults."""
 
 from __future__ import annotations
 
-from redis.exceptions import AskError
+from typing import Any
 
-from ...core.flow.requests import Flow
+from redis.exceptions import AskError, ReadOnlyError, ResponseError, TryAgainError
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from ...core.events import report_fault
+from ...core.flow.replies import UnreadableReply
+from ...core.flow.requests import EvalScript, Fault, Flow
+from ..connection import AllInUse, ConnectionSilent
+from ..errors import NOT_SERVING, WRONG_SERVER, caused_by, fault_reason, forget_frames, plain_error, timed_out
 from ..pool import ServerPool
 
 
@@ -57,3 +64,45 @@ class Node:
         """
         if self._pool:
             self._pool.clear()
+
+    def record_fault(self, error: Exception, connected: bool = False, where: str = "") -> Fault:
+        """Return the `Fault` for ``error``, and record it. After most errors the node looks for its server again.
+
+        ``where``: the server's address. ``connected``: whether the connection was open before the error. ``error`` must
+        not have an exception of the caller in its chain (`without_context`). The fault is ``stale``, which means that
+        the request may be repeated at once, if the server has closed the connection, an idle connection is silent, or
+        the server takes no writes (READONLY, NOREPLICAS).
+
+        The node keeps the server after `AllInUse`, and after a `ResponseError` other than READONLY, NOREPLICAS and
+        CLUSTERDOWN. After every other error it forgets the server, and the next request looks for it again.
+        """
+        late = timed_out(error)
+        silent = isinstance(error, ConnectionSilent)
+        closed = connected and type(error) is RedisConnectionError and not late
+        error = plain_error(error, late, connected, self.tls)
+        if isinstance(error, AskError) and not self.is_cluster:  # or its subclass `MovedError`
+            text = "it belongs to a Redis Cluster: use redis+cluster:// (rediss+cluster:// with TLS) as LOCATION"
+            error = caused_by(ResponseError(text), error)
+        refused = isinstance(error, ResponseError)
+        if not (refused or isinstance(error, AllInUse)) or isinstance(error, NOT_SERVING):
+            self.invalidate(where)
+        report_fault(self.label, fault_reason(error, late))
+        elsewhere = not refused or isinstance(error, WRONG_SERVER) or str(error).startswith("BUSY ")
+        transient = "UNBLOCKED" in str(error) or (self.fails_over and elsewhere)
+        stale, migrating = silent or closed or isinstance(error, ReadOnlyError), isinstance(error, TryAgainError)
+        forget_frames(error)
+        return Fault(
+            error, stale, where or self.label, transient, 0.0, migrating, refused, unconfirmed=connected and not refused
+        )
+
+    def check_reply(self, call: EvalScript, reply: Any, where: str = "") -> Any:
+        """Return ``reply``, or a `Fault` for an error and for a type that the package's scripts don't return.
+
+        The scripts return integers and arrays. Scripts without a compensation (``call.compensation``) may also return
+        nil. ``where``: the server's address, for the `Fault`.
+        """
+        if type(reply) in (int, list) or (reply is None and call.compensation is None):
+            return reply
+        if isinstance(reply, Exception):
+            return self.record_fault(reply, where=where)
+        return self.record_fault(UnreadableReply(reply), connected=True, where=where)
