@@ -12,6 +12,7 @@ import pytest
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.backends.zookeeper import ZooKeeperBackend
 from django_redlock.errors import LockNotHeld, LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.harness.fixtures import until_someone_waits
@@ -46,12 +47,16 @@ def taken(backend, name):
         lock.release()
 
 
-@pytest.fixture(params=[RedisBackend, RedlockBackend], ids=["redis", "redlock"])
+@pytest.fixture(params=["redis", "redlock", "zookeeper"])
 def backend(request, start):
     """A backend with open connections."""
-    urls = [server.url for server in start(Group(RedisServer() for _ in range(3))).servers]
-    where = urls if request.param is RedlockBackend else urls[0]
-    backend = request.param(where, node_timeout=5, quarantine=False)
+    if request.param == "zookeeper":
+        hosts = request.getfixturevalue("zookeeper").hosts
+        backend = ZooKeeperBackend(hosts, session_timeout=30, connect_timeout=20, node_timeout=5)
+    else:
+        urls = [server.url for server in start(Group(RedisServer() for _ in range(3))).servers]
+        make, where = (RedlockBackend, urls) if request.param == "redlock" else (RedisBackend, urls[0])
+        backend = make(where, node_timeout=5, quarantine=False)
     taken(backend, "first")
     yield backend
     backend.close()
@@ -73,6 +78,21 @@ def everywhere(strike):
 def test_a_handler_does_not_deadlock(backend):
     """A signal handler that uses locks anywhere within an acquire or release does not deadlock."""
     everywhere(lambda step: struck(partial(taken, backend, "mine"), step, partial(taken, backend, "the handler's")))
+
+
+@pytest.mark.parametrize("backend", ["zookeeper"], indirect=True)
+def test_while_it_connects(backend):
+    """A signal handler that uses locks while a session is opened may get LockUnavailable, and does not deadlock."""
+
+    def handler():
+        with contextlib.suppress(LockUnavailable):
+            taken(backend, "the handler's")
+
+    def strike(step):
+        backend.close()
+        return struck(partial(taken, backend, "mine"), step, handler)
+
+    everywhere(strike)
 
 
 class TestInMemory:

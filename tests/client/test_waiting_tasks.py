@@ -13,7 +13,7 @@ from django_redlock.client import pool
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.exclusion import WAKE
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
-from tests.support.service import poll
+from tests.support.service import poll, until
 
 pytestmark = pytest.mark.usefixtures("woken_only", "few_waiters")
 WAITERS = 4
@@ -48,12 +48,6 @@ async def opened(*args, kind=RedisBackend, **options):
     yield backend
     await backend.aclose()
     backend.close()
-
-
-async def until(condition):
-    async with asyncio.timeout(3 * TEST_TIMEOUT):
-        while not await asyncio.to_thread(condition):  # noqa: ASYNC110  (it is the server that is waited for)
-            await asyncio.sleep(0.005)
 
 
 @contextlib.asynccontextmanager

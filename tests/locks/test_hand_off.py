@@ -11,18 +11,10 @@ from django_redlock.core.flow.drivers import drive
 from django_redlock.core.flow.requests import EvalScript, SendToAll
 from django_redlock.core.locks.hand_off import hand_off_flow
 from django_redlock.errors import LockLost, LockUnavailable
-from tests.locks.hand_off_workers import backend_on, give, go_on
+from tests.locks.workers import backend_on, give, go_on
 from tests.support.processes import ForkedWorker
 
 WAIT = 60  # seconds: for what happens within two ttl on an idle machine
-
-
-@pytest.fixture(params=["one", "three"])
-def places(request):
-    """The URLs of one Redis, or of three nodes."""
-    if request.param == "one":
-        return [request.getfixturevalue("redis_url")]
-    return [server.url for server in request.getfixturevalue("servers")]
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -29,6 +30,11 @@ def poll(ready: Callable[[], bool], *, timeout: float, what: str) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {timeout:g} s in vain for: {what}")
         time.sleep(0.01)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Poll ``condition`` in a thread for a minute at most."""
+    await asyncio.to_thread(poll, condition, timeout=60, what="a condition")
 
 
 def find(name: str, *, package: str, place: str = "") -> str:

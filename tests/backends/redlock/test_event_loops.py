@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import gc
-import threading
 import time
 import weakref
 
@@ -12,6 +11,7 @@ import pytest
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.client.fanout.broadcast_drivers import MAX_IN_FLIGHT
 from django_redlock.errors import LockUnavailable
+from django_redlock.testing.conformance.harness.actors import EventLoop
 from tests.support.locks import held_on, scripts_run
 from tests.support.proxy import Proxy
 from tests.support.service import poll, revive
@@ -43,18 +43,6 @@ def taken(backend):
     return all(row["ok"] for row in backend.health())
 
 
-@contextlib.contextmanager
-def another_loop():
-    """An event loop in a thread. `call(coroutine)` returns the coroutine's result."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(20)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(20)
-    loop.close()
-
-
 def hang(server, _):
     server.pause()
 
@@ -68,7 +56,7 @@ def answer_late(_, proxy):
 
 
 WAYS = {
-    "the same loop": lambda call, lock: call(lock.arelease()),
+    "the same loop": lambda loop, lock: loop.run(lock.arelease()),
     "another loop": lambda _, lock: asyncio.run(lock.arelease()),
     "a thread": lambda _, lock: lock.release(),
 }
@@ -84,13 +72,13 @@ def test_released_on_another_loop_or_thread(three, plight, way, lives):
     """A release on another loop or thread ends within the node timeout, and leaves nothing on a node that resumes."""
     backend, servers, proxy = three
     lock = backend.lock("stock", auto_renew=False)
-    with another_loop() as call:
+    with contextlib.closing(EventLoop()) as loop:
         before = scripts_run(servers[0])
         plight(servers[0], proxy)
-        run = call if lives else asyncio.run
+        run = loop.run if lives else asyncio.run
         assert run(lock.aacquire(timeout=20))
         began = time.monotonic()
-        WAYS[way](call, lock)
+        WAYS[way](loop, lock)
         assert time.monotonic() - began < 20  # ttl: 60
         servers[0].resume()
         proxy.restore()

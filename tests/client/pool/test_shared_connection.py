@@ -17,6 +17,7 @@ from django_redlock.core.background.work import background
 from django_redlock.errors import LockError
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from testproject.redis_server import RedisServer
+from tests.support.service import until
 from tests.support.tls import TlsRedis
 
 SHORT = 0.5
@@ -34,12 +35,6 @@ async def backend_at(url):
 async def pair(backend, name):
     async with backend.lock(name):
         pass
-
-
-async def until(condition):
-    async with asyncio.timeout(TEST_TIMEOUT):
-        while not await asyncio.to_thread(condition):  # noqa: ASYNC110  (it is the server that is waited for)
-            await asyncio.sleep(0.005)
 
 
 async def test_many_tasks_need_one_connection(proxy, unique):

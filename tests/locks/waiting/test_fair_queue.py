@@ -2,9 +2,7 @@
 
 import pytest
 
-from testproject.redis_server import RedisServer
-from tests.locks.waiting import fair_queue_workers
-from tests.support.group import Group
+from tests.locks.workers import backend_on, hold
 from tests.support.processes import ForkedWorker
 from tests.support.service import poll
 
@@ -17,26 +15,10 @@ def one(redis_server):
     return [redis_server.url]
 
 
-@pytest.fixture(params=[1, 3])
-def places(request, redis_server, start):
-    """The URLs of one server, or of three nodes."""
-    if request.param == 1:
-        return [redis_server.url]
-    urls = [server.url for server in start(Group(RedisServer() for _ in range(request.param))).servers]
-    assert set(fair_queue_workers.backend(urls).arm().values()) == {"armed"}
-    return urls
-
-
 @pytest.fixture
-def worker(start):
-    """`worker(function, places, name, …)`: a process that runs this function."""
-    return lambda function, *args: start(ForkedWorker(getattr(fair_queue_workers, function), *args))
-
-
-@pytest.fixture
-def holds(worker, unique):
+def holds(start, unique):
     """`holds(places, side, **options)`: a process that acquires the lock and holds it until told."""
-    return lambda places, side, **options: worker("hold", places, unique, side, options)
+    return lambda places, side, **options: start(ForkedWorker(hold, places, unique, side, options))
 
 
 @pytest.fixture
@@ -44,7 +26,7 @@ def waits(holds, unique):
     """`waits(places, side, waiters, **options)`: such a process, once it is the last of so many waiters."""
 
     def begin(places, side, waiters, **options):
-        process, store = holds(places, side, **options), fair_queue_workers.backend(places)
+        process, store = holds(places, side, **options), backend_on(places)
         process.expect("asks", PATIENCE)
         poll(lambda: store.describe(unique).waiters == waiters, timeout=PATIENCE, what=f"{waiters} in line")
         return process
@@ -73,7 +55,7 @@ def test_stopped_waiter_in_the_queue(one, holds, waits, unique):
     first.tell("release")
     second.expect("holds", SOON)
     stopped.resume()
-    store = fair_queue_workers.backend(one)
+    store = backend_on(one)
     poll(lambda: store.describe(unique).waiters == 2, timeout=PATIENCE, what="its return")
     second.tell("release")
     stopped.expect("holds", SOON)

@@ -1,9 +1,11 @@
-"""Workers for test_hand_off.py: one hands its lock off, the other adopts it."""
+"""Processes that hold a lock, wait for it, hand it off or adopt it."""
 
 import time
+from typing import Any
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.core.primitives import base
 from tests.support.processes import Channel
 
 TTL = 6.0  # seconds
@@ -41,3 +43,17 @@ def go_on(channel: Channel, places: list[str]) -> bool:
     channel.hear("release", 60)
     lock.release()
     return lock.lost
+
+
+def hold(channel: Channel, places: list[str], name: str, side: str, options: dict[str, Any]) -> None:
+    """Acquire a fair lock, or a side of a read-write lock, report it, and hold it until told. ``block`` among the
+    options: seconds between two tries, for which a waiter that stands still is not passed over.
+    """
+    base.MAX_BLOCK_IN_QUEUE = options.pop("block", base.MAX_BLOCK_IN_QUEUE)
+    store = backend_on(places)
+    lock = store.lock(name, fair=True, **options) if side == "fair" else getattr(store.rwlock(name, **options), side)
+    channel.say("asks")
+    assert lock.acquire(timeout=120)
+    channel.say("holds")
+    channel.hear("release", 120)
+    lock.release()
