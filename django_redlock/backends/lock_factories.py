@@ -131,10 +131,10 @@ class LockFactories:
             raise LockNotSupported(name, f"fair=True is not supported by {type(self).__name__}: {self.unfair}")
         if every is None:
             return self.fair if fair and self.fair else self.mutex
+        period = seconds(every, "every")
         if fair or self.periodic is None:
             reason = "it can't be combined with fair=True" if fair else self.not_periodic
             raise LockNotSupported(name, f"every= is not supported: {reason}")
-        period = seconds(every, "every")
         return self.periodic._replace(period=period, facts=(("every", period),))
 
     def check_ttl(self, ttl: Seconds, what: str = "ttl") -> float:
