@@ -228,33 +228,20 @@ def _batch(nodes: Nodes, batch: Batch) -> Flow[list[Any]]:
     """Run the scripts in one pipeline for each server that has some of their keys. Returns the replies in order."""
     node, calls = nodes[batch.node], batch.calls
     answers: list[Any] = [None] * len(calls)
-    parts, fault = _by_pool(node, calls), None
-    if None in parts:
-        pools = yield from _list_pools(nodes, ListPools(batch.node))
-        fault = pools if isinstance(pools, Fault) else None
-        parts = _by_pool(node, calls)
-    for pool, part in parts.items():
-        if pool is None:
-            replies = fault = fault or node.record_fault(RedisError("no server of the cluster has it"))
-        else:
-            payload = b"".join([encode_evalsha(calls[index]) for index in part])
-            request = ServerRequest(node, calls[part[0]].keys[0], payload, len(part), pool=pool)
-            replies = yield request
-            if isinstance(replies, Fault) and replies.stale:  # an idle connection was closed; scripts may be repeated
-                replies = yield request._replace(pool=None)
+    parts: defaultdict[ServerPool | None, list[int]] = defaultdict(list)
+    for index, call in enumerate(calls):
+        parts[node.known_pool(call.keys[0])].append(index)
+    for pool, part in parts.items():  # no pool: the server of the first key is asked for, and redirects other calls
+        payload = b"".join([encode_evalsha(calls[index]) for index in part])
+        request = ServerRequest(node, calls[part[0]].keys[0], payload, len(part), pool=pool)
+        replies = yield request
+        if isinstance(replies, Fault) and replies.stale:  # an idle connection was closed; scripts may be repeated
+            replies = yield request._replace(pool=None)
         for position, index in enumerate(part):
             reply: Any = replies if isinstance(replies, Fault) else replies[position]
             plain = type(reply) in REPLY_TYPES
             answers[index] = reply if plain else (yield from read_reply(nodes, calls[index], replies, position))
     return answers
-
-
-def _by_pool(node: Node, calls: Sequence[EvalScript]) -> Mapping[ServerPool | None, Sequence[int]]:
-    """Group the indexes of ``calls`` by the pool of the server that has the keys; ``None``: the server is unknown."""
-    parts: defaultdict[ServerPool | None, list[int]] = defaultdict(list)
-    for index, call in enumerate(calls):
-        parts[node.known_pool(call.keys[0])].append(index)
-    return parts
 
 
 def _list_pools(nodes: Nodes, request: ListPools) -> Flow[list[ServerPool] | Fault]:
@@ -277,7 +264,6 @@ def _wait(replicas: int, seconds: float) -> bytes:
 
 
 PLANS: Mapping[type, Callable[[Nodes, Any], Flow[Any]]] = {
-    EvalScript: _eval,
     BlockThenEval: _block_then_eval,
     Batch: _batch,
     Command: _command,

@@ -51,27 +51,21 @@ def send(request: ServerRequest) -> list[Any] | Fault:
 
     Returns a `Fault` if the server is unavailable or the replies can't be read.
     """
-    node, key, payload, count, compensation, pool, blocks, _ = request
+    node, key, payload, count, _, pool, blocks, _ = request
     if blocks is not None:
         return drive(_send_blocking(request, blocks), lambda each: each.perform())
-    connection, complete, handled = None, False, sys.exception()
+    connection, handled = None, sys.exception()
     try:
         pool = pool or node.known_pool(key) or drive(node.find_pool(key), AwaitFuture.perform)
         connection = pool.checkout()
         connection.send(payload)
         replies = connection.receive(count, time.monotonic() + pool.timeout)
-        complete = True
-        return replies
-    except (RedisError, OSError) as error:
-        fault = _fault(node, pool, connection, without_context(error, handled))
-        compensation = None if fault.stale else compensation
+    except BaseException as error:
+        if (fault := _failed(request, pool, connection, error, handled)) is None:
+            raise
         return fault
-    finally:
-        if connection is not None and pool is not None:
-            if complete:
-                pool.checkin(connection)
-            else:
-                pool.discard(connection, compensation and encode_eval(compensation()))
+    pool.checkin(connection)
+    return replies
 
 
 async def asend(request: ServerRequest) -> list[Any] | Fault:
@@ -97,37 +91,58 @@ async def asend(request: ServerRequest) -> list[Any] | Fault:
 
 def _send_blocking(request: ServerRequest, blocks: float) -> Flow[list[Any] | Fault]:
     """`send` as a flow, for a request that blocks on the server. Yields `AwaitFuture` and `AwaitReadable`."""
-    node, key, payload, count, compensation, pool, _, awaits_replicas = request
-    connection, slot, complete, handled = None, None, False, sys.exception()
+    node, key, payload, count, _, pool, _, awaits_replicas = request
+    connection, slot, replies, handled = None, None, [], sys.exception()
     try:
         pool = pool or node.known_pool(key) or (yield from node.find_pool(key))
         if not awaits_replicas and (slot := pool.waiters.take()) is None:
-            raise AllInUse(f"{MAX_WAITERS} connections are blocked")
+            raise AllInUse(f"{MAX_WAITERS} connections are blocked")  # noqa: TRY301  (`_failed` makes the fault)
         connection = yield from pool.checkout_flow(pool.timeout if awaits_replicas else 0.0, spare=1)
         connection.send(payload)
         end = time.monotonic() + blocks + BLOCK_GRACE
-        replies = (yield from _receive(connection, count - 1, end + pool.timeout)) if awaits_replicas else []
-        if replies and is_from_quarantine(replies[0]):  # nothing for replicas to confirm: don't await WAIT's reply
-            return replies
+        if awaits_replicas:
+            replies = yield from _receive(connection, count - 1, end + pool.timeout)
+            if is_from_quarantine(replies[0]):  # nothing for replicas to confirm: don't await WAIT's reply
+                pool.discard(connection)
+                return replies
         missing = count - len(replies)
         try:
             replies += yield from _receive(connection, missing, end)
         except ReplyIncomplete:  # an idle server may notice late that the timeout of its blocking command has passed
             connection.send(POKE)
             replies += (yield from _receive(connection, missing + 1, end + pool.timeout))[:missing]
-        complete = True
-        return replies
-    except (RedisError, OSError) as error:
-        fault = _fault(node, pool, connection, without_context(error, handled))
-        compensation = None if fault.stale else compensation
+    except BaseException as error:
+        if (fault := _failed(request, pool, connection, error, handled)) is None:
+            raise
         return fault
     finally:
         del slot  # now: the traceback of an exception may keep this frame
-        if connection is not None and pool is not None:
-            if complete:
-                pool.checkin(connection)
-            else:
-                pool.discard(connection, compensation and encode_eval(compensation()))
+    pool.checkin(connection)
+    return replies
+
+
+def _failed(
+    request: ServerRequest,
+    pool: ServerPool | None,
+    connection: Connection | None,
+    error: BaseException,
+    handled: BaseException | None,
+) -> Fault | None:
+    """Close ``connection`` because of ``error``, after sending the compensation unless the request will be repeated.
+
+    Returns the `Fault` for an error of the server or the connection, ``None`` for an interrupt or a cancellation.
+    ``handled``: as in `without_context`.
+    """
+    fault = None
+    if isinstance(error, RedisError | OSError):
+        without_context(error, handled)
+        if isinstance(error, ReplyIncomplete) and connection is not None and connection.was_idle:
+            error = ConnectionSilent(*error.args)
+        fault = request.node.record_fault(error, connection is not None, pool.where if pool else "")
+    if connection is not None and pool is not None:
+        undo = None if fault is not None and fault.stale else request.compensation
+        pool.discard(connection, undo and encode_eval(undo()))
+    return fault
 
 
 class AwaitReadable(NamedTuple):
@@ -159,10 +174,3 @@ def _receive(connection: Connection, count: int, until: float) -> Flow[list[Any]
         if not connection.fill() and late:
             raise ReplyIncomplete("no reply in time")
     return connection.receive(count, 0.0)
-
-
-def _fault(node: Node, pool: ServerPool | None, connection: Connection | None, error: Exception) -> Fault:
-    """Return the `Fault` for ``error``. It is ``stale`` if the request will be repeated, so that no undo may follow."""
-    if isinstance(error, ReplyIncomplete) and connection is not None and connection.was_idle:
-        error = ConnectionSilent(*error.args)
-    return node.record_fault(error, connection is not None, pool.where if pool else "")
