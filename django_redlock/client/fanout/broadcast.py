@@ -47,7 +47,8 @@ class Broadcast:
         self.timeout = quorum[0].timeout
         self.replies: list[Any] = [None] * len(self.requests)
         self.open: dict[int, tuple[int, InFlightConnection]] = {}  # file descriptor -> slot, connection
-        self.connecting: dict[int, InFlightConnection | None] = {}  # slot -> the closed connection to be replaced
+        self.connecting: set[int] = set()  # the slots of nodes that are being connected
+        self.closed: dict[int, tuple[Fault, ...]] = {}  # slot -> the faults of connections that the server had closed
         self.connect_deadline = 0.0  # monotonic seconds, until which nodes may connect
         self.straggler_deadline = 0.0  # until which nodes may connect if the outcome is certain
         self.deadline = 0.0  # until which nodes may reply
@@ -111,7 +112,7 @@ class Broadcast:
         if missing:
             needed = len(self.nodes) - len(missing) < self._nodes_needed()
             for slot in missing:
-                self.connecting[slot] = None
+                self.connecting.add(slot)
                 keeper = self.nodes[slot].keeper
                 if needed or not keeper.failure(now):
                     keeper.connect()
@@ -133,14 +134,12 @@ class Broadcast:
         """Send the request to newly connected nodes. Record a fault for nodes that take too long to connect."""
         now = time.monotonic()
         certain = self.decided(self.replies)
-        for slot, closed in tuple(self.connecting.items()):
+        for slot in tuple(self.connecting):
             node, keeper = self.nodes[slot], self.nodes[slot].keeper
             opening = keeper.is_connecting
             if (connection := node.idle()) is not None:
-                del self.connecting[slot]
+                self.connecting.remove(slot)
                 self.deadline = min(now + self.timeout, self.end)
-                if closed is not None:
-                    connection.tries, connection.first_fault = closed.tries + 1, closed.first_fault
                 self._send(slot, connection, now)
             elif now >= self.connect_deadline or (
                 keeper.is_down and (certain or (not opening and keeper.failure(now)))
@@ -175,8 +174,8 @@ class Broadcast:
             return
         self._close(number)
         connection.checkin()
-        if connection.first_fault and self.kind == "release":  # "not held" now: the first try may have released it
-            answers = [connection.first_fault if answer in (0, -1) else answer for answer in answers]
+        if slot in self.closed and self.kind == "release":  # "not held" now: an earlier try may have released it
+            answers = [self.closed[slot][-1] if answer in (0, -1) else answer for answer in answers]
         self.replies[slot] = answers if isinstance(self.requests[slot], Batch) else answers[0]
 
     def _close(self, number: int) -> None:
@@ -190,9 +189,10 @@ class Broadcast:
         `MAX_CONNECTIONS` connections.
         """
         fault = connection.fail(error)
-        if fault.stale and connection.tries < MAX_CONNECTIONS:
-            connection.first_fault = fault
-            self.connecting[slot] = connection
+        closed = *self.closed.get(slot, ()), fault
+        if fault.stale and len(closed) < MAX_CONNECTIONS:
+            self.closed[slot] = closed
+            self.connecting.add(slot)
             self.nodes[slot].keeper.connect()
         else:
             self._failed(slot, connection, fault)
@@ -220,13 +220,12 @@ class Broadcast:
 
     def _not_connected(self, slot: int) -> None:
         """Record a fault as the reply of a node without a connection. A release is retried in the background."""
-        closed = self.connecting[slot]
-        self.replies[slot] = self.nodes[slot].not_connected(closed.first_fault if closed else None)
+        self.replies[slot] = self.nodes[slot].not_connected(self.closed[slot][-1] if slot in self.closed else None)
         self._not_sent(slot)
 
     def _not_sent(self, slot: int) -> None:
         """Stop waiting for a connection to the node. A release is retried in the background."""
-        del self.connecting[slot]
+        self.connecting.remove(slot)
         if self.kind == "release":
             self.nodes[slot].keeper.repeat(calls_of(self.requests[slot]))
 

@@ -34,8 +34,6 @@ class InFlightConnection:
         self.calls: Sequence[EvalScript] = ()
         self.kind = ""  # the kind of the last request, as in `SendToAll`
         self.sent_at = 0.0
-        self.tries = 1  # the number of connections on which the request was sent, including this connection
-        self.first_fault: Fault | None = None  # the fault of the previous try; None: this is the first try
         self.compensation: Callable[[], EvalScript] | None = None
         self.kept_for_release = False
         self._due = 0  # outstanding replies, also to earlier requests
