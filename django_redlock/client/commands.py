@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import re
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +32,6 @@ from ..core.flow.requests import (
     Sleep,
 )
 from .connection import AllInUse, ConnectionSilent
-from .errors import without_context
 from .nodes.node import Node
 from .pool import ServerPool
 from .resp import encode_command, encode_eval, encode_evalsha, encode_set_if_absent
@@ -245,11 +243,11 @@ def _batch(nodes: Nodes, batch: Batch) -> Flow[list[Any]]:
 
 
 def _list_pools(nodes: Nodes, request: ListPools) -> Flow[list[ServerPool] | Fault]:
-    node, handled = nodes[request.node], sys.exception()
+    node = nodes[request.node]
     try:
         return (yield from node.pools())
     except (RedisError, OSError) as error:
-        return node.record_fault(without_context(error, handled))
+        return node.record_fault(error)
 
 
 def _first(node: Node, replies: list[Any] | Fault) -> Any:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import ssl
-from typing import TypeVar
 
 from redis.exceptions import (
     AskError,
@@ -17,8 +15,6 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-E = TypeVar("E", bound=BaseException)
-_BLOCKED = TimeoutError, RedisTimeoutError, BlockingIOError, ssl.SSLWantReadError
 WRONG_SERVER = AskError, ClusterDownError, ReadOnlyError, TryAgainError  # another server serves the key, or will soon
 NOT_SERVING = ClusterDownError, ReadOnlyError  # the server was demoted, or is cut off from the Cluster
 # Before authentication Redis rejects long requests as an attack, with the first of these words. redis-py drops NOAUTH.
@@ -65,45 +61,27 @@ def fault_reason(error: Exception, late: bool) -> str:
 # ── chains of errors ─────────────────────────────────────────────────────────────────────────
 
 
-def without_context(error: E, handled: BaseException | None) -> E:
-    """Return ``error``, after removing ``handled`` and its causes from its chain.
-
-    ``handled``: ``sys.exception()`` before the request, an exception that the caller handles. Python adds it to the
-    chain of later errors, although it is unrelated to the request.
-    """
-    each: BaseException = error
-    while (context := each.__context__) is not None:
-        if context is handled:
-            each.__context__ = None
-        else:
-            each = context
-    return error
-
-
 def caused_by(error: Exception, cause: BaseException | None) -> Exception:
     error.__cause__ = cause
     return error
 
 
 def timed_out(error: BaseException | None) -> bool:
-    """Return whether ``error`` is a timeout, or was raised while a timeout was handled (``__context__``)."""
-    while error is not None:
-        if isinstance(error, _BLOCKED):
-            return True
-        error = error.__context__
-    return False
+    return isinstance(error, TimeoutError | RedisTimeoutError)
 
 
-def forget_frames(error: BaseException | None) -> None:
-    """Remove the tracebacks of ``error`` and of its causes. Has no effect on ``None``.
+def forget_callers(error: BaseException | None) -> None:
+    """Remove what refers to callers from ``error`` and its causes: the tracebacks and the contexts.
 
     A `Fault` may be kept after the call has ended. Its tracebacks would keep the callers' lock handles alive, and their
-    leases would be renewed.
+    leases would be renewed. The context may be an exception that the application handles, and that is unrelated.
     """
     seen: set[int] = set()  # two errors may be each other's cause
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        error.__traceback__, error = None, error.__cause__ or error.__context__
+        cause = error.__cause__
+        error.__traceback__ = error.__context__ = None
+        error = cause
 
 
 _CLOSED_AT_ONCE = "closed by server before its first reply", "reset by peer"

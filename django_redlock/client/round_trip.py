@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,7 +14,6 @@ from ..core.flow.replies import is_from_quarantine
 from ..core.flow.requests import EvalScript, Fault, Flow
 from .connect import AwaitFuture
 from .connection import AllInUse, Connection, ConnectionSilent, ReplyIncomplete
-from .errors import without_context
 from .nodes.node import Node
 from .pool import MAX_WAITERS, ServerPool
 from .resp import POKE, encode_eval
@@ -54,14 +52,14 @@ def send(request: ServerRequest) -> list[Any] | Fault:
     node, key, payload, count, _, pool, blocks, _ = request
     if blocks is not None:
         return drive(_send_blocking(request, blocks), lambda each: each.perform())
-    connection, handled = None, sys.exception()
+    connection = None
     try:
         pool = pool or node.known_pool(key) or drive(node.find_pool(key), AwaitFuture.perform)
         connection = pool.checkout()
         connection.send(payload)
         replies = connection.receive(count, time.monotonic() + pool.timeout)
     except BaseException as error:
-        if (fault := _failed(request, pool, connection, error, handled)) is None:
+        if (fault := _failed(request, pool, connection, error)) is None:
             raise
         return fault
     pool.checkin(connection)
@@ -73,7 +71,7 @@ async def asend(request: ServerRequest) -> list[Any] | Fault:
     node, key, payload, count, compensation, pool, blocks, _ = request
     if blocks is not None:
         return await adrive(_send_blocking(request, blocks), lambda each: each.aperform())
-    connection, pending, handled = None, None, sys.exception()
+    connection, pending = None, None
     try:
         pool = pool or node.known_pool(key)
         if pool is None:
@@ -82,7 +80,7 @@ async def asend(request: ServerRequest) -> list[Any] | Fault:
         pending = connection.send(payload, count, compensation)
         return await pending.future
     except (RedisError, OSError) as error:
-        return node.record_fault(without_context(error, handled), connection is not None, pool.where if pool else "")
+        return node.record_fault(error, connection is not None, pool.where if pool else "")
     except BaseException:
         if pending is not None and connection is not None:
             connection.abandon(pending)
@@ -92,7 +90,7 @@ async def asend(request: ServerRequest) -> list[Any] | Fault:
 def _send_blocking(request: ServerRequest, blocks: float) -> Flow[list[Any] | Fault]:
     """`send` as a flow, for a request that blocks on the server. Yields `AwaitFuture` and `AwaitReadable`."""
     node, key, payload, count, _, pool, _, awaits_replicas = request
-    connection, slot, replies, handled = None, None, [], sys.exception()
+    connection, slot, replies = None, None, []
     try:
         pool = pool or node.known_pool(key) or (yield from node.find_pool(key))
         if not awaits_replicas and (slot := pool.waiters.take()) is None:
@@ -112,7 +110,7 @@ def _send_blocking(request: ServerRequest, blocks: float) -> Flow[list[Any] | Fa
             connection.send(POKE)
             replies += (yield from _receive(connection, missing + 1, end + pool.timeout))[:missing]
     except BaseException as error:
-        if (fault := _failed(request, pool, connection, error, handled)) is None:
+        if (fault := _failed(request, pool, connection, error)) is None:
             raise
         return fault
     finally:
@@ -122,20 +120,14 @@ def _send_blocking(request: ServerRequest, blocks: float) -> Flow[list[Any] | Fa
 
 
 def _failed(
-    request: ServerRequest,
-    pool: ServerPool | None,
-    connection: Connection | None,
-    error: BaseException,
-    handled: BaseException | None,
+    request: ServerRequest, pool: ServerPool | None, connection: Connection | None, error: BaseException
 ) -> Fault | None:
     """Close ``connection`` because of ``error``, after sending the compensation unless the request will be repeated.
 
     Returns the `Fault` for an error of the server or the connection, ``None`` for an interrupt or a cancellation.
-    ``handled``: as in `without_context`.
     """
     fault = None
     if isinstance(error, RedisError | OSError):
-        without_context(error, handled)
         if isinstance(error, ReplyIncomplete) and connection is not None and connection.was_idle:
             error = ConnectionSilent(*error.args)
         fault = request.node.record_fault(error, connection is not None, pool.where if pool else "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
@@ -13,7 +12,6 @@ from redis.exceptions import RedisError
 
 from ...core.flow.requests import Batch, Fault, SendToAll
 from ..connection import ConnectionSilent, ReplyIncomplete
-from ..errors import without_context
 from .in_flight import READABLE, InFlightConnection, calls_of
 from .quorum_node import QuorumNode
 
@@ -151,11 +149,10 @@ class Broadcast:
                 keeper.connect()  # another request has used the connection that was opened
 
     def _send(self, slot: int, connection: InFlightConnection, now: float) -> None:
-        request, handled = self.requests[slot], sys.exception()
         try:
-            connection.send(calls_of(request), now, self.kind)
+            connection.send(calls_of(self.requests[slot]), now, self.kind)
         except (RedisError, OSError) as error:
-            self._broken(slot, connection, without_context(error, handled))
+            self._broken(slot, connection, error)
         else:
             number = connection.fileno()
             self.open[number] = slot, connection
@@ -163,14 +160,14 @@ class Broadcast:
 
     def _receive(self, number: int) -> None:
         """Read the replies on the connection with file descriptor ``number``, if they are complete."""
-        (slot, connection), handled = self.open[number], sys.exception()
+        slot, connection = self.open[number]
         try:
             answers = connection.receive()
         except ReplyIncomplete:
             return
         except (RedisError, OSError) as error:
             self._close(number)
-            self._broken(slot, connection, without_context(error, handled))
+            self._broken(slot, connection, error)
             return
         self._close(number)
         connection.checkin()

@@ -7,7 +7,6 @@ request of the same acquisition: on the same connection a release can't overtake
 from __future__ import annotations
 
 import math
-import sys
 import time
 
 from redis.exceptions import RedisError
@@ -16,7 +15,6 @@ from ...core.flow.requests import Fault
 from ...core.process.fork import on_fork
 from ...core.process.mutex import new_mutex
 from ..connection import ReplyIncomplete
-from ..errors import without_context
 from ..nodes.node import Node
 from .in_flight import InFlightConnection
 from .node_keeper import NodeKeeper
@@ -121,7 +119,6 @@ class QuorumNode:
 
     def read_late_replies(self, now: float) -> None:
         """Read late replies, and close connections whose replies are overdue. ``now``: monotonic seconds."""
-        handled = sys.exception()
         due: dict[bytes, InFlightConnection] = {}
         with self._mutex:  # only connections that are due leave the dict: a concurrent release needs the others
             for key, connection in tuple(self._in_flight.items()):
@@ -144,7 +141,7 @@ class QuorumNode:
                 if isinstance(raised, ReplyIncomplete) and now - connection.sent_at <= self.timeout:
                     self.keep_in_flight(key, connection)  # a later reply is outstanding
                     continue
-                error = without_context(raised, handled)
+                error = raised
             self.mark_failed(connection, connection.fail(error))
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from ...core.events import report_fault
 from ...core.flow.replies import UnreadableReply
 from ...core.flow.requests import EvalScript, Fault, Flow
 from ..connection import AllInUse, ConnectionSilent
-from ..errors import NOT_SERVING, WRONG_SERVER, caused_by, fault_reason, forget_frames, plain_error, timed_out
+from ..errors import NOT_SERVING, WRONG_SERVER, caused_by, fault_reason, forget_callers, plain_error, timed_out
 from ..pool import ServerPool
 
 
@@ -68,10 +68,9 @@ class Node:
     def record_fault(self, error: Exception, connected: bool = False, where: str = "") -> Fault:
         """Return the `Fault` for ``error``, and record it. After most errors the node looks for its server again.
 
-        ``where``: the server's address. ``connected``: whether the connection was open before the error. ``error`` must
-        not have an exception of the caller in its chain (`without_context`). The fault is ``stale``, which means that
-        the request may be repeated at once, if the server has closed the connection, an idle connection is silent, or
-        the server takes no writes (READONLY, NOREPLICAS).
+        ``where``: the server's address. ``connected``: whether the connection was open before the error. The fault is
+        ``stale``, which means that the request may be repeated at once, if the server has closed the connection, an
+        idle connection is silent, or the server takes no writes (READONLY, NOREPLICAS).
 
         The node keeps the server after `AllInUse`, and after a `ResponseError` other than READONLY, NOREPLICAS and
         CLUSTERDOWN. After every other error it forgets the server, and the next request looks for it again.
@@ -90,7 +89,7 @@ class Node:
         elsewhere = not refused or isinstance(error, WRONG_SERVER) or str(error).startswith("BUSY ")
         transient = "UNBLOCKED" in str(error) or (self.fails_over and elsewhere)
         stale, migrating = silent or closed or isinstance(error, ReadOnlyError), isinstance(error, TryAgainError)
-        forget_frames(error)
+        forget_callers(error)
         return Fault(
             error, stale, where or self.label, transient, 0.0, migrating, refused, unconfirmed=connected and not refused
         )
