@@ -91,8 +91,7 @@ def test_function(redis_server, unique, monkeypatch):
 def test_server_of_a_cluster(cluster, unique):
     """A URL of one server of a Cluster raises an error that names the scheme to use."""
     with contextlib.closing(RedisBackend(cluster.nodes[0].url)) as backend:
-        names = (f"{unique}:{number}" for number in range(100))
-        elsewhere = next(name for name in names if cluster.owner(f"{{{name}}}") is not cluster.nodes[0])
+        elsewhere = cluster.names_on_each(unique)[1][0]
         with pytest.raises(LockUnavailable, match=r"redis\+cluster://"):
             backend.lock(elsewhere).acquire(timeout=0)
 

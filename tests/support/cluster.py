@@ -38,10 +38,22 @@ class Cluster(Group):
     def client(self, **options: Any) -> redis.RedisCluster:
         return redis.RedisCluster.from_url(self.nodes[0].url, **options)
 
-    def owner(self, key: str) -> RedisServer:
-        slot, ranges = key_slot(key.encode()), ask(self.nodes[0], "CLUSTER", "SLOTS")
+    def owner(self, key: str, ranges: Any = None) -> RedisServer:
+        """Returns the node that serves the key. ``ranges``: the reply to CLUSTER SLOTS, if it is known."""
+        slot, ranges = key_slot(key.encode()), ranges or ask(self.nodes[0], "CLUSTER", "SLOTS")
         port = next(master[1] for first, last, master, *_ in ranges if first <= slot <= last)
         return next(node for node in self.nodes if node.port == port)
+
+    def names_on_each(self, begin: str, count: int = 1, form: str = "redlock:{{{}}}") -> list[list[str]]:
+        """Returns for each node ``count`` names of locks that it serves. ``form``: the lock's key."""
+        found: dict[RedisServer, list[str]] = {node: [] for node in self.nodes}
+        ranges = ask(self.nodes[0], "CLUSTER", "SLOTS")
+        for number in itertools.count():
+            name = f"{begin}:{number}"
+            found[self.owner(form.format(name), ranges)].append(name)
+            if all(len(names) >= count for names in found.values()):
+                return [names[:count] for names in found.values()]
+        raise AssertionError
 
     @contextlib.contextmanager
     def migrating(self, key: str, to: RedisServer) -> Iterator[None]:

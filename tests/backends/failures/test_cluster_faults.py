@@ -6,17 +6,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
-from redis.crc import key_slot
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.background.work import BATCH
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
-from tests.support.cluster import Cluster, ask
+from tests.support.cluster import ask
 from tests.support.service import poll
 
 NODE_TIMEOUT = 2
 TTL = 8
+KEY = "faults:{{{}}}"
 
 
 @pytest.fixture
@@ -35,29 +35,12 @@ def backend(cluster, start):
     return start(contextlib.closing(RedisBackend(cluster.url, node_timeout=NODE_TIMEOUT, ttl=TTL, key_prefix="faults")))
 
 
-def names_on(cluster: Cluster, unique: str, count: int = 1, form: str = "faults:{{{}}}") -> list[list[str]]:
-    """Return for each node ``count`` names of locks that it serves."""
-    found: list[list[str]] = [[] for _ in cluster.nodes]
-    ports = [node.port for node in cluster.nodes]
-    ranges = ask(cluster.nodes[0], "CLUSTER", "SLOTS")
-    for number in range(100 * count):
-        name = f"{unique}:{number}"
-        slot = key_slot(form.format(name).encode())
-        port = next(master[1] for first, last, master, *_ in ranges if first <= slot <= last)
-        mine = found[ports.index(port)]
-        if len(mine) < count:
-            mine.append(name)
-        if all(len(each) == count for each in found):
-            break
-    return found
-
-
 def test_a_hung_master_loses_its_own_locks_only(cluster, start, unique):
     """A full batch of renewals for a hung master delays no renewal on the others, however long it is waited for."""
     backend = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=TEST_TIMEOUT, key_prefix="faults")))
     hung, *others = (
         [backend.lock(name, ttl=TTL, on_lost="warn") for name in names]
-        for names in names_on(cluster, unique, BATCH + 1)
+        for names in cluster.names_on_each(unique, BATCH + 1, KEY)
     )
     healthy = [lock for locks in others for lock in locks[:50]]
     assert all(lock.acquire(False) for lock in (*hung, *healthy))
@@ -74,8 +57,8 @@ def test_a_hung_master_loses_its_own_locks_only(cluster, start, unique):
 
 
 def test_locks_of_healthy_masters_while_one_hangs(cluster, backend, unique):
-    (hung,), (one,), (other,) = names_on(cluster, unique)
-    (_,), (stripes,), (_,) = names_on(cluster, unique, form="faults:{{{{{}}}#0}}")
+    (hung,), (one,), (other,) = cluster.names_on_each(unique, form=KEY)
+    (_,), (stripes,), (_,) = cluster.names_on_each(unique, form="faults:{{{{{}}}#0}}")
     cluster.nodes[0].pause()
     for _ in range(2):
         with pytest.raises(LockUnavailable):
@@ -86,7 +69,7 @@ def test_locks_of_healthy_masters_while_one_hangs(cluster, backend, unique):
 
 def test_held_lists_what_answers(cluster, backend, unique, caplog):
     """held() lists the locks of the masters that reply, and the log names the master that does not."""
-    names = [name for (name,) in names_on(cluster, unique)]
+    names = [name for (name,) in cluster.names_on_each(unique, form=KEY)]
     with contextlib.ExitStack() as held:
         for name in names:
             held.enter_context(backend.lock(name, ttl=30))
@@ -122,7 +105,7 @@ def test_nothing_can_be_listed(cluster, backend):
 @pytest.mark.parametrize("endpoint", ["unknown-endpoint", "hostname"])
 def test_redirections_without_a_host(cluster, backend, unique, endpoint):
     """``MOVED n :port`` and ``MOVED n ?:port`` lead to the host that sent them."""
-    ((name,), _, _), target = names_on(cluster, unique), cluster.nodes[1]
+    ((name,), _, _), target = cluster.names_on_each(unique, form=KEY), cluster.nodes[1]
     key = f"faults:{{{name}}}"
     try:
         for node in cluster.nodes:

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import itertools
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -157,12 +156,8 @@ class TestSeveralSlots(TestCluster):
     @pytest.fixture
     def names(self, cluster, unique):
         """A name on each node, in the order in which their slots are acquired."""
-        names = (f"{unique}:{number}" for number in itertools.count())
-        found = {}
-        while len(found) < len(cluster.nodes):
-            name = next(names)
-            found.setdefault(cluster.owner(_key(name)), name)
-        return sorted(found.values(), key=lambda name: hash_tag(_key(name).encode()))
+        names = [name for (name,) in cluster.names_on_each(unique)]
+        return sorted(names, key=lambda name: hash_tag(_key(name).encode()))
 
     @pytest.mark.parametrize("victim", range(3))
     def test_a_master_is_gone(self, cluster, held, names, victim):

@@ -27,8 +27,7 @@ def backend(cluster, start):
 @pytest.fixture
 def elsewhere(cluster, unique):
     """A name that the first node does not serve."""
-    names = (f"{unique}:{number}" for number in range(100))
-    return next(name for name in names if cluster.owner(f"redlock:{{{name}}}") is not cluster.nodes[0])
+    return cluster.names_on_each(unique)[1][0]
 
 
 def test_one_node_hangs(cluster, backend, elsewhere):
