@@ -19,7 +19,6 @@ from ..core.lock_info import Listing, LockInfo
 from ..core.locks.local_queue import LocalQueues
 from ..core.locks.lock import Lock
 from ..core.owner import describe_owner
-from ..core.primitives.base import Primitive
 from ..core.process.clock import monotonic
 from ..core.values import Seconds, seconds
 from ..errors import LockError
@@ -57,6 +56,7 @@ class Backend(LockFactories):
     hook: Hook | None = None  # receives the lock events; `build` in `backend_registry` sets it
     keeps_history = False  # whether the last hour is kept
     algorithm: Algorithm
+    local_queues: LocalQueues | None = None  # in which callers of this process wait; None: each waits in the store
 
     def __init__(
         self,
@@ -209,10 +209,6 @@ class Backend(LockFactories):
     def _arm(self) -> Flow[dict[str, str]]:
         return {}
         yield
-
-    def local_queue_for(self, primitive: Primitive) -> LocalQueues | None:
-        """Return the queue of this process for locks of this kind; ``None`` if each waiter queues in the store."""
-        return None
 
     def task_store(self) -> Store | None:
         """Return the store for the records of queued and running tasks; ``None`` if this backend can't keep records.

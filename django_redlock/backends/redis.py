@@ -95,14 +95,11 @@ class RedisBaseBackend(Backend):
             raise ValueError("quarantine=True is not possible on a Redis Cluster: it would need a marker in every slot")
         if isinstance(cohort, bool) or not isinstance(cohort, int) or cohort < 0:
             raise ValueError(f"cohort must be a number of at least 0, not {cohort!r}")
-        self._local_queue = LocalQueues(self, cohort) if cohort else None
+        self.local_queues = LocalQueues(self, cohort) if cohort else None
         guard = self._new_quarantine()
         greeting = encode_eval(guard.noop_request()) if guard else b""
         self._executor = Executor(self.nodes, self.node_timeout, greeting)
         self.perform, self.aperform = self._executor.perform, self._executor.aperform
-
-    def local_queue_for(self, primitive: Primitive) -> LocalQueues | None:
-        return self._local_queue if primitive.queued else None
 
     def _arm(self) -> Flow[dict[str, str]]:
         outcomes: dict[str, str] = {}

@@ -102,6 +102,10 @@ class Store(Protocol):
     not_adopting: str  # why the store can't adopt locks
 
     @property
+    def local_queues(self) -> Gate | None:
+        """The queues in which callers of this process wait; ``None``: each caller waits in the store."""
+
+    @property
     def key_prefix(self) -> str: ...
 
     @property
@@ -115,9 +119,6 @@ class Store(Protocol):
 
     def server_of(self, keys: Keys) -> str:
         """Return the address of the Redis Cluster server that stores ``keys``; ``""`` for other stores."""
-
-    def local_queue_for(self, primitive: Primitive) -> Gate | None:
-        """Return the queue in which this process waits for locks of this kind; ``None`` if there is no queue."""
 
     def perform(self, request: FlowRequest) -> Any:
         """Perform ``request``, blocking the thread. Returns the reply, or a `Fault`."""

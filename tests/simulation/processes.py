@@ -8,7 +8,6 @@ from typing import Any
 from django_redlock.core.contract import Algorithm
 from django_redlock.core.keys import Keys
 from django_redlock.core.locks import local_queue
-from django_redlock.core.primitives.base import Primitive
 from django_redlock.core.primitives.multi import ADOPT
 
 from .aftermath import MAX_TTL
@@ -35,7 +34,7 @@ class Process:
         self.algorithm = algorithm
         self.in_flight: dict[Any, Any] = {}
         self._connect = connect
-        self._local_queue = local_queue.LocalQueues(self, COHORT)
+        self.local_queues = local_queue.LocalQueues(self, COHORT)
 
     def later(self, event: Then, value: Any) -> None:
         """Handle an event as soon as this process runs."""
@@ -58,9 +57,6 @@ class Process:
     def crash(self) -> None:
         self.alive = False
         self.world.say(self.name, "crashed")
-
-    def local_queue_for(self, primitive: Primitive) -> local_queue.LocalQueues | None:
-        return self._local_queue if primitive.queued else None
 
     def server_of(self, keys: Keys) -> str:
         return ""

@@ -149,7 +149,7 @@ class Handle:
 
     def _ask(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
         store, primitive = self.store, self.primitive
-        queue = store.local_queue_for(primitive) if wait > 0 else None
+        queue = store.local_queues if wait > 0 and primitive.queued else None
         flow = (queue or store.algorithm).acquire(primitive, claim, deadline)
         if wait == FOREVER and background.entries:  # without entries, this process holds no lock
             return self_deadlock_flow(flow, self, claim)
@@ -244,7 +244,7 @@ class Handle:
             if not hold.end():
                 raise hold.not_held_error()  # noqa: TRY301
             lost = hold.lost
-            queue = None if lost else self.store.local_queue_for(self.primitive)
+            queue = self.store.local_queues if self.primitive.queued and not lost else None
             keep = self.options.min_hold - held
             released = yield from (queue or self.store.algorithm).release(self.primitive, hold.lease.claim, keep)
         except BaseException as error:

@@ -55,14 +55,14 @@ class TestLocalQueue(Fixtures):
 
     @staticmethod
     def has_ended(client):
-        return client.backend._local_queue._queues == {}
+        return client.backend.local_queues._queues == {}
 
     @pytest.fixture
     def queued(self, client):
         """`queued(number)`: wait until so many are queued in the process of `client`."""
 
         def wait(number):
-            lanes = client.backend._local_queue._queues
+            lanes = client.backend.local_queues._queues
             assert eventually(lambda: sum(len(lane.waiters) for lane in list(lanes.values())) == number)
 
         return wait
@@ -78,7 +78,7 @@ class TestLocalQueue(Fixtures):
             waiting = []
             for index, handle in enumerate(handles):
                 waiting.append(spawn(handle.acquire, True, TEST_TIMEOUT))
-                assert eventually(lambda: client.backend._local_queue._queues)
+                assert eventually(lambda: client.backend.local_queues._queues)
                 queued(index)
             assert eventually(lambda: (held := client.describe(name)) and held.waiters)
             return holder, list(zip(handles, waiting, strict=True))
@@ -220,7 +220,7 @@ class TestLocalQueue(Fixtures):
         """After a cohort of hand-overs in a row the waiter in Redis gets the lock."""
         monkeypatch.setattr(local_queue, "HAND_OVER_SECONDS", 60)
         user, order = new_client(cohort=2), []
-        lanes, holder = user.backend._local_queue._queues, user.lock(name)
+        lanes, holder = user.backend.local_queues._queues, user.lock(name)
 
         def work(number):
             with user.lock(name):
@@ -252,7 +252,7 @@ class TestLocalQueue(Fixtures):
         holder = client.lock(name)
         holder.acquire()
         first = spawn(client.lock(name).acquire, True, 5)
-        assert eventually(lambda: client.backend._local_queue._queues)
+        assert eventually(lambda: client.backend.local_queues._queues)
         second = spawn(client.lock(name).acquire, True, TEST_TIMEOUT)
         queued(1)
         assert not first.result(TEST_TIMEOUT)
@@ -279,7 +279,7 @@ class TestLocalQueue(Fixtures):
         """When the store is not reachable all local waiters get the error at once."""
         monkeypatch.setattr(base, "MAX_BLOCK", 1.0)  # the leader notices soon
         user = new_client(node_timeout=3.5)
-        lanes = user.backend._local_queue._queues
+        lanes = user.backend.local_queues._queues
         assert user.lock(name, ttl=60).acquire()
         waiting = [spawn(user.lock(name).acquire, True, TEST_TIMEOUT) for _ in range(15)]
         assert eventually(lambda: sum(len(lane.waiters) for lane in list(lanes.values())) == 14)
@@ -295,7 +295,7 @@ class TestLocalQueue(Fixtures):
         holder = client.lock(name)
         holder.acquire()
         first = spawn(client.lock(name).acquire, True, 5)
-        (lane,) = eventually(lambda: list(client.backend._local_queue._queues.values()))
+        (lane,) = eventually(lambda: list(client.backend.local_queues._queues.values()))
         second = spawn(client.lock(name).acquire, True, TEST_TIMEOUT)
         queued(1)
         lane.promote(Waiter(0, None))  # no reference to the waiter
@@ -309,7 +309,7 @@ class TestLocalQueue(Fixtures):
         holder = client.lock(name)
         holder.acquire()
         first = spawn(acquired_and_released, client.lock(name))
-        (lane,) = eventually(lambda: list(client.backend._local_queue._queues.values()))
+        (lane,) = eventually(lambda: list(client.backend.local_queues._queues.values()))
         lane.promote(Waiter(0, None))  # no reference to the waiter
         second = spawn(acquired_and_released, client.lock(name))
         assert eventually(lambda: client.describe(name).waiters == 2)

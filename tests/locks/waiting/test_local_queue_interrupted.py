@@ -46,7 +46,7 @@ async def test_cancelled(backend, unique, place, steps):
         assert done, "a lock that nobody owns"
         for task in done:
             await users.pop(task).arelease()
-    assert backend._local_queue._queues == {}
+    assert backend.local_queues._queues == {}
     await backend.aclose()
 
 
@@ -106,7 +106,7 @@ def test_ctrl_c(backend, unique, place):
         holder.release()
         assert got.wait(TEST_TIMEOUT)
         other.join(TEST_TIMEOUT)
-        assert backend._local_queue._queues == {}
+        assert backend.local_queues._queues == {}
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -139,4 +139,4 @@ def test_interrupted_hand_over(redis_url, unique, monkeypatch):
 
 def queue_length(backend):
     """Return how many callers are in the local queues."""
-    return sum(1 + len(queue.waiters) for queue in list(backend._local_queue._queues.values()))
+    return sum(1 + len(queue.waiters) for queue in list(backend.local_queues._queues.values()))

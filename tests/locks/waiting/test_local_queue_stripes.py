@@ -31,7 +31,7 @@ class TestStripesQueue(Fixtures):
     @pytest.fixture
     def wait(self, client, name, spawn):
         """`wait(number, **options)`: so many handles that wait, the first of them in Redis."""
-        lanes = client.backend._local_queue._queues
+        lanes = client.backend.local_queues._queues
 
         def make(number, **options):
             handles = []
