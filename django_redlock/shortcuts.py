@@ -37,7 +37,6 @@ def lock(
     database (``True``: the default database), it stays held until the transaction is committed or rolled back. The
     option has no effect in coroutines, which have no transactions.
     """
-    check_options("lock", options)
     made = locks[using].lock(name, **options)
     if not release_on_commit:
         return made
@@ -76,7 +75,6 @@ def fair_lock(
     **options: Unpack[CommonOptions],
 ) -> Lock:
     """Return a lock that is granted strictly in the order of arrival: ``lock(..., fair=True)``."""
-    check_options("fair_lock", options, CommonOptions)
     return lock(name, using, release_on_commit=release_on_commit, fair=True, **options)
 
 

@@ -17,7 +17,6 @@ from ..backend_registry import is_redis_cache, locks
 from ..backends.base import Backend
 from ..backends.dummy import DummyBackend
 from ..backends.locmem import LocMemBackend
-from ..backends.redlock import RedlockBackend
 from ..client.urls import canonical_url, split_url
 
 SHORT = 3.0  # seconds: a shorter lease is renewed more than once a second, and a busy process can stall for a second
@@ -62,9 +61,6 @@ def cautions(backend: Backend, rows: HealthRows) -> Iterator[Caution]:
             f"Renewal keeps a lock for as long as its holder lives: {SHORT:g} s or more cost nothing except a longer "
             "wait after a crash.",
         )
-    if isinstance(backend, RedlockBackend) and len(backend.nodes) % 2 == 0:
-        sentence = f"has {len(backend.nodes)} nodes: an even number tolerates no more failures than one node less."
-        yield Caution("redlock.W010", sentence, "Use an odd number.")
     if not getattr(backend, "quarantine", False):
         yield from _cautions_without_quarantine(backend, rows)
 

@@ -14,7 +14,6 @@ import django_redlock.checks.deploy
 import django_redlock.checks.settings
 from django_redlock.backend_registry import build
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.checks.deploy import cautions
 
 REDIS = "django_redlock.backends.redis.RedisBackend"
@@ -161,13 +160,6 @@ def test_forgetful_server(found, own_redis):
     with server.client() as client:
         client.config_set("save", "60 1")
     assert found({"default": {"BACKEND": REDIS, "LOCATION": server.url, "OPTIONS": PATIENT}}, deploy=True) == []
-
-
-@pytest.mark.filterwarnings("ignore:RedlockBackend")
-@pytest.mark.parametrize(("nodes", "expected"), [(1, []), (2, ["redlock.W010"]), (3, []), (4, ["redlock.W010"])])
-def test_even_number_of_nodes(nodes, expected):
-    backend = RedlockBackend([f"redis://127.0.0.1:{port}/0" for port in range(1, nodes + 1)])
-    assert [each.id for each in cautions(backend, [])] == expected
 
 
 @pytest.mark.parametrize(
