@@ -13,7 +13,7 @@ from django_redlock.core.flow.requests import Batch, BlockThenEval, EvalAndWait,
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MAX_BLOCK, MUTEX
 from django_redlock.core.primitives.multi import MULTILOCK
-from django_redlock.core.values import Claim, Lease, new_token
+from django_redlock.core.values import Claim, Lease, Refusal, new_token
 from django_redlock.errors import LockUnavailable
 
 TTL = 10.0
@@ -102,6 +102,21 @@ def test_longest_block(left, wait, pause):
     waiter = Waiter("single", wait).refused(left)
     assert isinstance(waiter.request, BlockThenEval)
     assert waiter.request.seconds == pytest.approx(pause, abs=1e-9)
+
+
+def test_exact_timeout():
+    """However often a waiter is woken in vain, it gives up exactly at its deadline."""
+    waiter, pauses = Waiter("single", 12.5).refused(TTL, after=0.25), []
+    while waiter.request is not None:
+        if isinstance(waiter.request, EvalScript):  # woken in vain at its last try, it is listed again
+            waiter.refused(TTL)
+            continue
+        pauses.append(waiter.request.seconds)
+        woken_early = len(pauses) % 2
+        waiter.refused(TTL, after=waiter.request.seconds * (0.5 if woken_early else 1))
+    assert isinstance(waiter.result, Refusal)
+    assert waiter.now == pytest.approx(112.5, abs=1e-9)
+    assert len(pauses) > 3
 
 
 def test_waiter_behind_its_own_lost_grant():
