@@ -51,10 +51,9 @@ async def submit_call(
 
     The record is written first. Otherwise the call could end before the write, and its record would remain.
 
-    ``own``: the call is a retry by the task that owns the record. ``must_send``: send the
-    call even if it is refused; a worker then decides when to start the body. ``must_survive``: send the call even if
-    the store is unavailable. Raises ``LockNotAcquired`` for a duplicate with the action "raise" or "wait",
-    ``LockUnavailable``.
+    ``own``: the call is a retry by the task that owns the record. ``must_send``: send the call even if it is refused; a
+    worker then decides when to start the body. ``must_survive``: send the call even if the store is unavailable. Raises
+    ``LockNotAcquired`` for a duplicate with the action "raise" or "wait", ``LockUnavailable``.
     """
     conflict: Conflict | None = None
     recorded = bool(call.mode.at_submit)
@@ -113,8 +112,8 @@ def _record_flow(protection: TaskProtection, call: TaskCall, own: bool, must_sen
 class BodyRun:
     """One run of a task's body with its lock held. Subclasses override the methods that depend on the framework.
 
-    ``on_conflict``: the task's option for a call that is refused at its start. ``known``: the
-    actions that the option may name. ``begun``: the lock is held, or the body runs without a lock.
+    ``on_conflict``: the task's option for a call that is refused at its start. ``known``: the actions that the option
+    may name. ``begun``: the lock is held, or the body runs without a lock.
     """
 
     known: tuple[str, ...] = tuple(action for action in AT_START if action != "retry")
