@@ -234,7 +234,7 @@ def bound_to(task: type[Any], app: Any) -> None:
 class SingleInstance(SingleInstanceMixin, SubmitMixin):
     """A base class for tasks. The options of ``single_instance_task`` are class attributes.
 
-    They may also be given to ``@app.task(base=SingleInstance, key="settle:{id}")``.
+    The options may also be given to ``@app.task(base=SingleInstance, key="settle:{id}")``.
     """
 
     abstract = True
