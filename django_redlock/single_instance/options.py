@@ -38,7 +38,8 @@ class TaskOptions:
         "has a parameter ``headers``, it also gets the message's headers. ``None``: the task's name with its arguments",
     ] = None
     unique_on: Annotated[
-        str | Sequence[str] | None, "the arguments that the default name contains; ``None``: all. Not together with ``key``"
+        str | Sequence[str] | None,
+        "the arguments that the default name contains; ``None``: all. Not together with ``key``",
     ] = None
     on_conflict: Annotated[
         OnConflict | tuple[OnConflict, OnConflict] | None,
