@@ -24,7 +24,7 @@ def test_a_server_that_is_killed(own, connected, unique):
     own.kill()
     with pytest.raises(LockUnavailable, match=own.hosts) as caught:
         backend.lock("another").acquire(timeout=5)
-    assert list(caught.value.errors) == [own.hosts]
+    assert (caught.value.name, list(caught.value.errors)) == ("another", [own.hosts])
     for ask in (backend.held, lock.locked, functools.partial(backend.force_release, unique)):
         with pytest.raises(LockUnavailable):
             ask()
