@@ -12,6 +12,7 @@ from redis.credentials import CredentialProvider
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.client import pool
 from django_redlock.errors import LockUnavailable
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from tests.support.sentinel import SERVICE
 
 
@@ -129,3 +130,17 @@ def test_renewed_credentials(redis_server, unique, monkeypatch):
         monkeypatch.setattr(connection, "opened_at", connection.opened_at - pool.MAX_AGE_SECONDS)
         pair(backend, unique)
         assert Credentials.asked == asked + 1
+
+
+async def test_renewed_credentials_on_an_event_loop(redis_server, unique, monkeypatch):
+    """The connection that the tasks of an event loop share is replaced, too."""
+    monkeypatch.setattr(pool, "MAX_AGE_SECONDS", 0.2)
+    with contextlib.closing(RedisBackend(redis_server.url, credential_provider=Credentials())) as backend:
+        async with backend.lock(unique):
+            asked = Credentials.asked
+            connections = backend.nodes[0].known_pool(None).shared
+            async with asyncio.timeout(TEST_TIMEOUT):
+                while connections.current() is not None:  # noqa: ASYNC110  (a timer of the loop retires it)
+                    await asyncio.sleep(0.01)
+        assert Credentials.asked > asked
+        await backend.aclose()
