@@ -71,7 +71,7 @@ def is_grant(reply: Any) -> bool:
 
 def is_confirmed(reply: Any) -> bool:
     """Return whether ``reply`` confirms an extension, or grants the lock to a restore request or a hand-over."""
-    return reply == 1 or (isinstance(reply, list) and reply[:1] == [1]) or (isinstance(reply, int) and reply > 1)
+    return reply == 1 or is_grant(reply)
 
 
 def read_outcome(claim: Claim, reply: Any, start: float) -> Lease | Refusal:
