@@ -152,11 +152,7 @@ class FakeStorage(StorageBackend):
 
     @property
     def hook(self) -> Hook:
-        """The function that receives lock events.
-
-        This function calls the hook that was assigned to this property. After an acquire, it then ends the lease if the
-        `Rehearsal` has planned the loss.
-        """
+        """A function that calls the assigned hook. After an acquire, it also ends the lease if a loss was planned."""
         return self._on_event
 
     @hook.setter

@@ -69,7 +69,7 @@ class LockTable:
         return entries
 
     def extend(self, claim: Claim, now: float, expires: float) -> bool:
-        """Extend the lease of ``claim``, or leave it as it is if its period ends later. Returns as `change`."""
+        """Extend the lease of ``claim``, but never shorten a period (``every=``). Returns the result of `change`."""
         periods = [each.expires for each in self.live_holders(claim.keys.lock, now) if each.primitive.period]
         return self.change(claim, now, max([expires, *periods]))
 

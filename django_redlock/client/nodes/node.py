@@ -68,9 +68,9 @@ class Node:
     def record_fault(self, error: Exception, connected: bool = False, where: str = "") -> Fault:
         """Return the `Fault` for ``error``, and record it. After most errors the node looks for its server again.
 
-        ``where``: the server's address. ``connected``: whether the connection was open before the error. The fault is
-        ``stale``, which means that the request may be repeated at once, if the server has closed the connection, an
-        idle connection is silent, or the server takes no writes (READONLY, NOREPLICAS).
+        ``where``: the server's address. ``connected``: whether the connection was open before the error. After a
+        ``stale`` fault the request may be repeated at once: the server has closed the connection, an idle connection is
+        silent, or the server takes no writes (READONLY, NOREPLICAS).
 
         The node keeps the server after `AllInUse`, and after a `ResponseError` other than READONLY, NOREPLICAS and
         CLUSTERDOWN. After every other error it forgets the server, and the next request looks for it again.
