@@ -63,19 +63,22 @@ class ProcessGroup:
             return 128 + signal.SIGTERM
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
         try:
-            with _arriving({*FORWARDED, signal.SIGCHLD}) as signals:  # SIGCHLD: the command has ended
-                process = subprocess.Popen(
-                    self.command,
-                    env={**os.environ, **environment},
-                    process_group=0,
-                    preexec_fn=functools.partial(_die_with, os.getpid()),  # noqa: PLW1509  (it takes no mutex)
-                )
-                self._group = process.pid
-                if self._lost.is_set():  # the lock was lost before the process had started
-                    threading.Thread(target=self.stop, daemon=True).start()
-                code = process.returncode = self._wait(signals)
-                lost = self._lost.is_set()
-                self._end_rest(signals)
+            with _arriving() as signals:
+                with _taken(FORWARDED):
+                    process = subprocess.Popen(
+                        self.command,
+                        env={**os.environ, **environment},
+                        process_group=0,
+                        preexec_fn=functools.partial(_die_with, os.getpid()),  # noqa: PLW1509  (it takes no mutex)
+                    )
+                    self._group = process.pid
+                    if self._lost.is_set():  # the lock was lost before the process had started
+                        threading.Thread(target=self.stop, daemon=True).start()
+                    code = process.returncode = self._wait(signals)
+                    lost = self._lost.is_set()
+                    self._end_rest(signals)
+                while select.select([signals], [], [], 0)[0]:  # a signal that came with the command's end
+                    self._forward(signals)
                 self.ended_by_loss = lost and not self._asked_to_end
         finally:
             self._ended.set()
@@ -178,30 +181,38 @@ class ProcessGroup:
             if select.select([signals], [], [], POLL)[0]:
                 self._forward(signals)
         self._send(signal.SIGKILL)
-        while select.select([signals], [], [], 0)[0]:  # a signal that came with the command's end
-            self._forward(signals)
 
 
 @contextlib.contextmanager
-def _arriving(signals: Collection[int]) -> Iterator[int]:
-    """Context manager with a pipe from which the numbers of arriving ``signals`` are read (the self-pipe trick).
+def _arriving() -> Iterator[int]:
+    """Context manager with a pipe from which the numbers of arriving signals are read (the self-pipe trick).
 
     Without it, a signal that arrives just before a blocking ``waitpid()`` would be noticed only at the command's end.
-    Ignored signals, as under nohup, stay ignored.
     """
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
-    fd_before = signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
-    taken = [each for each in signals if signal.getsignal(each) is not signal.SIG_IGN]
-    before = {each: signal.signal(each, lambda *_: None) for each in taken}
+    before = signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
     try:
         yield readable
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-        signal.set_wakeup_fd(fd_before)
+        signal.set_wakeup_fd(before)
         os.close(readable)
         os.close(writable)
+
+
+@contextlib.contextmanager
+def _taken(signals: Collection[int]) -> Iterator[None]:
+    """Context manager in which ``signals`` and SIGCHLD do nothing but arrive in the pipe of `_arriving`.
+
+    Ignored ``signals``, as under nohup, stay ignored. An ignored SIGCHLD would hide the end of the command.
+    """
+    taken = [signal.SIGCHLD, *(each for each in signals if signal.getsignal(each) is not signal.SIG_IGN)]
+    before = {each: signal.signal(each, lambda *_: None) for each in taken}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 class Terminal:

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 
 import pytest
 
@@ -261,6 +262,33 @@ def test_nohup(begin):
     process.send_signal(signal.SIGHUP)
     process.send_signal(signal.SIGUSR1)
     assert (process.stdout.read(), process.wait(30)) == ("got SIGUSR1\n", 0)
+
+
+def test_ignored_sigchld(run):
+    """The end of the command is noticed, although the parent of redlock_run has made it ignore SIGCHLD."""
+    ignore = "import os, sys; from signal import *; signal(SIGCHLD, SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    assert run("job", "--", "sh", "-c", "exit 3", before=[sys.executable, "-c", ignore])[0] == 3
+
+
+def test_signal_at_the_end_of_the_command(monkeypatch):
+    """SIGTERM ends a candidate, although the loss of the lead has just ended its command."""
+    child = ProcessGroup(["sleep", "60"], 30.0)
+    wait, end_rest = child._wait, child._end_rest
+    losing = threading.Thread(target=child.stop)
+
+    def lose_and_wait(signals):
+        losing.start()
+        return wait(signals)
+
+    def end_and_signal(signals):
+        end_rest(signals)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(child, "_wait", lose_and_wait)
+    monkeypatch.setattr(child, "_end_rest", end_and_signal)
+    assert child.run({}) == 128 + signal.SIGTERM
+    losing.join()
+    assert not child.ended_by_loss
 
 
 @pytest.fixture
