@@ -46,10 +46,10 @@ def request_lock(backend: Backend, entry: Entry, ttl: Seconds | None) -> Request
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """The ``record`` of the claim of a running request. ``answer``: the change that a release makes to the record.
+    """The stored ``entry`` of a running request, and what a release does to it.
 
-    ``b""``: remove the record, so that a repeat runs the view. Other bytes: store them as the answer. ``None``: keep
-    the record, because the view may have done its work or may still be running.
+    ``answer`` is ``b""``: remove the entry, so that a repeat runs the view. Other bytes: store them as the answer.
+    ``None``: keep the entry, because the view may have done its work or may still be running.
     """
 
     entry: Entry

@@ -47,7 +47,7 @@ METRICS = (
 
 
 def measured(records: Iterable[EventRecord]) -> Iterator[tuple[Metric, dict[str, str], float]]:
-    """Yield the metrics that ``records`` change, with the labels' values and the amount: seconds; 1 for a counter."""
+    """Yield each metric that ``records`` change, its labels, and the amount to add: seconds, or 1 for a counter."""
     for record in records:
         for metric in METRICS:
             if record.kind in metric.kinds:
