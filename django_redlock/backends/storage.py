@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from ..core.background.work import background
 from ..core.flow.replies import fault_error
-from ..core.flow.requests import AwaitTurn, Batch, CallFunction, EvalScript, Fault, Flow, FlowRequest, Sleep
+from ..core.flow.requests import AwaitEvent, Batch, CallFunction, EvalScript, Fault, Flow, FlowRequest, Sleep
 from ..core.keys import Keys, glob_matcher
 from ..core.lock_info import Listing, LockInfo, by_trouble
 from ..core.primitives.base import MAX_BLOCK, Primitive
@@ -91,11 +91,11 @@ class StorageAlgorithm:
         """Wait until another attempt to acquire for ``claim`` may succeed, for at most ``seconds``."""
         backend = self._backend
         if backend.max_wait is not None:
-            yield AwaitTurn(woken, min(seconds, backend.max_wait))
+            yield AwaitEvent(woken, min(seconds, backend.max_wait))
             return
         cancel = backend.subscribe(claim, woken.set)
         try:
-            yield AwaitTurn(woken, min(seconds, MAX_BLOCK if cancel else random.uniform(*POLL_SECONDS)))
+            yield AwaitEvent(woken, min(seconds, MAX_BLOCK if cancel else random.uniform(*POLL_SECONDS)))
         finally:
             if cancel:
                 cancel()
@@ -276,14 +276,14 @@ class StorageBackend(Backend):
             return [self.perform(each) for each in request.calls]
         if type(request) is Sleep:
             return time.sleep(request.seconds)
-        if type(request) is AwaitTurn:
+        if type(request) is AwaitEvent:
             return request.event.wait(request.seconds)
         raise TypeError(f"{type(request).__name__} is for Redis only")
 
     async def aperform(self, request: FlowRequest) -> Any:
         if type(request) is Sleep:
             return await asyncio.sleep(request.seconds)
-        if type(request) is AwaitTurn:
+        if type(request) is AwaitEvent:
             return await request.event.wait_async(request.seconds)
         if type(request) is CallFunction and self.does_io:
             return await self._call_in_thread(request)

@@ -18,7 +18,7 @@ from redis.exceptions import AskError, MovedError, NoScriptError, ReadOnlyError,
 
 from ..core.flow.replies import UnreadableReply
 from ..core.flow.requests import (
-    AfterWait,
+    AfterBlock,
     Batch,
     Block,
     BlockThenEval,
@@ -128,7 +128,7 @@ def _block_then_eval(nodes: Nodes, block: BlockThenEval) -> Flow[Any]:
             if refused and type(block_reply) is Fault and block_reply.refused and not must_poll:
                 reply = block_reply  # the flow would repeat both without a pause
             # The script has run, perhaps as the last try, after which no waiter is listed: the flow decides anew.
-            return AfterWait(reply, elapsed)
+            return AfterBlock(reply, elapsed)
         if not must_poll:
             return replies
     yield from _poll(node, keys, seconds)
@@ -136,7 +136,7 @@ def _block_then_eval(nodes: Nodes, block: BlockThenEval) -> Flow[Any]:
     reply = yield from _eval(nodes, call)
     if isinstance(reply, Fault) and reply.stale:
         reply = yield from _eval(nodes, call)
-    return AfterWait(reply, elapsed)
+    return AfterBlock(reply, elapsed)
 
 
 def _seconds_between(clock: Any, reply: Any) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..core.flow.drivers import adrive, drive
-from ..core.flow.requests import AwaitTurn, CallFunction, EvalScript, FlowRequest, SendToAll, SetIfAbsent, Sleep
+from ..core.flow.requests import AwaitEvent, CallFunction, EvalScript, FlowRequest, SendToAll, SetIfAbsent, Sleep
 from .commands import PLANS, REPLY_TYPES, eval_request, read_reply, read_set_reply, set_request
 from .connect import AwaitFuture
 from .fanout.broadcast_drivers import FanOut
@@ -69,7 +69,7 @@ async def _aperform(request: Any) -> Any:
 _PERFORMED: Mapping[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     ServerRequest: (send, asend),
     AwaitFuture: (AwaitFuture.perform, AwaitFuture.aperform),
-    AwaitTurn: (lambda each: each.event.wait(each.seconds), lambda each: each.event.wait_async(each.seconds)),
+    AwaitEvent: (lambda each: each.event.wait(each.seconds), lambda each: each.event.wait_async(each.seconds)),
     Sleep: (lambda each: time.sleep(each.seconds), lambda each: asyncio.sleep(each.seconds)),
     CallFunction: (
         lambda each: each.function(*each.args),

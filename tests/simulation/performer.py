@@ -5,8 +5,8 @@ from functools import partial
 from typing import Any
 
 from django_redlock.core.flow.requests import (
-    AfterWait,
-    AwaitTurn,
+    AfterBlock,
+    AwaitEvent,
     Batch,
     Block,
     BlockThenEval,
@@ -138,7 +138,7 @@ class Performer:
     def _sleep(self, request: Sleep, then: Then) -> None:
         self.world.after(request.seconds, then, None)
 
-    def _turn(self, request: AwaitTurn, then: Then) -> None:
+    def _event(self, request: AwaitEvent, then: Then) -> None:
         event: Any = request.event
         ended = False
 
@@ -174,7 +174,7 @@ class Performer:
                 nonlocal ended
                 if not ended:
                     ended = True
-                    reply(AfterWait(server.run(run), (server.clock.micros() - asked) / 1e6))
+                    reply(AfterBlock(server.run(run), (server.clock.micros() - asked) / 1e6))
 
             server.block(keys, seconds, self.there, unblocked)
 
@@ -316,5 +316,5 @@ _KINDS: dict[type, Callable[[Performer, Any, Then], None]] = {
     BlockThenEval: Performer._await,
     Block: Performer._signal,
     EvalAndWait: Performer._confirmed,
-    AwaitTurn: Performer._turn,
+    AwaitEvent: Performer._event,
 }

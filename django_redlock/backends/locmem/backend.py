@@ -10,7 +10,7 @@ from typing import Any
 from ...core.algorithms.single_node import SingleNode
 from ...core.contract import Store
 from ...core.flow.replies import NEVER
-from ...core.flow.requests import AwaitTurn, BlockThenEval, EvalScript, Flow, FlowRequest
+from ...core.flow.requests import AwaitEvent, BlockThenEval, EvalScript, Flow, FlowRequest
 from ...core.keys import lock_name_of
 from ...core.lock_info import LockInfo, claim_digest, read_lock_info
 from ...core.primitives.base import KINDS, MAX_BLOCK, PERIODIC, Primitive
@@ -144,7 +144,7 @@ class LocMemBackend(StorageBackend):
         try:
             reply = yield request.call
             if isinstance(reply, list) and not reply[0] and reply[1] != NEVER:
-                yield AwaitTurn(woken, request.seconds)
+                yield AwaitEvent(woken, request.seconds)
                 reply = yield request.call
         finally:
             waiting.discard(woken)

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from ..flow.replies import fault_error, is_confirmed, is_grant, parse_reply, read_outcome, unwrap_reply
-from ..flow.requests import AfterWait, Batch, Block, BlockThenEval, EvalScript, Fault, Flow, Sleep
+from ..flow.requests import AfterBlock, Batch, Block, BlockThenEval, EvalScript, Fault, Flow, Sleep
 from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
 from ..primitives.base import Primitive, describe_request, is_released, names_waiters, wake_request
@@ -152,7 +152,7 @@ class SingleNode:
         claim = claim.next_attempt(asked)
         call = self._guarded(primitive.acquire_request(claim, wait))
         reply = yield BlockThenEval(call, wake_keys, pause)
-        reply, seconds = reply if isinstance(reply, AfterWait) else (reply, 0.0)
+        reply, seconds = reply if isinstance(reply, AfterBlock) else (reply, 0.0)
         now = self.clock()
         if isinstance(reply, Fault):
             # Repeats the request only after a closed connection. After a timeout, a compensation with this token may

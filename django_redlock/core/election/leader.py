@@ -19,7 +19,7 @@ from typing import Any, Self
 from ...errors import LockError, LockLost, LockNotHeld
 from ..events import logger
 from ..flow.drivers import adrive, drive
-from ..flow.requests import AwaitTurn, Flow
+from ..flow.requests import AwaitEvent, Flow
 from ..locks.hold import Hold
 from ..locks.lock import Lock
 from ..options import wait_seconds
@@ -300,7 +300,7 @@ class Leader:
             try:
                 if (longest := left()) <= 0:
                     return
-                yield AwaitTurn(event, min(longest, CHECK_SECONDS))
+                yield AwaitEvent(event, min(longest, CHECK_SECONDS))
             finally:
                 self._events.discard(event)
 

@@ -53,7 +53,7 @@ class SetIfAbsent(NamedTuple):
 class BlockThenEval(NamedTuple):
     """A request: block on the lists ``wake_keys`` for at most ``seconds``, then run ``call``, in one round trip.
 
-    The reply is the script's reply, the same in an `AfterWait`, or a `Fault`.
+    The reply is the script's reply, the same in an `AfterBlock`, or a `Fault`.
     """
 
     call: EvalScript
@@ -61,7 +61,7 @@ class BlockThenEval(NamedTuple):
     seconds: float
 
 
-class AfterWait(NamedTuple):
+class AfterBlock(NamedTuple):
     """The reply to a `BlockThenEval`.
 
     ``reply``: the script's reply. ``seconds``: the time from the request to the run of the script, measured by one
@@ -153,7 +153,7 @@ class Sleep(NamedTuple):
     seconds: float
 
 
-class AwaitTurn(NamedTuple):
+class AwaitEvent(NamedTuple):
     """A request: wait until another thread or task of this process sets ``event``, for at most ``seconds``."""
 
     event: WakeEvent
@@ -172,7 +172,7 @@ class CallFunction(NamedTuple):
 
 
 RedisRequest = SetIfAbsent | EvalScript | BlockThenEval | Block | EvalAndWait | SendToAll | Batch | Command | ListPools
-FlowRequest = RedisRequest | CallFunction | Sleep | AwaitTurn  # all requests that a driver performs
+FlowRequest = RedisRequest | CallFunction | Sleep | AwaitEvent  # all requests that a driver performs
 
 
 class Fault(NamedTuple):

@@ -13,7 +13,7 @@ from ..background.work import Extension, background
 from ..contract import Store
 from ..events import Event, Kind, logger, report
 from ..flow.replies import fault_error
-from ..flow.requests import AwaitTurn, Fault, Flow
+from ..flow.requests import AwaitEvent, Fault, Flow
 from ..options import LockOptions
 from ..owner import Owner
 from ..primitives.base import Primitive
@@ -210,7 +210,7 @@ class Hold:
                     break
                 outcome_known = WakeEvent()
                 self._waiting += (outcome_known,)
-            yield AwaitTurn(outcome_known, self.remaining)
+            yield AwaitEvent(outcome_known, self.remaining)
         algorithm = self.store.algorithm
         try:
             if algorithm.extend is not None:

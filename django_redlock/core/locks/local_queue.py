@@ -20,7 +20,7 @@ from typing import Any
 from ...errors import LockError
 from ..background.work import background
 from ..contract import HandOver, Store
-from ..flow.requests import AwaitTurn, Flow
+from ..flow.requests import AwaitEvent, Flow
 from ..primitives.base import Primitive
 from ..process import fork
 from ..process.caller import Caller, WakeEvent, calling, running_loop
@@ -168,7 +168,7 @@ class LocalQueues:
     def _wait_for_turn(self, primitive: Primitive, queue: WaitQueue, waiter: Waiter, deadline: float) -> Flow[None]:
         """Wait until ``waiter`` has a lease, or must send its own request. At ``deadline`` remove it from the queue."""
         while waiter.state in (WaiterState.QUEUED, WaiterState.RECEIVING):
-            yield AwaitTurn(waiter, min(deadline - self._store.clock(), LEADER_CHECK_SECONDS))
+            yield AwaitEvent(waiter, min(deadline - self._store.clock(), LEADER_CHECK_SECONDS))
             with state_mutex:
                 if waiter.state is WaiterState.RECEIVING:  # without an outcome: the releasing caller may have vanished
                     waiter.state = WaiterState.LEADING

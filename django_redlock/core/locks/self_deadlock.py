@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 from ...errors import LockDeadlock
 from ..background.work import background
 from ..events import logger
-from ..flow.requests import AwaitTurn, Block, BlockThenEval, Flow
+from ..flow.requests import AwaitEvent, Block, BlockThenEval, Flow
 from ..process.caller import calling
 from ..values import Claim
 
 T = TypeVar("T")
 
 WARN_AFTER = 1.0  # seconds of waiting for the same handle, in which another thread may release it
-_WAITING_REQUESTS = {BlockThenEval, Block, AwaitTurn}
+_WAITING_REQUESTS = {BlockThenEval, Block, AwaitEvent}
 
 
 def self_deadlock_flow(flow: Flow[T], handle: Any, claim: Claim) -> Flow[T]:
