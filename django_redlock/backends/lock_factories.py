@@ -123,8 +123,8 @@ class LockFactories:
             owner,
             *parse_on_lost(on_lost),
         )
-        plain = str.__str__(name)  # the text of an Enum, which formats itself differently
-        return Lock(cast("Store", self), primitive, plain, keys, options)
+        text = str.__str__(name)  # of an Enum, which formats itself differently
+        return Lock(cast("Store", self), primitive, text, keys, options)
 
     def _primitive(self, name: str, fair: bool, every: Seconds | None) -> Primitive:
         if fair and self.fair is None:
@@ -200,11 +200,11 @@ class LockFactories:
             raise ValueError(f"without= excludes all {stripes} stripes")
         indexes = tuple(index for index in range(stripes) if index not in left_out) if left_out else ()
 
-        def handle(store: Any, primitive: Primitive, plain: str, keys: Keys, checked: LockOptions) -> Striped:
-            every = stripe_keys(self.encoded_prefix, plain, stripes)
-            return Striped(store, primitive, plain, keys, checked, stripes=every, indexes=indexes)
+        def make(store: Any, primitive: Primitive, text: str, keys: Keys, checked: LockOptions) -> Striped:
+            every = stripe_keys(self.encoded_prefix, text, stripes)
+            return Striped(store, primitive, text, keys, checked, stripes=every, indexes=indexes)
 
-        return self._make_kind(handle, STRIPED, name, options)
+        return self._make_kind(make, STRIPED, name, options)
 
     def multilock(self, names: Iterable[str], **options: Unpack[CommonOptions]) -> MultiLock:
         """Return a lock that acquires all of the locks ``names`` or none. Order and duplicates make no difference.
@@ -294,12 +294,12 @@ class LockFactories:
         return self.multilock(handed.names, **options) if handed.is_multilock else self.lock(name, **options), handed
 
     def _make_kind(
-        self, handle: Callable[..., L], primitive: Primitive, name: str, options: CommonOptions, *, fair: bool = False
+        self, make: Callable[..., L], primitive: Primitive, name: str, options: CommonOptions, *, fair: bool = False
     ) -> L:
         """Return a handle for another kind of lock than the mutex. `lock` checks the options.
 
-        ``handle``: the class of the handle, or a function that gets the arguments of `Lock`. ``fair``:
-        whether the kind has a fair queue of its own, and therefore allows the option ``fair=True``.
+        ``make``: the class of the handle, or a function that gets the arguments of `Lock`. ``fair``: whether the kind
+        has a fair queue of its own, and therefore allows the option ``fair=True``.
         """
         check_options(primitive.kind, options)
         if primitive.kind not in self.kinds:
@@ -309,7 +309,7 @@ class LockFactories:
         if options.get("every") is not None:
             raise LockNotSupported(name, f"every= is for lock(), not for a {primitive.kind}")
         made = self.lock(name, **options)
-        return handle(made.store, primitive, made.name, made.keys, made.options)
+        return make(made.store, primitive, made.name, made.keys, made.options)
 
 
 def wait_limit(value: Seconds) -> float:

@@ -103,13 +103,13 @@ class SingleNode:
         because a server without scripts could not release the lock.
         """
         lock, start = claim.keys.lock, self.clock()
-        plain = None if self.quarantine or lock in self._refused else primitive.set_request(claim)
-        if plain is None:
+        set_nx = None if self.quarantine or lock in self._refused else primitive.set_request(claim)
+        if set_nx is None:
             return None
         reply = None if self.runs_scripts else (yield from run_idempotent(primitive.release_request(claim)))
         if not isinstance(reply, Fault):
             self.runs_scripts = True
-            reply = yield plain
+            reply = yield set_nx
             if isinstance(reply, Fault):
                 reply = yield from run_idempotent(primitive.acquire_request(claim), reply)
         if isinstance(reply, Fault):

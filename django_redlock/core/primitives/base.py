@@ -36,7 +36,7 @@ class Primitive(NamedTuple):
     limit: int = 1  # the largest number of holders
     access: str = ""  # in a fair queue: "w" excludes all other holders, "r" excludes "w"; "": no fair queue
     queue_order: int = 2  # the order of the fair queue, as the number that the scripts use; or `RESTORED`
-    plain: bool = False  # SET NX acquires a free lock: see `set_request`
+    uses_set_nx: bool = False  # SET NX acquires a free lock: see `set_request`
     one_holder: bool = False  # a holder excludes every other handle
     queued: bool = False  # callers of one process wait in a local queue. A reentrant lock must pass its holder at once
     facts: Facts = ()  # names and values of the fields that this kind adds to the owner, for listings
@@ -90,7 +90,7 @@ class Primitive(NamedTuple):
         The stored value is that of the acquire script. If the reply is lost, the script grants the lock again to the
         same claim.
         """
-        if not self.plain or claim.fencing:
+        if not self.uses_set_nx or claim.fencing:
             return None
         value = claim.token + b" " + claim.owner
         return SetIfAbsent(claim.keys.lock, value, millis(claim.ttl), 0, partial(self.release_request, claim))
@@ -175,7 +175,7 @@ def script_family(family: str) -> tuple[Script, Script, Script]:
     return script(f"{family}_acquire"), script(f"{family}_extend"), script(f"{family}_release")
 
 
-MUTEX = Primitive("mutex", *script_family("mutex"), plain=True, one_holder=True, queued=True, hands_over=True)
+MUTEX = Primitive("mutex", *script_family("mutex"), uses_set_nx=True, one_holder=True, queued=True, hands_over=True)
 PERIODIC = PeriodicPrimitive("mutex", *script_family("mutex"), one_holder=True)
 RLOCK = SharedPrimitive("rlock", *script_family("shared"))
 SEMAPHORE = SharedPrimitive("semaphore", *script_family("shared"))
