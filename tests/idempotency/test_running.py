@@ -140,15 +140,15 @@ def test_a_lost_lease_forgets_nothing(new_store, noticed):
     def view(_request):
         calls.append(1)
         if len(calls) == 1:
-            (mine,) = set(background.entries) - others
+            (mine,) = set(background.renewals) - others
             locks["default"].force_release(locks["default"].held()[0].name)
             if noticed:
-                known = lambda: {**background.entries, **background.orphans}  # noqa: E731
+                known = lambda: {**background.renewals, **background.orphans}  # noqa: E731
                 poll(lambda: mine not in known(), timeout=60, what="the end of the renewal")
             assert code(ask(decorated)) == (409, "idempotency-outcome-unknown")
         return HttpResponse(b"done")
 
-    decorated, others = idempotent(**new_store("default"), ttl=6)(view), set(background.entries)
+    decorated, others = idempotent(**new_store("default"), ttl=6)(view), set(background.renewals)
     assert ask(decorated).content == b"done"
     assert replayed(ask(decorated))
     assert calls == [1]

@@ -71,7 +71,7 @@ class Background:
 
     def reset(self) -> None:
         """Clear leases, reports and threads. Called in the child of a fork, because they belong to the parent."""
-        self.entries: dict[bytes, Entry] = {}  # weak references to holds
+        self.renewals: dict[bytes, Entry] = {}  # weak references to holds
         self.orphans: dict[bytes, Entry] = {}
         # By id(store), server and work: a reference would keep the store alive.
         self._threads: dict[tuple[int, str, object], DueThread] = {}
@@ -85,7 +85,7 @@ class Background:
         with state_mutex:
             if hold.end_kind is not None:
                 return
-            thread = self._threads.get(place) or self._new_thread(place, self.entries, _extend_due)
+            thread = self._threads.get(place) or self._new_thread(place, self.renewals, _extend_due)
             thread.add(claim.token, weakref.ref(hold), due)
         if not thread.started:
             thread.start()
@@ -106,11 +106,11 @@ class Background:
 
     def cancel(self, token: bytes) -> None:
         """Cancel the renewal that is scheduled for ``token``."""
-        self.entries.pop(token, None)
+        self.renewals.pop(token, None)
 
     def holds(self) -> list[Any]:
         """Return the holds whose renewal or end is scheduled."""
-        return [hold for _, target in list(self.entries.values()) if (hold := target()) is not None]
+        return [hold for _, target in list(self.renewals.values()) if (hold := target()) is not None]
 
     def held_counts(self) -> Counter[tuple[str, str]]:
         """Return the number of locks that this process holds now, by alias of the store and kind of lock."""
@@ -118,7 +118,7 @@ class Background:
 
     def mark_lost(self, token: bytes, reason: str) -> None:
         """Mark the lease of ``token`` as lost. Called by stores that detect losses themselves."""
-        entry = self.entries.get(token)
+        entry = self.renewals.get(token)
         if entry is not None and (hold := entry[1]()) is not None:
             hold.mark_lost(reason)
 

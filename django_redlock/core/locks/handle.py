@@ -151,7 +151,7 @@ class Handle:
         store, primitive = self.store, self.primitive
         queue = store.local_queues if wait > 0 and primitive.queued else None
         flow = (queue or store.algorithm).acquire(primitive, claim, deadline)
-        if wait == FOREVER and background.entries:  # without entries, this process holds no lock
+        if wait == FOREVER and background.renewals:  # without any, this process holds no lock
             return self_deadlock_flow(flow, self, claim)
         return flow
 
