@@ -39,8 +39,8 @@ class Executor:
         if isinstance(request, SetIfAbsent):
             return read_set_reply(send(set_request(self.nodes, request)))
         if (plan := PLANS.get(type(request))) is not None:
-            return drive(plan(self.nodes, request), _perform)
-        return self.fan_out.perform(request) if isinstance(request, SendToAll) else _perform(request)
+            return drive(plan(self.nodes, request), _perform_step)
+        return self.fan_out.perform(request) if isinstance(request, SendToAll) else _perform_step(request)
 
     async def aperform(self, request: FlowRequest) -> Any:
         """`perform` for asyncio."""
@@ -51,22 +51,22 @@ class Executor:
         if isinstance(request, SetIfAbsent):
             return read_set_reply(await asend(set_request(self.nodes, request)))
         if (plan := PLANS.get(type(request))) is not None:
-            return await adrive(plan(self.nodes, request), _aperform)
-        return await (self.fan_out.aperform(request) if isinstance(request, SendToAll) else _aperform(request))
+            return await adrive(plan(self.nodes, request), _aperform_step)
+        return await (self.fan_out.aperform(request) if isinstance(request, SendToAll) else _aperform_step(request))
 
 
-def _perform(request: Any) -> Any:
-    """Perform one request, blocking, and return its result."""
-    return _PERFORMED[type(request)][0](request)
+def _perform_step(request: Any) -> Any:
+    """Perform a request of a plan, or one that needs no plan, blocking."""
+    return _STEPS[type(request)][0](request)
 
 
-async def _aperform(request: Any) -> Any:
-    """Perform one request on the event loop, and return its result."""
-    return await _PERFORMED[type(request)][1](request)
+async def _aperform_step(request: Any) -> Any:
+    """`_perform_step` for asyncio."""
+    return await _STEPS[type(request)][1](request)
 
 
-# The requests that need no plan: how each is performed, blocking and for asyncio.
-_PERFORMED: Mapping[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+# How each request of a plan, or without a plan, is performed: blocking, and for asyncio.
+_STEPS: Mapping[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     ServerRequest: (send, asend),
     AwaitFuture: (AwaitFuture.perform, AwaitFuture.aperform),
     AwaitEvent: (lambda each: each.event.wait(each.seconds), lambda each: each.event.wait_async(each.seconds)),
