@@ -136,14 +136,14 @@ class Refusal(NamedTuple):
 
     remaining: float
     holder: str = ""
-    asked_at: float = 0.0  # monotonic seconds before the request was sent
+    sent_at: float = 0.0  # monotonic seconds before the request was sent
     blocking_index: int = 0  # for several locks: the number of a lock that has another holder, counted from 1
     final: bool = False  # the claim is never granted, so its caller must not wait
     answer: bytes = b""  # the stored answer to a request with an idempotency key
 
     def later(self, now: float) -> Refusal:
         """Return this refusal with the ``remaining`` seconds at the time ``now`` (monotonic seconds)."""
-        return self._replace(remaining=max(0.0, self.remaining - (now - self.asked_at)))
+        return self._replace(remaining=max(0.0, self.remaining - (now - self.sent_at)))
 
 
 class Wait(Enum):

@@ -17,18 +17,18 @@ from ..values import DRIFT, Claim, Lease, OnRefusal, Refusal, Wait
 from .quarantine import Quarantine
 from .retries import RETRY_SECONDS, must_requeue, release_unconfirmed, run_idempotent, run_while_moving
 
-Attempt = tuple[Claim, float, Any]  # the claim with its attempt number, when it was sent (monotonic seconds), the reply
+Try = tuple[Claim, float, Any]  # the claim with its attempt number, when it was sent (monotonic seconds), the reply
 FAILOVER_SECONDS = 30.0  # how long a waiter retries a store that does not reply, since it may fail over
 MOST_REFUSED = 10_000  # the largest number of refused locks that an algorithm remembers
 
 
-def _granted_after(asked: float, waited: float, now: float) -> float:
+def _granted_after(start: float, waited: float, now: float) -> float:
     """Return the earliest time at which the lease of a waiter may have begun (monotonic seconds).
 
-    This is ``asked``, the time of the request, plus the ``waited`` seconds to the grant, less drift. ``now``, the time
+    This is ``start``, the time of the request, plus the ``waited`` seconds to the grant, less drift. ``now``, the time
     at which the reply was read, is too late, because the reply may have waited in the socket.
     """
-    return max(asked, min(now, asked + waited * (1 - DRIFT)))
+    return max(start, min(now, start + waited * (1 - DRIFT)))
 
 
 class SingleNode:
@@ -127,7 +127,7 @@ class SingleNode:
         """Run the acquire script. Returns its reply, or a `Fault`."""
         return self.run_granting(primitive.acquire_request(claim, wait), claim.name)
 
-    def _next_try(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[Attempt]:
+    def _next_try(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[Try]:
         """Run the acquire script, with a new attempt number in the token."""
         start = self.clock()
         claim = claim.next_attempt(start)
@@ -135,7 +135,7 @@ class SingleNode:
 
     def _block_then_try(
         self, primitive: Primitive, claim: Claim, wait: Wait, wake_keys: Sequence[bytes], pause: float
-    ) -> Flow[Attempt]:
+    ) -> Flow[Try]:
         """Block until a wake-up, for at most ``pause`` seconds, and run the acquire script after the reply to BLPOP."""
         reply = yield Block(wake_keys, pause)
         if isinstance(reply, Fault):
@@ -146,10 +146,10 @@ class SingleNode:
 
     def _block_and_try(
         self, primitive: Primitive, claim: Claim, wait: Wait, wake_keys: Sequence[bytes], pause: float
-    ) -> Flow[Attempt]:
+    ) -> Flow[Try]:
         """As `_block_then_try`, but send BLPOP and the script in one pipeline."""
-        asked = self.clock()
-        claim = claim.next_attempt(asked)
+        start = self.clock()
+        claim = claim.next_attempt(start)
         call = self._guarded(primitive.acquire_request(claim, wait))
         reply = yield BlockThenEval(call, wake_keys, pause)
         reply, seconds = reply if isinstance(reply, AfterBlock) else (reply, 0.0)
@@ -158,7 +158,7 @@ class SingleNode:
             # Repeats the request only after a closed connection. After a timeout, a compensation with this token may
             # still be in flight.
             return claim, now, unwrap_reply((yield from run_idempotent(call, reply)))
-        return claim, _granted_after(asked, seconds, now), unwrap_reply(reply)
+        return claim, _granted_after(start, seconds, now), unwrap_reply(reply)
 
     def _waits_apart(self, primitive: Primitive, claim: Claim) -> bool:
         """Return whether a waiter sends the acquire script after the reply to BLPOP, not in one pipeline with BLPOP."""
@@ -174,7 +174,7 @@ class SingleNode:
 
     def _retry_until_served(
         self, primitive: Primitive, claim: Claim, fault: Fault, deadline: float, unconfirmed: list[Claim]
-    ) -> Flow[Attempt]:
+    ) -> Flow[Try]:
         """Repeat an acquire while its reply is a transient `Fault` (failover, quarantine).
 
         Stops at ``deadline`` (monotonic seconds), or after `FAILOVER_SECONDS` if that is earlier. Waits longer for the
