@@ -32,7 +32,7 @@ from .base import Backend
 from .health import health
 from .inspection import force_release, listing
 
-UNKNOWN_SERVER = "~"  # stands for an unknown server address, and sorts behind all addresses
+UNKNOWN_SERVER = "~"  # stands for the address of a Cluster server that is not known yet
 
 
 def default_node_timeout(ttl: float) -> float:

@@ -178,7 +178,7 @@ FlowRequest = RedisRequest | CallFunction | Sleep | AwaitEvent  # all requests t
 class Fault(NamedTuple):
     """The error that a driver sends into a flow in place of a reply.
 
-    - ``stale``: a pooled connection was closed. The request may have been carried out, and may be repeated.
+    - ``stale``: a pooled connection was closed or silent, or the server takes no writes: the request may be repeated.
     - ``where``: the address of the server.
     - ``transient``: a retry may succeed soon, in ``retry_after`` seconds if this is not 0.
     - ``migrating``: the keys are moving to another server.
