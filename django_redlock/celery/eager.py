@@ -15,8 +15,8 @@ from ..call_styles import Blocking, complete
 from ..core.values import Refusal
 from ..single_instance.call import ACTIONS, Conflict, conflict_of, duplicate_result, new_delivery_id
 from ..single_instance.lifecycle import BodyRun
-from .message_copies import send
 from .messages import HEADER, Message
+from .postponed_messages import send
 
 _PARAMETERS = [*inspect.signature(Task.apply).parameters][3:]  # those after ``self``, ``args`` and ``kwargs``
 # Lock name and id of each eager task that encloses this call. Celery runs an eager retry, and a task that replaces

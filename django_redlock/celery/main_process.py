@@ -28,7 +28,7 @@ from ..single_instance.call import TaskCall
 from ..single_instance.lifecycle import message_flow
 from ..single_instance.protection import refusals
 from ..single_instance.records import end_dead
-from .message_copies import send
+from .postponed_messages import send
 
 EXIT_SECONDS = 10.0  # how long a process that was killed may take to exit; later, its lock ends with the lease
 

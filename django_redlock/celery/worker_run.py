@@ -25,8 +25,8 @@ from ..single_instance.call import AT_START, Conflict, Ending, TaskCall, conflic
 from ..single_instance.lifecycle import BodyRun
 from ..single_instance.protection import TaskProtection
 from ..single_instance.records import keep_message, remember_ended
-from .message_copies import record, send
 from .messages import ENDS, ENTERED, enter
+from .postponed_messages import record, send
 
 RETRY_OVERLAP_SECONDS = 0.5  # longest wait of a retry or redelivery for the end of the previous run
 MAX_RESEND_SECONDS = 60.0  # longest pause between two tries of a call

@@ -10,8 +10,8 @@ import pytest
 import redis
 
 from django_redlock.celery import is_duplicate
-from django_redlock.celery.message_copies import send
 from django_redlock.celery.messages import Message
+from django_redlock.celery.postponed_messages import send
 from django_redlock.errors import LockNotAcquired
 from tests.celery.conftest import logged
 from tests.support.locks import redis_entry

@@ -1,4 +1,4 @@
-"""Copies of messages: recorded instead of published, kept in the lock store, and sent when a task has ended."""
+"""Messages of postponed calls: recorded instead of published, kept in the lock store, sent when a body has ended."""
 
 from __future__ import annotations
 
