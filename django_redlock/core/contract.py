@@ -77,8 +77,8 @@ class Algorithm(Protocol):
         """Return the lock as the store shows it, with its waiters if ``with_waiters``; ``None`` if the lock is free."""
 
 
-class Gate(Protocol):
-    """A queue in this process, in which threads and tasks wait for a lock without requests: see `LocalQueues`.
+class Queues(Protocol):
+    """The queues in this process, in which threads and tasks wait for a lock without requests: see `LocalQueues`.
 
     The methods are those of an `Algorithm`. A release may hand the lock over to a waiter of this process.
     """
@@ -102,7 +102,7 @@ class Store(Protocol):
     not_adopting: str  # why the store can't adopt locks
 
     @property
-    def local_queues(self) -> Gate | None:
+    def local_queues(self) -> Queues | None:
         """The queues in which callers of this process wait; ``None``: each caller waits in the store."""
 
     @property
