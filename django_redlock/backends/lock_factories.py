@@ -17,8 +17,8 @@ from ..core.locks.multilock import MultiLock
 from ..core.locks.rlock import RLock, RWLock, RWLockSide
 from ..core.locks.semaphore import Semaphore, Striped, check_stripes
 from ..core.options import CommonOptions, LockOptions, OnLost, check_options, parse_on_lost
-from ..core.primitives.base import MUTEX, RLOCK, Primitive, semaphore_primitive
-from ..core.primitives.fair import ARRIVAL_ORDER, READ, WRITE
+from ..core.primitives.base import ARRIVAL_ORDER, MUTEX, RLOCK, Primitive, semaphore_primitive
+from ..core.primitives.fair import READ, WRITE
 from ..core.primitives.multi import MAX_LOCKS, MULTILOCK, STRIPED
 from ..core.process.caller import check_may_block
 from ..core.values import Seconds, check_lease, seconds

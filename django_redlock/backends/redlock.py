@@ -15,7 +15,7 @@ from ..core.algorithms.votes import merge_views, votes_needed
 from ..core.flow.replies import unavailable_error
 from ..core.flow.requests import Flow
 from ..core.lock_info import Listing, LockInfo, by_trouble
-from ..core.primitives.fair import READERS_BEHIND_WRITERS
+from ..core.primitives.base import READERS_BEHIND_WRITERS
 from ..errors import LockUnavailable
 from .health import health
 from .inspection import force_release, listing

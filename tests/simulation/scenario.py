@@ -18,8 +18,7 @@ from django_redlock.core.algorithms.single_node import SingleNode
 from django_redlock.core.contract import Algorithm
 from django_redlock.core.flow.requests import EvalScript
 from django_redlock.core.flow.scripts import script
-from django_redlock.core.primitives.base import MUTEX, Primitive
-from django_redlock.core.primitives.fair import ARRIVAL_ORDER, READERS_BEHIND_WRITERS
+from django_redlock.core.primitives.base import ARRIVAL_ORDER, MUTEX, READERS_BEHIND_WRITERS, Primitive
 from django_redlock.core.values import Claim, Lease, millis
 
 from .aftermath import APART, LAG, MAX_TTL, RATE, TIMEOUT, at_rest

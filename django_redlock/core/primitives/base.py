@@ -20,7 +20,8 @@ MAX_BLOCK_IN_QUEUE = 0.4
 _YES_NO = (b"0", b"1")
 _FENCE, _HAND_OVER, _WAITER_REMOVE = script("fence_set"), script("mutex_hand_over"), script("waiter_remove")
 _WAKE, _DESCRIBE = script("wake"), script("describe")
-RESTORED = 0  # the value of "order" in the scripts of a fair queue, for a holder that restores its lock
+# The values of "order" in the scripts of a fair queue. `RESTORED`: for a holder that restores its lock.
+RESTORED, READERS_BEHIND_WRITERS, ARRIVAL_ORDER = 0, 1, 2
 
 
 class Primitive(NamedTuple):
@@ -35,7 +36,7 @@ class Primitive(NamedTuple):
     release_script: Script
     limit: int = 1  # the largest number of holders
     access: str = ""  # in a fair queue: "w" excludes all other holders, "r" excludes "w"; "": no fair queue
-    queue_order: int = 2  # the order of the fair queue, as the number that the scripts use; or `RESTORED`
+    queue_order: int = ARRIVAL_ORDER  # of the fair queue
     uses_set_nx: bool = False  # SET NX acquires a free lock: see `set_request`
     one_holder: bool = False  # a holder excludes every other handle
     queued: bool = False  # callers of one process wait in a local queue. A reentrant lock must pass its holder at once

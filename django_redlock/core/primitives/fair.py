@@ -8,8 +8,6 @@ from ..flow.scripts import script
 from ..values import Claim, Refusal
 from .base import MUTEX, RLOCK, Primitive
 
-ARRIVAL_ORDER, READERS_BEHIND_WRITERS = 2, 1  # the values of "order" in the scripts
-
 
 class FairMutex(Primitive):
     """A mutex that is granted strictly in order of arrival."""

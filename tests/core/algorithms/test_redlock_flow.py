@@ -7,8 +7,8 @@ from django_redlock.core.algorithms.redlock import BACKOFF_SECONDS, Redlock
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.flow.requests import Block, Fault, SendToAll, Sleep
 from django_redlock.core.keys import keys_for
-from django_redlock.core.primitives.base import MUTEX
-from django_redlock.core.primitives.fair import READERS_BEHIND_WRITERS, WRITE
+from django_redlock.core.primitives.base import MUTEX, READERS_BEHIND_WRITERS
+from django_redlock.core.primitives.fair import WRITE
 from django_redlock.core.values import Claim, Lease, new_token
 from django_redlock.errors import LockError, LockUnavailable
 
