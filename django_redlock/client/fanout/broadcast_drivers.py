@@ -67,7 +67,7 @@ class LoopSlots(asyncio.Semaphore):
     async def take(self, seconds: float, deadline: float) -> Fault | None:
         """Wait for a slot. Returns ``None``, or a `Fault` if no slot becomes free in time.
 
-        The wait ends at ``deadline`` (monotonic seconds), but not before ``seconds`` have passed. It ends early if no
+        The wait ends at ``deadline`` (monotonic seconds) or after ``seconds``, whichever is later, and earlier if no
         request with a slot gets a reply for ``seconds``.
         """
         deadline = max(deadline, time.monotonic() + seconds)

@@ -63,7 +63,7 @@ class HandedOff(NamedTuple):
 
 
 def hand_off_flow(handle: Any, ttl: Seconds | None) -> Flow[str]:
-    """Extend the lease to ``ttl`` seconds (``None``: the ttl of the lock), and stop holding it.
+    """Extend the lease to ``ttl`` seconds (``None``: the ttl of the lock), and detach the handle from the lock.
 
     Returns the text for the next holder. Errors are those of `Lock.hand_off`.
     """
