@@ -234,8 +234,9 @@ class SingleNode:
     def hand_over(self, primitive: Primitive, claim: Claim, following: Claim) -> Flow[Lease | None]:
         """Release ``claim`` and acquire the lock for ``following`` in one request.
 
-        Returns ``None`` if ``claim`` did not hold the lock. Raises ``LockUnavailable`` if a repeated request
-        finds that ``claim`` doesn't hold the lock: the first request may have handed the lock over, and the next holder may have released it.
+        Returns ``None`` if ``claim`` did not hold the lock. Raises ``LockUnavailable`` if a repeated
+        request finds that ``claim`` doesn't hold the lock: the first request may have handed the lock over, and the
+        next holder may have released it.
         """
         start = self.clock()
         call = primitive.hand_over_request(claim, following)
