@@ -62,14 +62,8 @@ class Semaphores(lock_tests.BoundedSemaphoreTests):
         self.assertTimeout(time.monotonic() - start, 0.5)
 
 
-class Locks(lock_tests.LockTests):
-    """CPython's tests of locks."""
-
-    test_at_fork_reinit = None  # of a private method
-
-
-class ReentrantLocks(lock_tests.RLockTests):
-    """CPython's tests of reentrant locks. The side of a read-write lock that writes is one, too."""
+class Writers(lock_tests.RLockTests):
+    """CPython's tests of reentrant locks. The side that writes is a reentrant lock for each thread."""
 
     test_recursion_count = None  # of a private method
 
@@ -130,17 +124,17 @@ def cases(tests, member, kind, store):
     return Cases
 
 
-TestLocMem = cases(Locks, "locktype", "lock", "locmem")
-TestRedis = cases(Locks, "locktype", "lock", "redis")
-TestRedlock = cases(Locks, "locktype", "lock", "redlock")
-TestReentrantLocMem = cases(ReentrantLocks, "locktype", "rlock", "locmem")
-TestReentrantRedis = cases(ReentrantLocks, "locktype", "rlock", "redis")
-TestWriterLocMem = cases(ReentrantLocks, "locktype", "writer", "locmem")
-TestWriterRedis = cases(ReentrantLocks, "locktype", "writer", "redis")
+TestLocMem = cases(lock_tests.LockTests, "locktype", "lock", "locmem")
+TestRedis = cases(lock_tests.LockTests, "locktype", "lock", "redis")
+TestRedlock = cases(lock_tests.LockTests, "locktype", "lock", "redlock")
+TestReentrantLocMem = cases(lock_tests.RLockTests, "locktype", "rlock", "locmem")
+TestReentrantRedis = cases(lock_tests.RLockTests, "locktype", "rlock", "redis")
+TestWriterLocMem = cases(Writers, "locktype", "writer", "locmem")
+TestWriterRedis = cases(Writers, "locktype", "writer", "redis")
 TestConditionLocMem = cases(lock_tests.ConditionTests, "condtype", "condition", "locmem")
 TestConditionRedis = cases(lock_tests.ConditionTests, "condtype", "condition", "redis")
 TestConditionOfAWriter = cases(lock_tests.ConditionTests, "condtype", "writer's condition", "locmem")
 TestSemaphoreLocMem = cases(Semaphores, "semtype", "semaphore", "locmem")
 TestSemaphoreRedis = cases(Semaphores, "semtype", "semaphore", "redis")
 TestSemaphoreRedlock = cases(QuorumSemaphores, "semtype", "semaphore", "redlock")
-del Locks, QuorumSemaphores, ReentrantLocks, Semaphores  # pytest would collect them, too
+del Semaphores, QuorumSemaphores, Writers  # pytest would collect them, too

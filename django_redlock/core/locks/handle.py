@@ -95,6 +95,16 @@ class Handle:
             raise hold.not_held_error()
         return hold
 
+    def _at_fork_reinit(self) -> None:
+        """Drop all holds in the child of a fork, where the standard library calls this method of locks.
+
+        A child releases nothing. In the process that holds the lock, it is released in the background.
+        """
+        holds, self._holds, self._entered = self.holds, [], []
+        for hold in holds:
+            if hold.end():
+                hold.release_later()
+
     # ── acquire ──────────────────────────────────────────────────────────────────────────────
 
     def new_claim(self) -> Claim:

@@ -78,6 +78,10 @@ class RLock(Lock):
     def _is_owned(self) -> bool:
         return self._latest_of(calling()) is not None
 
+    def _recursion_count(self) -> int:
+        own = self._latest_of(calling())
+        return own.level if own else 0
+
     def _release_save(self) -> int:
         own = self._latest_of(calling())
         level = 0 if own is None else own.level

@@ -9,6 +9,7 @@ import pytest
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.core.background.work import background
 from django_redlock.core.process import fork
+from django_redlock.errors import LockNotHeld
 from django_redlock.history.event_queue import EventRecord, event_queue
 from django_redlock.testing.conformance.harness.fixtures import in_child
 
@@ -56,6 +57,34 @@ def test_fork_while_another_thread_is_at_the_handle(held_up, unique):
     held_up.go_on.set()
     releasing.join(WAIT)
     assert lock.token is None
+
+
+def test_at_fork_reinit_in_a_child(unique):
+    """`_at_fork_reinit`, as for a threading.Lock, does not release the parent's lock in a child."""
+    lock = LocMemBackend(unique).lock(unique)
+    lock.acquire()
+
+    def child():
+        lock._at_fork_reinit()
+        with pytest.raises(LockNotHeld):
+            lock.release()
+        return lock.acquire(False), os.getpid()
+
+    acquired, pid = in_child(child)
+    assert acquired
+    assert pid != os.getpid()
+    lock.check()
+    lock.release()
+
+
+def test_at_fork_reinit_in_the_holder(unique):
+    """In the process that holds the lock, `_at_fork_reinit` releases it."""
+    lock = LocMemBackend(unique).lock(unique)
+    lock.acquire()
+    lock._at_fork_reinit()
+    assert lock.token is None
+    assert lock.acquire(timeout=WAIT)
+    lock.release()
 
 
 class Work:
