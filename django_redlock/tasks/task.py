@@ -37,7 +37,10 @@ class DjangoProtection(TaskProtection):
         self._normalize: Callable[[Any], Any] = base_module(task).normalize_json
 
     def name(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Return the lock's name for these arguments of ``enqueue()``. Raises ``TypeError`` if they don't fit."""
+        """Return the lock's name for these arguments of ``enqueue()``.
+
+        Raises ``TypeError`` if the task does not take these arguments.
+        """
         args, kwargs = self._as_json([args, kwargs])
         return self.lock_names.name(self.path, tuple(args), kwargs, self._text_of)
 

@@ -78,7 +78,7 @@ class DueThread:
                 self._serve_due()
             except BaseException:
                 with suppress(BaseException):
-                    logger.exception("the renewal of locks failed")
+                    logger.exception("the renewal or release of locks failed")
                     time.sleep(RENEWAL_RETRY_SECONDS)
 
     def _wait_for_entry(self) -> bool:

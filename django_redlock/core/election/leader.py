@@ -35,7 +35,7 @@ CHECK_SECONDS = 5.0  # longest wait for an event in this process
 
 
 class TermHold(Hold):
-    """The hold of the leader."""
+    """A term of the leader: its hold of the lock."""
 
     @property
     def kept_until(self) -> float:
