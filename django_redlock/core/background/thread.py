@@ -18,8 +18,8 @@ from ..process.mutex import state_mutex
 Entry = tuple[float, Any]  # the due time in monotonic seconds, and the target
 
 SLACK = 0.05  # seconds that an entry may be served early, together with others
-RENEWAL_RETRY_SECONDS = 0.5  # seconds after which an entry is served again, if `serve` fails or asks for it
-RENEWAL_IDLE_SECONDS = 10.0  # seconds without an entry, after which the thread ends
+RETRY_SECONDS = 0.5  # seconds after which an entry is served again, if `serve` fails or asks for it
+IDLE_SECONDS = 10.0  # seconds without an entry, after which the thread ends
 MAX_WAIT = 3600.0  # longest wait in seconds, because `threading` limits the timeout of a wait
 
 
@@ -63,7 +63,7 @@ class DueThread:
         """
         self.started, thread = True, None
         try:
-            thread = threads.start(threads.Kind.RENEWAL, self._run)
+            thread = threads.start(threads.Kind.LEASES, self._run)
         finally:
             if thread is None:  # after an interrupt it may run nevertheless: a second thread does no harm
                 self.started = False
@@ -79,12 +79,12 @@ class DueThread:
             except BaseException:
                 with suppress(BaseException):
                     logger.exception("the renewal or release of locks failed")
-                    time.sleep(RENEWAL_RETRY_SECONDS)
+                    time.sleep(RETRY_SECONDS)
 
     def _wait_for_entry(self) -> bool:
         """Wait until an entry is due. Returns ``False`` if there was no entry for too long, and the thread must end."""
         if not self._heap:
-            self._wait(RENEWAL_IDLE_SECONDS)
+            self._wait(IDLE_SECONDS)
         if self._heap:
             self._wait(self._heap[0][0] - monotonic())
         return bool(self._heap)
@@ -119,4 +119,4 @@ class DueThread:
                     del self._entries[token]
                 for token in again:  # in this order
                     if token in current:
-                        self.add(token, current[token][1], monotonic() + RENEWAL_RETRY_SECONDS)
+                        self.add(token, current[token][1], monotonic() + RETRY_SECONDS)

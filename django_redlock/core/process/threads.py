@@ -14,7 +14,7 @@ from enum import StrEnum
 class Kind(StrEnum):
     """The kinds of background threads. The value is the name of the thread; the comment says when the thread ends."""
 
-    RENEWAL = "redlock-renewal"  # two for each server: extend leases, release claims. End after 10 s without work
+    LEASES = "redlock-leases"  # two for each server: extend leases, release claims. End after 10 s without work
     REPORTS = "redlock-reports"  # calls listeners of losses and of recorded events. Ends when nothing is left
     NODE = "redlock-node"  # one for each node of a quorum: connects, probes, repeats releases. Ends without work
     CALL = "redlock-call"  # one call that may hang: a name look-up, a connect, a preparation. Ends with the call

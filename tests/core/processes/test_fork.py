@@ -123,7 +123,7 @@ class Slow(LocMemBackend):
         return super().extend(lease, ttl)
 
     def release(self, claim, keep=0.0):
-        if threading.current_thread().name == "redlock-renewal":
+        if threading.current_thread().name == "redlock-leases":
             self.work()
         return super().release(claim, keep)
 

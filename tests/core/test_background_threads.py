@@ -1,11 +1,11 @@
-"""The renewal threads: a store that hangs, and errors anywhere, do not affect other locks."""
+"""The background threads for leases: a store that hangs, and errors anywhere, do not affect other locks."""
 
 import threading
 
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
-from django_redlock.core.background import thread as renewal_thread
+from django_redlock.core.background import thread as background_thread
 from django_redlock.core.background.work import MAX_REPORTERS, background
 from django_redlock.core.primitives.base import MUTEX
 from django_redlock.core.process.mutex import state_mutex
@@ -60,7 +60,7 @@ class Refusing(LocMemBackend):
 @pytest.fixture(autouse=True)
 def again_soon(monkeypatch):
     """Short retry pauses, so that short leases survive a failure."""
-    monkeypatch.setattr(renewal_thread, "RENEWAL_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(background_thread, "RETRY_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_one_thread_for_all_locks_of_a_store(unique):
 
 def test_the_thread_ends_when_nothing_is_watched(unique, monkeypatch):
     """The renewal thread ends when there is nothing to renew, and starts again with the next lock."""
-    monkeypatch.setattr(renewal_thread, "RENEWAL_IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(background_thread, "IDLE_SECONDS", 0.01)
     backend = LocMemBackend(unique)
     for _ in range(2):
         with backend.lock("stock", ttl=TTL / 3) as lock:
@@ -122,7 +122,7 @@ def test_interrupted_start(unique, monkeypatch, started):
     start = threading.Thread.start
 
     def interrupted(thread):
-        if thread.name != "redlock-renewal":
+        if thread.name != "redlock-leases":
             return start(thread)
         monkeypatch.undo()
         if started:
