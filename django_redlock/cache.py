@@ -21,7 +21,6 @@ from .backend_registry import DEFAULT_ALIAS, locks
 from .call_styles import Awaiting, Blocking, complete
 from .core.events import logger
 from .core.keys import shorten_name
-from .core.locks.rlock import RWLock
 from .core.options import wait_seconds
 from .core.process.clock import monotonic
 from .core.values import Seconds, seconds
@@ -97,7 +96,8 @@ class _Entry(NamedTuple):
     key: str
     timeout: int | None  # seconds; None: the value never expires, 0: nothing is stored
     stale: int  # seconds for which a second key has a copy after the timeout
-    lock: RWLock  # its write side is held by the caller that computes
+    using: str
+    ttl: Seconds
 
     @classmethod
     def new(
@@ -111,8 +111,11 @@ class _Entry(NamedTuple):
         more = seconds(stale, "stale") if stale else 0.0
         if kept is None and more:
             raise ValueError("stale= needs a timeout: a value without one never expires")
-        lock = locks[using].rwlock(shorten_name(f"cache:{cache.make_key(key)}"), ttl=ttl)
-        return cls(cache, key, kept, math.ceil(more), lock)
+        return cls(cache, key, kept, math.ceil(more), using, ttl)
+
+    @property
+    def lock_name(self) -> str:
+        return shorten_name(f"cache:{self.cache.make_key(self.key)}")
 
     async def look_up(self, style: Blocking) -> tuple[Any, bool]:
         """Return the cached value and whether it is fresh. After expiry, the value is the stale copy or `_MISSING`."""
@@ -152,7 +155,8 @@ async def _value(style: Blocking, entry: _Entry, compute: Callable[[], Any], wai
             return value
         if value is not _MISSING:
             return await _compute_once(style, entry, compute, value, deadline)
-        outer, key = _inside.get(), (os.getpid(), _cache_id(entry.cache), entry.lock.name)
+        outer, name = _inside.get(), entry.lock_name
+        key = (os.getpid(), _cache_id(entry.cache), name)
         mine: Future[Any] = Future()
         flight = _flights.setdefault(key, mine)
         if flight is mine:
@@ -161,7 +165,7 @@ async def _value(style: Blocking, entry: _Entry, compute: Callable[[], Any], wai
                 value = await _compute_once(style, entry, compute, _MISSING, deadline)
                 return value
             except LockUnavailable as error:
-                if error.name == entry.lock.name:  # else it is an error of `compute`
+                if error.name == name:  # else it is an error of `compute`
                     mine.set_exception(copy(error))  # the copy has no traceback, which would refer to this frame
                 raise
             finally:
@@ -170,12 +174,12 @@ async def _value(style: Blocking, entry: _Entry, compute: Callable[[], Any], wai
                 if not mine.done():
                     mine.set_result(value)
         if flight in outer:
-            raise LockDeadlock(entry.lock.name)
+            raise LockDeadlock(name)
         left = deadline - monotonic()
         try:
             value = await style.result(flight, None if left == math.inf else max(left, 0.0), "aget_or_compute()")
         except TimeoutError:
-            raise LockNotAcquired(entry.lock.name, "another caller still computes the value") from None
+            raise LockNotAcquired(name, "another caller still computes the value") from None
         except LockUnavailable as error:
             raise copy(error) from None
         if value is not _MISSING:
@@ -203,7 +207,7 @@ async def _compute_once(style: Blocking, entry: _Entry, compute: Callable[[], An
     (monotonic seconds) and return the other caller's value: the release of the write lock wakes all readers at once.
     Raises ``LockNotAcquired`` after ``deadline``.
     """
-    lock = entry.lock
+    lock = locks[entry.using].rwlock(entry.lock_name, ttl=entry.ttl)
     while True:
         try:
             if await style.method(lock.write, "acquire", False):
