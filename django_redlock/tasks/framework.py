@@ -28,16 +28,10 @@ def signals_of(task: Any) -> Any:
     return import_module(f"{base_module(task).__package__}.signals")
 
 
-class Duplicate:
-    """Mixin for the ``TaskResult`` of a duplicate. It adds the attribute ``duplicate``."""
-
-    __slots__ = ()
-    duplicate = True
-
-
 @cache
 def _duplicate_class(result: type) -> Any:
-    return type("DuplicateResult", (Duplicate, result), {"__slots__": ()})
+    """Return a subclass of the framework's ``TaskResult`` for duplicates. It adds the attribute ``duplicate``."""
+    return type("DuplicateResult", (result,), {"__slots__": (), "duplicate": True})
 
 
 def duplicate_of(task: Any, args: Any, kwargs: Any, conflict: Conflict) -> Any:

@@ -1,4 +1,8 @@
-"""`ProtectedDjangoTask`: a task of ``django.tasks`` whose calls hold a lock."""
+"""`ProtectedDjangoTask`: a task of ``django.tasks`` whose calls hold a lock.
+
+The task backend assigns the id of a call when the call is sent. Before, ``enqueue()`` writes the queued record with a
+provisional id. Afterwards it writes the final id to the record.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +18,24 @@ from typing import Any
 from django.utils import timezone
 
 from ..call_styles import Awaiting, Blocking, complete, run_to_end
-from ..single_instance.call import UNNAMED, Conflict, TaskCall, new_delivery_id
-from ..single_instance.lifecycle import submit_call
+from ..core.events import logger
+from ..core.flow.requests import Flow
+from ..core.locks.hold import Hold
+from ..core.locks.lock import Lock
+from ..core.values import Refusal
+from ..errors import LockError
+from ..single_instance.call import UNNAMED, Conflict, TaskCall, conflict_of, new_delivery_id
+from ..single_instance.lifecycle import BodyRun, submit_call
 from ..single_instance.lock_names import canonical
 from ..single_instance.options import TaskOptions
 from ..single_instance.protection import TaskProtection, declared
+from ..single_instance.records import rename
 from ..transactions import after_rollback
-from .body_run import DjangoRun, enqueuing, rename_flow
 from .framework import base_module, duplicate_of, signals_of
 
 _ATTRIBUTE = "__redlock_task__"  # attribute of the task's function that holds its `DjangoProtection`
+# Name and provisional id of the call that this context is enqueuing. ImmediateBackend runs the body within.
+_enqueuing: ContextVar[tuple[str, str]] = ContextVar("redlock_enqueuing", default=("", ""))
 # The function and the id of the call that a worker has announced and is about to run.
 _announced: ContextVar[tuple[Any, str] | None] = ContextVar("redlock_announced", default=None)
 
@@ -76,6 +88,53 @@ def cancel_after_rollback(protection: DjangoProtection, call: TaskCall, result: 
             after_rollback(row._state.db, partial(protection.cancel, each))
 
 
+class DjangoRun(BodyRun):
+    """One run of a task's body."""
+
+    same_delivery = False  # the worker doesn't know the delivery id of the record
+
+    def acquire_flow(self, handle: Lock, wait: float) -> Flow[Hold | Refusal]:
+        """Acquire the lock of the body.
+
+        If a worker starts the body before ``enqueue()`` has written the final id, the call is refused by its own
+        record. In that case the queued record with a provisional id gets the task id of the call, and the lock is
+        acquired again. If the worker doesn't know the call's id, any queued record is taken.
+        """
+        call = self.call
+        if not call.mode.at_submit:
+            return (yield from handle.acquire_flow(wait))
+        name, provisional = _enqueuing.get()
+        if name == call.name:
+            yield from rename(call, provisional)
+        outcome: Hold | Refusal = yield from handle.acquire_flow(0.0)
+        if isinstance(outcome, Refusal):
+            conflict = conflict_of(call, "start", outcome)
+            taken = conflict.state == "queued" and (not conflict.holder or call.task_id.startswith(UNNAMED))
+            if taken:
+                yield from rename(call, conflict.holder or UNNAMED)
+            if taken or wait:
+                outcome = yield from handle.acquire_flow(wait)
+        return outcome
+
+    async def refused(self, conflict: Conflict, action: str, failure: Exception) -> Any:
+        """Rename the record if it has a provisional id, then act as `BodyRun.refused`, which removes the record."""
+        if self.call.mode.at_submit:
+            # The body may have started before enqueue() has renamed the record.
+            await self.style.drive(_rename_flow(self.call, UNNAMED), self.protection.store)
+        return await super().refused(conflict, action, failure)
+
+
+def _rename_flow(call: TaskCall, task_id: str) -> Flow[None]:
+    """Give the record with the provisional id ``task_id`` the task id of ``call``. Errors are logged and not raised.
+
+    Has no effect if a worker has started the call, because the worker renames the record itself.
+    """
+    try:
+        yield from rename(call, task_id)
+    except LockError as error:
+        logger.warning("task %s[%s]: its record keeps a provisional id: %s", call.task, call.task_id, error)
+
+
 _Task: Any = object  # the framework's class ``Task`` stands beside the mixin, see `_protected_class`
 
 
@@ -107,11 +166,11 @@ class ProtectedDjangoTask(_Task):  # type: ignore[misc]
         call = protection.new_call(args, kwargs, run_after=self.run_after)
 
         async def send() -> Any:
-            token = enqueuing.set((call.name, call.task_id))
+            token = _enqueuing.set((call.name, call.task_id))
             try:
                 result = await style.call(partial(enqueue, *args, **kwargs))
             finally:
-                enqueuing.reset(token)
+                _enqueuing.reset(token)
             await style.query(cancel_after_rollback, protection, call, result)
             return result
 
@@ -119,7 +178,7 @@ class ProtectedDjangoTask(_Task):  # type: ignore[misc]
         if isinstance(result, Conflict):
             return duplicate_of(self, args, kwargs, result)
         if call.mode.at_submit:
-            await style.drive(rename_flow(call._replace(task_id=result.id), call.task_id), protection.store)
+            await style.drive(_rename_flow(call._replace(task_id=result.id), call.task_id), protection.store)
         return result
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
@@ -146,7 +205,7 @@ class ProtectedDjangoTask(_Task):  # type: ignore[misc]
             context, *sent = args
             task_id = getattr(getattr(context, "task_result", None), "id", task_id)
         protection = self.redlock
-        return DjangoRun(style, protection, protection.new_call(sent, kwargs, task_id), bool(task_id))
+        return DjangoRun(style, protection, protection.new_call(sent, kwargs, task_id))
 
 
 @cache

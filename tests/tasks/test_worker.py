@@ -7,7 +7,8 @@ from contextlib import ExitStack
 import pytest
 
 from django_redlock import locks
-from django_redlock.tasks import body_run, is_duplicate
+from django_redlock.tasks import is_duplicate
+from django_redlock.tasks import task as task_module
 from tests.support.service import poll
 
 
@@ -95,9 +96,9 @@ def rename_late(monkeypatch):
             until(call)
             return (yield from rename(call, task_id))
 
-        monkeypatch.setattr(body_run, "rename", late)
+        monkeypatch.setattr(task_module, "rename", late)
 
-    rename = body_run.rename
+    rename = task_module.rename
     return patch
 
 
