@@ -60,7 +60,7 @@ class Refusing(LocMemBackend):
 @pytest.fixture(autouse=True)
 def again_soon(monkeypatch):
     """Short retry pauses, so that short leases survive a failure."""
-    monkeypatch.setattr(background_thread, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(background_thread, "SERVE_AGAIN_SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 from django_redlock.core.background import work
-from django_redlock.core.background.thread import RETRY_SECONDS, SLACK, Entry
+from django_redlock.core.background.thread import SERVE_AGAIN_SECONDS, SLACK, Entry
 from django_redlock.core.locks import hand_off, handle, hold, local_queue, semaphore
 from django_redlock.core.locks.local_queue import Waiter
 from django_redlock.core.process.caller import WakeEvent
@@ -67,7 +67,7 @@ class VirtualThread:
             if error is None or orphan.store.clock() >= orphan.until:
                 del self._entries[token]
             else:
-                self.add(token, orphan, orphan.store.world.now + RETRY_SECONDS)
+                self.add(token, orphan, orphan.store.world.now + SERVE_AGAIN_SECONDS)
 
         orphan.store.performer().drive(orphan.release_flow(), released)
 

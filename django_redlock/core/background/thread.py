@@ -18,7 +18,7 @@ from ..process.mutex import state_mutex
 Entry = tuple[float, Any]  # the due time in monotonic seconds, and the target
 
 SLACK = 0.05  # seconds that an entry may be served early, together with others
-RETRY_SECONDS = 0.5  # seconds after which an entry is served again, if `serve` fails or asks for it
+SERVE_AGAIN_SECONDS = 0.5  # pause before an entry is served again, if `serve` fails or asks for it
 IDLE_SECONDS = 10.0  # seconds without an entry, after which the thread ends
 MAX_WAIT = 3600.0  # longest wait in seconds, because `threading` limits the timeout of a wait
 
@@ -79,7 +79,7 @@ class DueThread:
             except BaseException:
                 with suppress(BaseException):
                     logger.exception("the renewal or release of locks failed")
-                    time.sleep(RETRY_SECONDS)
+                    time.sleep(SERVE_AGAIN_SECONDS)
 
     def _wait_for_entry(self) -> bool:
         """Wait until an entry is due. Returns ``False`` if there was no entry for too long, and the thread must end."""
@@ -119,4 +119,4 @@ class DueThread:
                     del self._entries[token]
                 for token in again:  # in this order
                     if token in current:
-                        self.add(token, current[token][1], monotonic() + RETRY_SECONDS)
+                        self.add(token, current[token][1], monotonic() + SERVE_AGAIN_SECONDS)
