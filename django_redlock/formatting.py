@@ -172,7 +172,7 @@ def _rounded(seconds: float | None) -> float | None:
 
 # ── servers and events ───────────────────────────────────────────────────────────────────────
 
-_NOT_FACTS = {"node", "ok", "problems", "warnings", "run_id"}  # shown elsewhere, or useless to an operator
+_NOT_FACTS = {"node", "ok", "problems", "warnings", "run_id", "polls"}  # shown elsewhere, or useless to an operator
 _FACTS: dict[str, Callable[[Any], str]] = {
     "uptime": duration,
     "replica_lag": duration,

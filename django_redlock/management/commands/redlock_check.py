@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
 
-from ...backend_registry import locks
+from ...backend_registry import DEFAULT_ALIAS, locks
 from ...checks.deploy import deployment
 from ...errors import LockError
 from ...formatting import facts, printable
@@ -39,6 +40,8 @@ class Command(StoreCommand):
         aliases = self.aliases(options["using"])
         if options["arm"] and not self._armed(aliases, options):
             raise CommandError("nothing was armed")
+        if not options["using"] and "redlock.E001" not in settings.SILENCED_SYSTEM_CHECKS:
+            aliases = list(dict.fromkeys([*aliases, DEFAULT_ALIAS]))  # lock() needs it: without it there is a problem
         stores = {alias: health(alias) for alias in aliases}
         stores = {
             alias: [*rows, *deployment(alias, rows, in_production=options["deploy"])] for alias, rows in stores.items()

@@ -35,14 +35,23 @@ Exit code: the command's; 128 + n when signal n ended it; {NOT_GOT} the lock has
 --skip-if-locked); {STORE_DOWN} the store is unavailable; {LOST} the lock was lost while the command ran;
 {NOT_EXECUTABLE}, {NOT_FOUND} the command can't be executed, is not found; {MISUSED} a wrong option or name, or wrong
 settings: it was not run."""
-    behind: Sequence[str] = ()  # the arguments after the first `--`
 
-    def run_from_argv(self, argv: list[str]) -> None:
-        """Split the arguments at the first ``--``, because argparse would also drop a second one, inside COMMAND."""
-        if "--" in argv:
-            first = argv.index("--")
-            argv, self.behind = argv[:first], argv[first + 1 :]
-        super().run_from_argv(argv)
+    def create_parser(self, prog_name: str, subcommand: str, **options: Any) -> CommandParser:
+        """Return a parser that passes everything behind the first ``--`` to COMMAND.
+
+        argparse alone would also drop a second ``--``, inside COMMAND.
+        """
+        parser = super().create_parser(prog_name, subcommand, **options)
+        parse_options = parser.parse_args
+
+        def parse_args(args: Sequence[str], namespace: Any = None) -> Any:
+            end = list(args).index("--") if "--" in args else len(args)
+            parsed = parse_options(args[:end], namespace)
+            parsed.command += args[end + 1 :]
+            return parsed
+
+        parser.parse_args = parse_args  # type: ignore[method-assign, assignment]
+        return parser
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
@@ -64,7 +73,6 @@ settings: it was not run."""
         add_duration(parser, "--grace", f"pause from SIGTERM to SIGKILL (default: {GRACE:g} s)")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        options["command"] = [*options["command"], *self.behind]
         if not options["command"]:
             raise misused("no command: redlock_run NAME -- COMMAND")
         if options["skip_if_locked"] and options["timeout"]:

@@ -16,6 +16,7 @@ def test_check(stores):
     assert done.code == 0
     assert done.out.count("ok  ") == 2
     assert "version" in done.out
+    assert "polls" not in done.out  # a server where waiters poll has a warning in words
 
 
 def test_check_json(one_down):
@@ -67,3 +68,15 @@ def test_check_deploy(stores, settings):
     assert "warning  memory  settings" in printed
     settings.SILENCED_SYSTEM_CHECKS = ["redlock.W002", "redlock.W009"]
     assert Done("redlock_check", "--deploy").code == 0
+
+
+def test_check_without_a_default_store(stores, settings):
+    """Without the alias "default", which `lock()` needs, the check says what to write, unless E001 is silenced."""
+    settings.REDLOCK = {"payments": settings.REDLOCK["default"]}
+    done = Done("redlock_check")
+    assert done.code == 2
+    assert "PROBLEM  default" in done.out
+    assert "Add to your settings" in done.out
+    assert Done("redlock_check", "--using", "payments").code == 0
+    settings.SILENCED_SYSTEM_CHECKS = ["redlock.E001"]
+    assert Done("redlock_check").code == 0

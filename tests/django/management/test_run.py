@@ -84,6 +84,11 @@ def test_arguments_are_the_commands(run):
     assert run("job", "--", "printf", "%s|", "--timeout", "--", "-x")[1] == "--timeout|--|-x|"
 
 
+def test_called_by_a_program(stores):
+    """`call_command` passes everything behind -- to the command, too."""
+    assert Done("redlock_run", "job", "--timeout", "5", "--", "sh", "-c", 'exit "$#"', "sh", "--", "-x").code == 2
+
+
 def test_not_found(run, backend):
     """A missing command gives 127, one that can't be executed 126, and the lock is free."""
     assert run("job", "--", "no-such-command-anywhere")[0] == 127
