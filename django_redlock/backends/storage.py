@@ -131,7 +131,7 @@ class StorageBackend(Backend):
     def __init__(self, location: Any = "", **options: Any) -> None:
         super().__init__(location, **options)
         self.algorithm = StorageAlgorithm(self)
-        self._executor: ThreadPoolExecutor | None = None
+        self._threads: ThreadPoolExecutor | None = None
         on_fork(self._begin_anew)
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -238,12 +238,12 @@ class StorageBackend(Backend):
         return [{"node": node, "ok": not problems, "problems": problems, "warnings": []}]
 
     def close(self) -> None:
-        executor, self._executor = self._executor, None
-        if executor is not None:
-            executor.shutdown(wait=False)  # ends idle threads now, and busy threads after their calls
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown(wait=False)  # ends idle threads now, and busy threads after their calls
 
     def _begin_anew(self) -> None:
-        self._executor = None  # in the child of a fork: the threads belong to the parent
+        self._threads = None  # in the child of a fork: the threads belong to the parent
 
     async def _call_in_thread(self, request: CallFunction) -> Any:
         """Call the function of ``request`` in a thread of this backend, and return its result.
@@ -251,10 +251,10 @@ class StorageBackend(Backend):
         If the store hangs, it blocks these threads, not those of ``asyncio.to_thread``. A cancelled task does not wait
         for the function; ``undo`` is called after the function has returned.
         """
-        if (executor := self._executor) is None:
+        if (threads := self._threads) is None:
             name = f"redlock-{type(self).__name__}"
-            executor = self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix=name)
-        future = executor.submit(copy_context().run, _called, request)
+            threads = self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=name)
+        future = threads.submit(copy_context().run, _called, request)
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
