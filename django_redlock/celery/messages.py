@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from functools import cache, partial
+from functools import cache
 from hashlib import sha1, sha256
 from math import inf
 from numbers import Real
@@ -121,8 +121,7 @@ class CeleryProtection(TaskProtection):
         """
         if (dump := getattr(task, "_dump_pydantic_arguments", None)) is not None:
             args, kwargs = dump(args, kwargs)
-        serializer = serializer or task.serializer or task.app.conf.task_serializer
-        text_of = text_for(serializer)
+        text_of = text_for(serializer or task.serializer or task.app.conf.task_serializer)
         return self.lock_names.name(task.name, tuple(args or ()), kwargs or {}, text_of, headers or {})
 
     def message(self, task: Task[Any, Any], request: Any) -> Message:
@@ -175,31 +174,29 @@ def _until(task: Task[Any, Any], when: Any, never: float) -> float:
 
 @cache
 def text_for(serializer: str) -> TextOf:
-    """Return a function that passes a value through the kombu ``serializer`` and returns the loaded value as text."""
-    return partial(_received_text, serializer)
-
-
-def _received_text(serializer: str, value: Any) -> str:
-    """Serialize and load ``value``, which is not of a JSON type, and return the loaded value as text.
+    """Return a function that passes a value through the kombu ``serializer`` and returns the loaded value as text.
 
     The text of a model instance contains the model and the primary key. The text of any other object contains a digest
-    of the serialized object, because ``str()`` may be equal for different objects. Raises kombu's ``EncodeError`` for a
-    value that can't be serialized.
+    of the serialized object, because ``str()`` may be equal for different objects. The function raises kombu's
+    ``EncodeError`` for a value that can't be serialized.
     """
-    text_of = text_for(serializer)
-    content_type, encoding, data = dumps([value], serializer)
-    received = loads(data, content_type, encoding, accept=[content_type])[0]
-    kind: Any = type(received)
-    if kind is dict:
-        return mapping_text(received, text_of)
-    if kind in (*SCALARS, list, tuple):
-        return canonical(received, text_of)
-    if kind in (set, frozenset):
-        text = f"{{{','.join(sorted(canonical(each, text_of) for each in received))}}}"
-    elif isinstance(received, Model) and received.pk is not None:
-        return f"{kind._meta.concrete_model._meta.label}({canonical(received.pk, text_of)})"
-    elif kind in _COMPLETE:
-        text = str(received)
-    else:
-        text = sha256(data if isinstance(data, bytes) else data.encode()).hexdigest()[:32]
-    return f"{kind.__name__}({text})"
+
+    def text_of(value: Any) -> str:
+        content_type, encoding, data = dumps([value], serializer)
+        received = loads(data, content_type, encoding, accept=[content_type])[0]
+        kind: Any = type(received)
+        if kind is dict:
+            return mapping_text(received, text_of)
+        if kind in (*SCALARS, list, tuple):
+            return canonical(received, text_of)
+        if kind in (set, frozenset):
+            text = f"{{{','.join(sorted(canonical(each, text_of) for each in received))}}}"
+        elif isinstance(received, Model) and received.pk is not None:
+            return f"{kind._meta.concrete_model._meta.label}({canonical(received.pk, text_of)})"
+        elif kind in _COMPLETE:
+            text = str(received)
+        else:
+            text = sha256(data if isinstance(data, bytes) else data.encode()).hexdigest()[:32]
+        return f"{kind.__name__}({text})"
+
+    return text_of

@@ -81,8 +81,9 @@ class SubmitMixin(_Task):
         if not hasattr(self, "redlock"):
             return super().apply_async(args, kwargs, task_id=task_id, **options)
         refuse_old_options(options, f"{self.name}.apply_async()")
-        own, headers = _is_own_retry(self, task_id, options), options.pop("headers", None) or {}
-        if own and self.request.id == task_id:
+        is_current = task_id is not None and self.request.id == task_id
+        own, headers = is_current or bool(options.get("retries")), options.pop("headers", None) or {}
+        if is_current:
             headers = {**sent_headers(self.request), **headers}  # Celery drops headers beside one named ``headers``
         task_id, serializer = task_id or uuid(), options.get("serializer")
         protection = self.redlock
@@ -127,11 +128,6 @@ class SubmitMixin(_Task):
         if message.serializer:
             options["serializer"] = message.serializer
         return super().apply_async(signature.args, signature.kwargs, **options)
-
-
-def _is_own_retry(task: Any, task_id: str | None, options: Mapping[str, Any]) -> bool:
-    """Return whether ``apply_async`` with these arguments sends a retry of the running call, which has its id."""
-    return (task_id is not None and task.request.id == task_id) or bool(options.get("retries"))
 
 
 def _result_of_duplicate(task: Any, conflict: Conflict, options: Mapping[str, Any]) -> Any:

@@ -48,19 +48,16 @@ def user_or_session(request: HttpRequest, view: Any = None) -> str | None:
     """
     user = _user(request, view)
     if user is not None and user.is_authenticated:
-        return None if user.pk is None else _user_text(user)  # users without a primary key would share one scope
+        if user.pk is None:  # such users would share one scope
+            return None
+        meta = getattr(user, "_meta", None)
+        kind = meta.concrete_model if meta else user.__class__  # `type()` would return the class of a lazy object
+        return f"user:{kind.__module__}.{kind.__qualname__}:{user.pk}"  # users of two models may have equal keys
     session = getattr(request, "session", None)
     if session is None:
         return None
     session.keys()  # loads the session: a cookie may name a session that does not exist
     return f"session:{session.session_key}" if session.session_key else None
-
-
-def _user_text(user: Any) -> str:
-    """Return a text with the class and the primary key of ``user``, because users of two models may have equal keys."""
-    meta = getattr(user, "_meta", None)
-    kind = meta.concrete_model if meta else user.__class__  # `type()` would return the class of a lazy object
-    return f"user:{kind.__module__}.{kind.__qualname__}:{user.pk}"
 
 
 def _user(request: HttpRequest, view: Any) -> Any:

@@ -35,18 +35,12 @@ declared: WeakKeyDictionary[Callable[..., Any], TaskOptions] = WeakKeyDictionary
 
 
 class RecordStore(NamedTuple):
-    """The backend of a task's locks, and the store that performs their requests.
-
-    ``backend``: the backend that the task's option ``using`` names. ``keeps_records``: ``store`` is the store for
-    records of queued and running calls; otherwise ``store`` is ``backend``. ``options``: the options of a running
-    body's lease. ``cluster``: ``backend`` is a Redis Cluster.
-    """
+    """The backend of a task's locks, and the store that performs their requests."""
 
     backend: Backend
-    store: Store
+    store: Store  # of the records of queued and running calls; `backend` if it keeps no records
     keeps_records: bool
-    options: LockOptions
-    cluster: bool
+    lease: LockOptions  # of a running body
 
 
 class TaskProtection:
@@ -68,8 +62,8 @@ class TaskProtection:
             if reason := unsupported(backend, self.options):
                 raise LockNotSupported("", reason)
             lease = LockOptions(backend.check_ttl(self.options.body_ttl(backend.max_ttl)), raises_loss=False)
-            store, is_cluster = backend.task_store(), isinstance(backend.algorithm, Cluster)
-            self._records = records = RecordStore(backend, store or backend, store is not None, lease, is_cluster)
+            store = backend.task_store()
+            self._records = records = RecordStore(backend, store or backend, store is not None, lease)
         return records
 
     @property
@@ -81,21 +75,22 @@ class TaskProtection:
         self, name: str, task: str, task_id: str, delivery_id: str, queued_ttl: float, done_ttl: float, prefix: str
     ) -> TaskCall:
         """Return a `TaskCall`. ``name``: the lock's name. ``prefix``: the key prefix; ``""``: the backend's."""
-        mode, limit, records = self.options.states, self.options.limit, self.records
-        keys = keys_for(prefix.encode() or records.backend.encoded_prefix, name.encode())
-        return TaskCall(name, keys, task, task_id, delivery_id, mode, limit, queued_ttl, done_ttl, records.cluster)
+        mode, limit, backend = self.options.states, self.options.limit, self.records.backend
+        keys = keys_for(prefix.encode() or backend.encoded_prefix, name.encode())
+        is_cluster = isinstance(backend.algorithm, Cluster)
+        return TaskCall(name, keys, task, task_id, delivery_id, mode, limit, queued_ttl, done_ttl, is_cluster)
 
     def body_lock(self, call: TaskCall) -> Lock:
         """Return the lock handle for the running body of ``call``.
 
         If the backend can't keep records, the handle is a mutex, or a semaphore for a ``limit`` above 1.
         """
-        _, store, keeps_records, options, _ = self.records
+        _, store, keeps_records, lease = self.records
         if keeps_records:
-            return BodyLock(store, call, options)
+            return BodyLock(store, call, lease)
         primitive = MUTEX if call.limit == 1 else semaphore_primitive(call.limit)
         owner = {"label": call.task, "task_id": call.task_id}
-        return Lock(store, primitive, call.name, call.keys, options._replace(owner=owner))
+        return Lock(store, primitive, call.name, call.keys, lease._replace(owner=owner))
 
     def cancel(self, call: TaskCall, same_delivery: bool = True) -> None:
         """Remove the queued record of a call that will not run. Errors are logged and not raised.

@@ -58,11 +58,7 @@ def single_instance_task(task: Any = None, /, **given: Any) -> Any:
 
 
 def _checked(given: dict[str, Any]) -> TaskOptions:
-    """Return the options ``given``, checked.
-
-    Raises ``TypeError`` and ``ValueError`` for invalid options, and ``ValueError`` for values that only Celery tasks
-    support.
-    """
+    """Return `checked_options`. Raises ``ValueError`` also for values that only Celery tasks support."""
     chosen = checked_options(given, _KNOWN)
     only_celery = "is for Celery tasks only; with django.tasks"
     mode, on_conflict = chosen.mode, chosen.on_conflict

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import fields
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 from ..single_instance.call import Conflict
@@ -21,11 +20,6 @@ def is_task(candidate: Any) -> bool:
 def base_module(task: Any) -> Any:
     """Return the module that defines ``Task`` and ``TaskResult`` in the task's framework."""
     return sys.modules[next(each.__module__ for each in type(task).__mro__ if each.__module__ in _HOMES)]
-
-
-def signals_of(task: Any) -> Any:
-    """Return the module with the signals of the task's framework."""
-    return import_module(f"{base_module(task).__package__}.signals")
 
 
 @cache

@@ -12,6 +12,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import fields
 from functools import cache, partial
+from importlib import import_module
 from inspect import iscoroutinefunction
 from typing import Any
 
@@ -31,7 +32,7 @@ from ..single_instance.options import TaskOptions
 from ..single_instance.protection import TaskProtection, declared
 from ..single_instance.records import rename
 from ..transactions import after_rollback
-from .framework import base_module, duplicate_of, signals_of
+from .framework import base_module, duplicate_of
 
 _ATTRIBUTE = "__redlock_task__"  # attribute of the task's function that holds its `DjangoProtection`
 # Name and provisional id of the call that this context is enqueuing. ImmediateBackend runs the body within.
@@ -220,7 +221,8 @@ def protect(task: Any, options: TaskOptions) -> Any:
     setattr(task.func, _ATTRIBUTE, DjangoProtection(options, task))
     with suppress(TypeError):
         declared[task.func] = options
-    signals_of(task).task_started.connect(_announce, dispatch_uid="django_redlock.tasks")
+    signals = import_module(f"{base_module(task).__package__}.signals")
+    signals.task_started.connect(_announce, dispatch_uid="django_redlock.tasks")
     made: Any = type(task)
     return _protected_class(made)(**{each.name: getattr(task, each.name) for each in fields(task) if each.init})
 
