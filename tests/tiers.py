@@ -47,6 +47,7 @@ PLACES = {
     "conformance/test_transports.py": Tier.REST,
     "conformance/test_zookeeper.py": Tier.REST,
     "django/management/test_closed_pipe.py": Tier.REST,  # processes
+    "django/management/test_process_group.py": Tier.REST,  # processes
     "django/management/test_run.py": Tier.REST,  # processes
     "django/management/test_run_leader.py": Tier.REST,  # processes
     "django/test_flash_sale.py": Tier.REST,

@@ -12,11 +12,7 @@ from tests.django.management.conftest import MANAGE
 COMMANDS = [("redlock_list", "--watch", "0.1"), ("redlock_list", "--format", "json"), ("redlock_check",)]
 
 
-@pytest.fixture(autouse=True)
-def environment(redis_url, tmp_path, monkeypatch):
-    """The settings of the commands."""
-    monkeypatch.setenv("TESTPROJECT_REDIS", redis_url)
-    monkeypatch.setenv("TESTPROJECT_DATABASE", str(tmp_path / "db.sqlite3"))
+pytestmark = pytest.mark.usefixtures("environment")
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

@@ -76,11 +76,11 @@ def test_lost_after_the_end(launch, backend):
     """A command that has ended by itself is not started again, although the lead is lost before its children end."""
     stubborn = "(trap : USR1; trap 'echo got SIGTERM' TERM; echo ready; while :; do sleep 0.1; done) &"
     command = f"trap 'exit 3' USR1; {stubborn} while :; do sleep 0.1; done"
-    process = launch("--ttl", "12", "--grace", "4.8", "job", "--", "sh", "-c", command)
+    process = launch("--ttl", "6", "--grace", "2.4", "job", "--", "sh", "-c", command)
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGUSR1)
     assert process.stdout.readline() == "got SIGTERM\n"
-    backend.force_release("job")  # which the next renewal finds, within 4 s
+    backend.force_release("job")  # which the next renewal finds, within 2 s
     assert process.wait(120) == 3
 
 
@@ -96,9 +96,9 @@ def test_stubborn_command(launch, redis_server):
 
 def test_stops_before_the_next_leader(launch, backend, proxy):
     """The command of a leader that is cut off from the store ends before the next leader's begins."""
-    first = launch("--ttl", "6", "--grace", "2", "job", "--", *work(beats=True), url=proxy.url)
+    first = launch("--ttl", "4", "--grace", "1.6", "job", "--", *work(beats=True), TESTPROJECT_REDIS=proxy.url)
     token, last = begins(first)
-    second = launch("--ttl", "6", "job", "--", *work())
+    second = launch("--ttl", "4", "job", "--", *work())
     until_standing(backend, second)
     proxy.drop()
     while (line := first.stdout.readline().split())[0] == "works":
