@@ -164,10 +164,9 @@ def test_invisible_characters(client, stores, operator):
     pages = [client.get(LIST), client.get(page), confirm, client.post(release, {"holding": holding}, follow=True)]
     pages += [client.get(page), client.post(release, {"holding": holding}, follow=True), client.get(f"{LIST}health/")]
     assert stores["default"].describe(SPOOFED) is None
-    for number, each in enumerate(pages[:-1]):
-        assert ESCAPED in html.unescape(each.content.decode()), number
-    for number, each in enumerate(pages):
-        assert not set(html.unescape(each.content.decode())) & set(ODD), number
+    texts = [html.unescape(each.text) for each in pages]
+    assert [number for number, text in enumerate(texts) if set(text) & set(ODD)] == []
+    assert [number for number, text in enumerate(texts[:-1]) if ESCAPED not in text] == []
     assert LogEntry.objects.filter(object_id=make_pk("default", SPOOFED), change_message__contains=ESCAPED)
 
 
@@ -180,3 +179,25 @@ def test_invisible_characters_on_a_terminal(stores):
     assert len(table.splitlines()) == 2
     assert not (set(table) | set(listed.out)) & {*ODD, "\x1b"}
     assert [row["name"] for row in listed.json] == [name]
+
+
+def test_foreign_token_stays_secret(stores, redis_server):
+    """A lock of another program shows at most a quarter of its value."""
+    with redis_server.client() as redis:
+        redis.set("redlock:{theirs}", "0123456789abcdef", px=9000)
+    held = stores["default"].describe("theirs")
+    assert (held.kind, held.owner.label, held.token_prefix) == ("mutex", "", "0123")
+    assert "456789abcdef" not in repr(held)
+
+
+def test_records_of_a_task(stores, redis_server):
+    """A task's lock lists every task with a record, the running one first."""
+    record = '{} - 5a1d 100000000000000 - 0 {{"host": "{}", "task_id": "c0ffee"}}'
+    with redis_server.client() as redis:
+        redis.hset(
+            "redlock:{settle}", mapping={"a": record.format("queued", "web0"), "b": record.format("running", "web1")}
+        )
+    held = stores["default"].describe("settle")
+    assert (held.kind, held.owner, held.owner.extra["task_id"]) == ("task", held.holders[0], "c0ffee")
+    states = [(holder.host, holder.extra["state"]) for holder in held.holders]
+    assert states == [("web1", "running"), ("web0", "queued")]

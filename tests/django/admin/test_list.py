@@ -9,20 +9,23 @@ import pytest
 from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import User
-from redis import Redis
 
 from django_redlock.core.owner import describe_owner
-from django_redlock.models import HeldLock, make_pk
+from django_redlock.models import HeldLock
 
 LIST = "/admin/django_redlock/heldlock/"
 EVIL = "<script>alert(1)</script>\"'&"
 
 
 def names_in(response):
-    return [
-        html.unescape(name)
-        for name in re.findall(r'class="redlock-name" title="(.*?)">', response.content.decode(), re.DOTALL)
-    ]
+    return list(map(html.unescape, re.findall(r'class="redlock-name" title="(.*?)">', response.text, re.DOTALL)))
+
+
+@pytest.fixture
+def hold(stores):
+    """`hold(*names)`: hold these locks of `default`, or of another store, until the end of the test."""
+    with contextlib.ExitStack() as held:
+        yield lambda *names, using="default": [held.enter_context(stores[using].lock(name)) for name in names]
 
 
 @pytest.fixture
@@ -38,17 +41,17 @@ def test_lists_live_locks(client, stores, operator):
         with stores["memory"].lock("invoice:7"):
             page = client.get(LIST)
         assert names_in(page) == ["stock:42", "invoice:7"]
-        assert "till 7" in page.content.decode()
+        assert "till 7" in page.text
     assert names_in(client.get(LIST)) == []
 
 
 @pytest.mark.parametrize(
     ("search", "found"), [("\\", r"a\b"), ("[b", "a[b]"), ("a[b]", "a[b]"), ("a?b", r"a\b"), ("*b]", "a[b]")]
 )
-def test_search(client, stores, operator, search, found):
+def test_search(client, hold, operator, search, found):
     """The search takes a part of the name or a glob, in which only * and ? are wildcards."""
-    with stores["default"].lock(r"a\b"), stores["default"].lock("ab"), stores["default"].lock("a[b]"):
-        assert names_in(client.get(LIST, {"q": search})) == [found]
+    hold(r"a\b", "ab", "a[b]")
+    assert names_in(client.get(LIST, {"q": search})) == [found]
 
 
 def test_filters(client, stores, operator):
@@ -76,45 +79,34 @@ def test_sorting(client, stores, operator, passing_time, step):
         assert names_in(client.get(LIST, {"o": "3"})) == ["middle", "brief", "long"], "held for: the youngest first"
 
 
-def test_paging(client, stores, operator):
+def test_paging(client, hold, operator):
     """The list has a hundred locks on a page."""
-    held = [stores["memory"].lock(f"lock:{number:03}") for number in range(130)]
-    assert all(lock.acquire() for lock in held)
+    names = [f"lock:{number:03}" for number in range(130)]
+    hold(*names, using="memory")
     first, second = client.get(LIST), client.get(LIST, {"p": 2})
-    assert len(names_in(first)) == 100
-    assert names_in(second) == [f"lock:{number:03}" for number in range(100, 130)]
-    assert "130 held locks" in first.content.decode()
-    for lock in held:
-        lock.release()
+    assert (names_in(first), names_in(second)) == (names[:100], names[100:])
+    assert "130 held locks" in first.text
 
 
-def test_limited_list_says_so(client, stores, operator, show_at_most):
+def test_limited_list_says_so(client, hold, operator, show_at_most):
     show_at_most(3)
-    held = [stores["default"].lock(f"lock:{number}") for number in range(5)]
-    assert all(lock.acquire() for lock in held)
+    hold(*"abcde")
     page = client.get(LIST)
     assert len(names_in(page)) == 3
-    assert "3 locks of the first 1000 keys are shown" in page.content.decode()
-    assert "?scan=10" in page.content.decode()
+    assert "3 locks of the first 1000 keys are shown" in page.text
+    assert "?scan=10" in page.text
     show_at_most(1)
-    assert "1 lock of the first 1000 keys is shown" in client.get(LIST).content.decode()
+    assert "1 lock of the first 1000 keys is shown" in client.get(LIST).text
     further = client.get(LIST, {"scan": "10"})
     assert len(names_in(further)) == 5
-    assert "There may be more" not in further.content.decode()
-    for lock in held:
-        lock.release()
+    assert "There may be more" not in further.text
 
 
-def test_exact_name_is_found_beyond_the_bounds(client, stores, operator, show_at_most):
-    """A search for an exact name finds the lock beyond the limits."""
+def test_exact_name_is_found_beyond_the_limit(client, hold, operator, show_at_most):
     show_at_most(1)
-    held = [stores["default"].lock(f"lock:{number}{'0' * 3}") for number in range(1, 4)]
-    held += [stores["default"].lock(f"a lock:{number}000") for number in range(1, 4)]
-    assert all(lock.acquire() for lock in held)
-    for number in range(1, 4):
-        assert f"lock:{number}000" in names_in(client.get(LIST, {"q": f"lock:{number}000"}))
-    for lock in held:
-        lock.release()
+    names = [f"lock:{number}000" for number in range(1, 4)]
+    hold(*names, *(f"a {name}" for name in names))
+    assert all(name in names_in(client.get(LIST, {"q": name})) for name in names)
 
 
 def test_store_down(client, one_down, operator):
@@ -132,41 +124,36 @@ def test_store_down(client, one_down, operator):
     assert "Connection refused" in health
 
 
-def test_text_of_holders_is_escaped(client, stores, operator):
-    """Names, labels and fields of owners are escaped in the list, on the page and in the question."""
+@pytest.mark.parametrize("page", ["", f"{quote(f'default:{EVIL}')}/change/", f"{quote(f'default:{EVIL}')}/delete/"])
+def test_text_of_holders_is_escaped(client, stores, operator, page):
+    """Names, labels and fields of owners are escaped."""
     owner = {"label": EVIL, EVIL: EVIL, "task": EVIL, "host": EVIL, "thread": EVIL}
     with stores["default"].lock(EVIL, owner=owner):
-        page = client.get(LIST)
-        assert names_in(page) == [EVIL]
-        detail = client.get(f"{LIST}{quote(f'default:{EVIL}')}/change/")
-        question = client.get(f"{LIST}{quote(f'default:{EVIL}')}/delete/")
-    for each in (page, detail, question):
-        assert each.status_code == 200
-        assert "<script>alert" not in each.content.decode()
-        assert "&lt;script&gt;alert" in each.content.decode()
+        response = client.get(LIST + page)
+    assert response.status_code == 200
+    assert "<script>alert" not in response.text
+    assert "&lt;script&gt;alert" in response.text
 
 
-def test_detail_of_a_lock_with_waiters(client, stores, operator, own_thread):
-    """A lock's page shows the waiters in order."""
+def test_detail_shows_the_waiters(client, stores, operator, own_thread):
     backend = stores["memory"]
     waiter = backend.lock("busy", owner="patient one")
     with backend.lock("busy"):
         waiting = own_thread(lambda: waiter.acquire(timeout=120))
         own_thread.until(lambda: backend.describe("busy").waiters == 1)
-        page = client.get(f"{LIST}memory_3Abusy/change/").content.decode()
+        page = client.get(f"{LIST}memory_3Abusy/change/").text
         assert "1 waiter" in page
         assert "patient one" in page
     waiting.join(20)
     waiter.release()
 
 
-def test_detail_in_a_store_with_a_bad_entry(client, stores, operator, settings):
-    """The page of a lock in a store whose settings are wrong says what is wrong."""
+def test_detail_in_a_store_with_wrong_settings(client, stores, operator, settings):
     settings.REDLOCK = {**settings.REDLOCK, "wrong": {**settings.REDLOCK["default"], "OPTIONS": {"node_timeou": 5}}}
     page = client.get(f"{LIST}wrong_3Ax/change/")
     assert page.status_code == 200
-    assert "node_timeou" in page.content.decode()
-    assert "Nobody holds" not in page.content.decode()
+    assert "node_timeou" in page.text
+    assert "Nobody holds" not in page.text
 
 
 # ── who may ──────────────────────────────────────────────────────────────────────────────────
@@ -187,59 +174,34 @@ def test_who_may(client, stores, user_with, page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_view_only(client, stores, user_with, page):
-    """With only `view_heldlock` all pages are shown and no release is offered."""
+    """With only `view_heldlock` the index links to the list, all pages are shown and no release is offered."""
     user_with("view_heldlock")
+    assert LIST in client.get("/admin/").text
     with stores["default"].lock("stock"):
         response = client.get(LIST + page)
     assert response.status_code == 200
-    assert "by force …" not in response.content.decode()
-    assert "action-select" not in response.content.decode()
+    assert "by force …" not in response.text
+    assert "action-select" not in response.text
 
 
-def test_index_shows_the_model_by_permission(client, stores, user_with):
-    """The admin's index links to the list for users with permission."""
-    user_with("view_heldlock")
-    assert LIST in client.get("/admin/").content.decode()
-
-
-def test_detail_of_several_holders(client, stores, operator, using):
-    """The page of a lock with several holders names each, with how long it has held."""
-    first, second = (stores[using].semaphore("permits", limit=2, owner=label) for label in ("one", "two"))
-    with first, second:
-        page = client.get(f"{LIST}{quote(make_pk(using, 'permits'))}/change/")
-    assert page.status_code == 200
-    table = page.content.decode().split("All holders</h2>")[1].split("</table>")[0]
-    rows = re.findall(r"<td>[^<]* · (one|two)</td><td>\d\.\d s</td>", table)
-    assert sorted(rows) == ["one", "two"]
-
-
-def raw(backend):
-    """A client of the Redis that ``backend`` uses."""
-    host, port = backend.nodes[0].known_pool(None).where.split(":")
-    return Redis(host=host, port=int(port))
-
-
-def test_tabs(client, stores, operator):
+def test_tabs(client, stores, operator, redis_server):
     """Locks and tasks have a tab each, with their number."""
     record = b"queued run-1 sent-1 9999999999999 next-1 0 " + describe_owner({"label": "settle", "task_id": "1"})
     with stores["default"].lock("stock"):
-        with raw(stores["default"]) as redis:
+        with redis_server.client() as redis:
             redis.hset("redlock:{settle(17)}", "run-1", record)
         locks, tasks = client.get(LIST), client.get(LIST, {"tab": "tasks"})
     assert names_in(locks) == ["stock"]
     assert names_in(tasks) == ["settle(17)"]
-    assert "queued or running for" in tasks.content.decode().lower()
-    assert "record kept for" in tasks.content.decode().lower()
-    assert "longest wait" in locks.content.decode().lower()
-    assert "1 held lock" in locks.content.decode()
-    assert re.search(r"\b1 task\s", tasks.content.decode()), "the footer counts tasks"
+    assert "1 held lock" in locks.text
+    assert "longest wait" in locks.text.lower()
+    assert all(heading in tasks.text.lower() for heading in ("queued or running for", "record kept for"))
+    assert re.search(r"\b1 task\s", tasks.text), "the footer counts tasks"
 
 
-@pytest.mark.parametrize(
-    "query", [{"q": EVIL}, {"host": EVIL}, {"task": EVIL}, {"kind": EVIL}, {"alias": EVIL}, {"scan": EVIL}]
-)
-def test_filters_are_escaped(client, stores, operator, query):
-    assert "<script>alert" not in client.get(LIST, query).content.decode()
+@pytest.mark.parametrize("parameter", ["q", "host", "task", "kind", "alias", "scan"])
+def test_filters_are_escaped(client, stores, operator, parameter):
+    assert "<script>alert" not in client.get(LIST, {parameter: EVIL}).text
 
 
 def test_pages_that_are_not_there(client, stores, operator):
@@ -247,11 +209,11 @@ def test_pages_that_are_not_there(client, stores, operator):
     assert client.get(f"{LIST}add/").status_code == 403
 
 
-def test_most_waiters_first_beyond_the_limit(client, stores, operator, show_at_most):
+def test_most_waiters_first_beyond_the_limit(client, stores, operator, show_at_most, redis_server):
     """Beyond the limit the list shows the locks with the most waiters, then those with the longest wait."""
     show_at_most(3)
     waiting = {"calm": [], "one": [5], "long": [600], "crowd": [1, 2, 3], "two": [7, 8]}
-    with contextlib.ExitStack() as held, raw(stores["default"]) as redis:
+    with contextlib.ExitStack() as held, redis_server.client() as redis:
         for name, seconds in waiting.items():
             held.enter_context(stores["default"].lock(name, ttl=60))
             for number, ago in enumerate(seconds):

@@ -20,7 +20,7 @@ def asked(client, *pks):
 
 
 def holdings(page):
-    return [html.unescape(value) for value in re.findall(r'name="holding" value="([^"]*)"', page.content.decode())]
+    return [html.unescape(value) for value in re.findall(r'name="holding" value="([^"]*)"', page.text)]
 
 
 def sent(values):
@@ -41,11 +41,11 @@ def test_asks_who_holds_it_and_releases_nothing(client, stores, operator):
         assert held.owned()
 
 
-def test_the_whole_name_is_asked_about(client, stores, operator):
+def test_whole_names(client, stores, operator):
     """The confirmation page shows names in full, because shortened names of two locks may be equal."""
     names = [f"invoice:2026-11:{region}-central:4711" for region in ("eu", "us")]
     with stores["default"].lock(names[0]), stores["default"].lock(names[1]):
-        page = asked(client, *(f"default:{name}" for name in names)).content.decode()
+        page = asked(client, *(f"default:{name}" for name in names)).text
     assert all(f">{name}<" in page for name in names)
 
 
@@ -62,7 +62,7 @@ def test_released_logged_and_lost(client, stores, operator):
     assert "till 7" in entry.change_message
     assert f"token {token[:6]}…" in entry.change_message
     assert token not in entry.change_message
-    assert "Released by force" in client.get(f"{LIST}default_3Astock/change/").content.decode()
+    assert "Released by force" in client.get(f"{LIST}default_3Astock/change/").text
     with pytest.raises(Exception, match="lost"):
         lock.release()
 
@@ -99,11 +99,11 @@ def test_nul_on_postgresql(client, stores, postgres_alone):
     client.force_login(User.objects.create_user("operator", is_staff=True, is_superuser=True))
     lock = stores["default"].lock("a\0b", on_lost="warn")
     lock.acquire()
-    boxes = re.findall(r'name="_selected_action" value="([^"]*)"', client.get(LIST).content.decode())
+    boxes = re.findall(r'name="_selected_action" value="([^"]*)"', client.get(LIST).text)
     client.post(f"{LIST}release/", {"holding": holdings(asked(client, *boxes))})
     assert not lock.locked()
     assert LogEntry.objects.get().object_repr == r"a\x00b"
-    assert "Released by force" in client.get(f"{LIST}default_3Aa%00b/change/").content.decode()
+    assert "Released by force" in client.get(f"{LIST}default_3Aa%00b/change/").text
 
 
 def test_changed_hands_meanwhile(client, stores, operator):
@@ -145,7 +145,7 @@ def test_store_down(client, one_down, operator):
     lock.acquire()
     page = asked(client, "broken:x", "default:stock")
     assert holdings(page)
-    assert "Lock x: the store is unavailable" in page.content.decode()
+    assert "Lock x: the store is unavailable" in page.text
     done = client.post(f"{LIST}release/", {"holding": ["00:broken:x", *holdings(page)]}, follow=True)
     assert any("x may not have been released" in message for message in said(done))
     assert not lock.locked()
@@ -153,23 +153,13 @@ def test_store_down(client, one_down, operator):
 
 @pytest.mark.parametrize("codenames", [(), ("view_heldlock",)])
 def test_needs_the_permission(client, stores, user_with, codenames):
-    """A user with only view permission can't release."""
     user_with(*codenames)
     with stores["default"].lock("stock") as held:
-        digest = stores["default"].describe("stock").digest
-        assert client.post(f"{LIST}release/", {"holding": f"{digest}:default:stock"}).status_code == 403
-        assert client.get(f"{LIST}default_3Astock/delete/").status_code == 403
-        assert client.post(f"{LIST}default_3Astock/delete/", {"post": "yes"}).status_code == 403
+        form = {"holding": f"{stores['default'].describe('stock').digest}:default:stock", "post": "yes"}
+        for ask, path in (client.post, "release/"), (client.get, "default_3Astock/delete/"):
+            assert ask(LIST + path, form).status_code == 403
+        assert client.post(f"{LIST}default_3Astock/delete/", form).status_code == 403
         assert not holdings(asked(client, "default:stock"))
-        assert held.owned()
-
-
-def test_needs_the_csrf_token(stores, operator):
-    client = Client(enforce_csrf_checks=True)
-    client.force_login(operator)
-    with stores["default"].lock("stock") as held:
-        digest = stores["default"].describe("stock").digest
-        assert client.post(f"{LIST}release/", {"holding": f"{digest}:default:stock"}).status_code == 403
         assert held.owned()
 
 
@@ -184,15 +174,14 @@ def test_several_at_once(client, stores, operator):
     three.release()
 
 
-def test_get_releases_nothing(client, stores, operator):
+def test_only_the_form_releases(client, stores, operator):
+    """A GET, a POST without the CSRF token, and Django's own delete action, which sends no digest, release nothing."""
+    stranger = Client(enforce_csrf_checks=True)
+    stranger.force_login(operator)
     with stores["default"].lock("stock") as held:
-        client.get(f"{LIST}release/", {"holding": holdings(asked(client, "default:stock"))})
-        assert held.owned()
-
-
-def test_no_delete_selected(client, stores, operator):
-    """Django's own delete action is not offered, because it sends no digest."""
-    with stores["default"].lock("stock") as held:
-        assert "delete_selected" not in client.get(LIST).content.decode()
+        form = {"holding": holdings(asked(client, "default:stock"))}
+        client.get(f"{LIST}release/", form)
+        assert stranger.post(f"{LIST}release/", form).status_code == 403
+        assert "delete_selected" not in client.get(LIST).text
         client.post(LIST, {"action": "delete_selected", "_selected_action": "default:stock", "post": "yes"})
         assert held.owned()
