@@ -13,23 +13,18 @@ from django.core.management import call_command
 from django_redlock.apps import is_serving, prepare
 from django_redlock.backends.dummy import DummyBackend
 from django_redlock.core.flow.scripts import all_scripts
-from tests.support.proxy import Proxy
 
 SETUP = "import django; django.setup()"
-COLLECT = ["pytest", "--collect-only", "-q", "tests/core/test_errors.py"]
+COLLECT = ["pytest", "--collect-only", "-q", "--noconftest", "tests/core/test_errors.py"]
 
 
-@pytest.fixture
-def run(tmp_path):
-    """`run(redis_url, "python", "-c", …)`: run a process of the test project, and return its output."""
-
-    def run(url, *command, fails=False):
-        env = {**os.environ, "TESTPROJECT_REDIS": url, "DJANGO_SETTINGS_MODULE": "testproject.settings"}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
-        assert bool(done.returncode) == fails, done.stderr
-        return done.stdout + done.stderr
-
-    return run
+def run(url, *arguments):
+    """Run a Python process of the test project, and return its output."""
+    env = {**os.environ, "TESTPROJECT_REDIS": url, "DJANGO_SETTINGS_MODULE": "testproject.settings"}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
 
 
 def loaded(server):
@@ -71,7 +66,7 @@ def test_dumpdata(every_row):
     assert json.loads(output.getvalue()) == []
 
 
-def test_server_loads_the_scripts(own_redis, run):
+def test_server_loads_the_scripts(own_redis):
     """A server process loads every script at its start, and leaves no connections or threads to its children."""
     server = own_redis()
     assert not any(loaded(server))
@@ -90,23 +85,21 @@ import redis
 with redis.Redis.from_url(settings.REDIS_URL) as client:
     print(threading.active_count(), len(client.client_list()))
 """
-    assert run(server.url, sys.executable, "-c", program).split() == ["1", "1"]  # this thread, and this client
+    assert run(server.url, "-c", program).split() == ["1", "1"]  # this thread, and this client
     assert all(loaded(server))
 
 
 @pytest.mark.parametrize("command", [["manage.py", "diffsettings"], ["-m", *COLLECT], ["-c", SETUP]])
-def test_others_connect_to_no_redis(start, redis_url, run, command):
+def test_others_connect_to_no_redis(proxy, command):
     """A command, a test run and a script connect to no Redis before their first lock."""
-    proxy = start(Proxy(redis_url))
-    run(proxy.url, sys.executable, *command)
+    run(proxy.url, *command)
     assert proxy.accepted == 0
 
 
-def test_no_server(run):
+def test_no_server():
     """A process starts without a Redis."""
-    assert "started" in run(
-        "redis://127.0.0.1:1/0", sys.executable, "-c", f"import sys; sys.argv = ['gunicorn']; {SETUP}; print('started')"
-    )
+    program = f"import sys; sys.argv = ['gunicorn']; {SETUP}; print('started')"
+    assert "started" in run("redis://127.0.0.1:1/0", "-c", program)
 
 
 def test_bad_settings(settings, caplog):

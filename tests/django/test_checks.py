@@ -15,13 +15,13 @@ import django_redlock.checks.settings
 from django_redlock.backend_registry import build
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.checks.deploy import cautions
+from tests.docs.pages import DOCS
 
-REDIS = "django_redlock.backends.redis.RedisBackend"
-TIMESTAMP = "django_redlock.backends.timestamp.TimestampBackend"
-LOCMEM = "django_redlock.backends.locmem.LocMemBackend"
-DUMMY = "django_redlock.backends.dummy.DummyBackend"
+REDIS, TIMESTAMP, LOCMEM, DUMMY = (
+    f"django_redlock.backends.{each}"
+    for each in ("redis.RedisBackend", "timestamp.TimestampBackend", "locmem.LocMemBackend", "dummy.DummyBackend")
+)
 DOWN = "redis://127.0.0.1:1/0"
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -36,11 +36,13 @@ def found(settings):
     return run
 
 
+def on_redis(url, **options):
+    """Return a setting with one backend, which may take its time: the machine may be busy."""
+    return {"default": {"BACKEND": REDIS, "LOCATION": url, "OPTIONS": {"node_timeout": 5, **options}}}
+
+
 def ids(messages):
     return [message.id for message in messages]
-
-
-PATIENT = {"node_timeout": 5}  # the machine may be busy
 
 
 def django_redis(url, **options):
@@ -72,11 +74,7 @@ def test_no_messages(found):
         ({"default": {"LOCATION": DOWN}}, "redlock.E003", "REDLOCK['default'] must be a dict with a BACKEND"),
         ({"default": {"BACKEND": REDIS, "LOCATION": "cache:default"}}, "redlock.E002", "is not a cache on one Redis"),
         ({"default": {"BACKEND": REDIS, "LOCATION": "cache:bad"}}, "redlock.E002", "the cache 'bad' can't be used"),
-        (
-            {"default": {"BACKEND": REDIS, "LOCATION": DOWN, "OPTIONS": {"ttl": 3, "node_timeout": 2}}},
-            "redlock.W005",
-            "REDLOCK['default']: node_timeout (2 s)",
-        ),
+        (on_redis(DOWN, ttl=3, node_timeout=2), "redlock.W005", "REDLOCK['default']: node_timeout (2 s)"),
     ],
 )
 def test_each_mistake(found, redlock, id, message):
@@ -93,11 +91,8 @@ def test_each_mistake(found, redlock, id, message):
 
 def test_deployment(found, own_redis):
     """Only `check --deploy` mentions backends for tests."""
-    redlock = {
-        "default": {"BACKEND": REDIS, "LOCATION": own_redis("--appendonly", "yes").url, "OPTIONS": PATIENT},
-        "memory": {"BACKEND": LOCMEM},
-        "dummy": {"BACKEND": DUMMY},
-    }
+    redlock = on_redis(own_redis("--appendonly", "yes").url)
+    redlock |= {"memory": {"BACKEND": LOCMEM}, "dummy": {"BACKEND": DUMMY}}
     assert found(redlock) == []
     assert ids(found(redlock, deploy=True)) == ["redlock.W002", "redlock.W001"]
 
@@ -105,7 +100,7 @@ def test_deployment(found, own_redis):
 def test_server_that_evicts(found, own_redis):
     """`check --deploy` reports a server that may evict a held lock."""
     server = own_redis("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "yes")
-    redlock = {"default": {"BACKEND": REDIS, "LOCATION": server.url, "OPTIONS": PATIENT}}
+    redlock = on_redis(server.url)
     assert found(redlock) == []
     [complaint] = found(redlock, deploy=True)
     assert complaint.id == "redlock.W006"
@@ -142,24 +137,22 @@ def test_plain_text(location, hosts, settings):
 def test_short_ttl(found, own_redis):
     """A ttl with renewals every second is reported."""
     server = own_redis("--appendonly", "yes")
-    for ttl, expected in ((2.9, ["redlock.W008"]), (3, [])):
-        redlock = {"default": {"BACKEND": REDIS, "LOCATION": server.url, "OPTIONS": {"ttl": ttl, **PATIENT}}}
-        assert ids(found(redlock, deploy=True)) == ["redlock.W005", *expected]  # W005: the node_timeout is patient
+    for ttl, expected in ((2.9, ["redlock.W008"]), (3, [])):  # W005: the node_timeout is patient
+        assert ids(found(on_redis(server.url, ttl=ttl), deploy=True)) == ["redlock.W005", *expected]
 
 
 def test_forgetful_server(found, own_redis):
     """A server without persistence is reported, unless a quarantine is on."""
     server = own_redis()
-    redlock = {"default": {"BACKEND": REDIS, "LOCATION": server.url, "OPTIONS": PATIENT}}
-    [complaint] = found(redlock, deploy=True)
+    [complaint] = found(on_redis(server.url), deploy=True)
     assert complaint.id == "redlock.W009"
     assert str(server.port) in complaint.msg
-    redlock["default"]["OPTIONS"] = {"quarantine": True, **PATIENT}
+    redlock = on_redis(server.url, quarantine=True)
     build("default", redlock["default"]).arm()
     assert found(redlock, deploy=True) == []
     with server.client() as client:
         client.config_set("save", "60 1")
-    assert found({"default": {"BACKEND": REDIS, "LOCATION": server.url, "OPTIONS": PATIENT}}, deploy=True) == []
+    assert found(on_redis(server.url), deploy=True) == []
 
 
 @pytest.mark.parametrize(
@@ -182,7 +175,7 @@ def test_cache_on_the_same_database(settings, location, warned):
 
 
 def test_server_that_is_down(found):
-    [complaint] = found({"default": {"BACKEND": REDIS, "LOCATION": DOWN}}, deploy=True)
+    [complaint] = found(on_redis(DOWN), deploy=True)
     assert (complaint.id, complaint.level) == ("redlock.I001", checks.INFO)
 
 
@@ -199,5 +192,5 @@ def test_documented():
     pattern = re.compile(r"\b[EWI]\d{3}\b")
     modules = (django_redlock.checks.settings, django_redlock.checks.deploy)
     given = {id for module in modules for id in pattern.findall(Path(module.__file__).read_text())}
-    explained = set(pattern.findall((ROOT / "docs/reference/checks.rst").read_text()))
+    explained = set(pattern.findall((DOCS / "reference/checks.rst").read_text()))
     assert given == explained

@@ -21,43 +21,41 @@ pytestmark = pytest.mark.usefixtures("stores")
 
 
 @pytest.fixture
-def texts():
-    """The texts that the views of these tests hand off."""
-    return []
+def held():
+    """A held lock."""
+    held = lock("order:17")
+    held.acquire()
+    return held
 
 
 @pytest.mark.parametrize("stripes", [None, 4])
-def test_view(texts, stripes):
+def test_view(stripes):
     """The lock of a view that hands it off outlives the request, and the task releases it."""
 
     @locked_view("order:{pk}", stripes=stripes)
     def view(request, pk):
-        texts.append(request.lock.hand_off())
-        return HttpResponse(status=202)
+        return HttpResponse(request.lock.hand_off(), status=202)
 
-    assert view(RequestFactory().get("/"), pk=17).status_code == 202
+    response = view(RequestFactory().get("/"), pk=17)
+    assert response.status_code == 202
     [held] = locks["default"].held("*order:17*")
-    with adopt(texts[0], owner="the task") as adopted:
+    with adopt(response.text, owner="the task") as adopted:
         assert adopted.name == held.name
         assert locks["default"].describe(held.name).owner.label == "the task"
     assert locks["default"].held("*order:17*") == []
 
 
-def test_async_view(texts):
-    """The lock of an async view that hands it off outlives the request, and the task releases it."""
+async def test_async_view():
+    """The same in coroutines."""
 
     @locked_view("order:{pk}")
     async def view(request, pk):
-        texts.append(await request.lock.ahand_off())
-        return HttpResponse(status=202)
+        return HttpResponse(await request.lock.ahand_off())
 
-    async def both():
-        await view(RequestFactory().get("/"), pk=17)
-        async with await aadopt(texts[0]) as held:
-            assert await held.aowned()
-
-    asyncio.run(both())
-    assert not lock("order:17").locked()
+    async with await aadopt((await view(RequestFactory().get("/"), pk=17)).text) as held:
+        assert await held.aowned()
+    assert not await lock("order:17").alocked()
+    await locks["default"].aclose()
 
 
 @pytest.mark.parametrize("alias", ["default", "memory"])
@@ -89,49 +87,37 @@ def test_bad_input():
         adopt(None)
 
 
-def test_in_a_coroutine():
+async def test_in_a_coroutine(held):
     """adopt() in a coroutine raises an error that names aadopt()."""
-    held = lock("order:17")
-    held.acquire()
-    text = held.hand_off()
-
-    async def wrong():
-        adopt(text)
-
+    text = await asyncio.to_thread(held.hand_off)
     with pytest.raises(RuntimeError, match="aadopt"):
-        asyncio.run(wrong())
-    adopt(text).release()
+        adopt(text)
+    await asyncio.to_thread(lambda: adopt(text).release())
 
 
-def test_lost_before_the_block():
+def test_lost_before_the_block(held):
     """A block with an adopted lease that was lost meanwhile raises LockLost before it begins."""
-    held = lock("order:17")
-    held.acquire()
     adopted = adopt(held.hand_off(), on_lost="warn")
     adopted.hold.mark_lost("by the test")
     with pytest.raises(LockLost), adopted:
         pytest.fail("the block has begun")
 
 
-def test_block_in_a_child():
+def test_block_in_a_child(held):
     """The block of a handle in a forked child does not begin while the parent holds the lock."""
-    held = lock("order:17")
-    held.acquire()
     adopted = adopt(held.hand_off(), blocking=False)
     assert isinstance(in_child(adopted.__enter__), LockNotAcquired)
     with adopted:
         adopted.check()
 
 
-def test_signals():
+def test_signals(held):
     """A hand-off signals a release with its reason and an acquisition."""
     seen = []
 
     def see(event, **_):
         seen.append((event.kind, event.reason))
 
-    held = lock("order:17")
-    held.acquire()
     for signal in (lock_acquired, lock_released):
         signal.connect(see)
     adopt(held.hand_off()).release()

@@ -1,6 +1,7 @@
 """The REDLOCK setting: its backends, its errors, and when it is read."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -77,26 +78,25 @@ def test_bad_entry(redlock, settings, entry, message):
 def test_unknown_alias(redlock):
     """An unknown alias raises an error that lists the aliases."""
     redlock({"BACKEND": LOCMEM}, other={"BACKEND": LOCMEM})
-    for use in (lambda: locks["payments"], lambda: lock("x", using="payments"), lambda: locks[None]):
+    for alias in "payments", None:
         with pytest.raises(ImproperlyConfigured, match=r"\(aliases: 'default', 'other'\)"):
-            use()
+            lock("x", using=alias)
     assert "payments" not in locks
-    assert list(locks) == ["default", "other"]
-    assert len(locks) == 2
+    assert (list(locks), len(locks)) == (["default", "other"], 2)
 
 
-@pytest.mark.parametrize("value", [{}, None])
-def test_missing_setting(settings, value):
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({}, r'Add to your settings: REDLOCK = \{"default"'),
+        (None, r'Add to your settings: REDLOCK = \{"default"'),
+        ("redis://:secret@localhost", "REDLOCK must be a dict of aliases, not 'redis://…@localhost'"),
+    ],
+)
+def test_bad_setting(settings, value, message):
     """Without a usable setting the error says what to write."""
     settings.REDLOCK, settings.CACHES = value, {}
-    with pytest.raises(ImproperlyConfigured, match=r'Add to your settings: REDLOCK = \{"default"'):
-        lock("x")
-
-
-def test_not_a_dict(settings):
-    """A REDLOCK that is no dict is refused with what to write."""
-    settings.REDLOCK = "redis://:secret@localhost"
-    with pytest.raises(ImproperlyConfigured, match="REDLOCK must be a dict of aliases, not 'redis://…@localhost'"):
+    with pytest.raises(ImproperlyConfigured, match=message):
         lock("x")
 
 
@@ -108,18 +108,12 @@ def test_backend_gets_its_settings(redlock):
     assert (backend.alias, backend.key_prefix, backend.ttl, backend.node_timeout) == ("payments", "shop", 7, 0.1)
 
 
-def test_one_backend_for_the_process(redlock, own_thread):
+def test_one_backend_for_the_process(redlock):
     """Threads that ask at the same moment get the same backend."""
     redlock({"BACKEND": LOCMEM})
-    together, found = threading.Barrier(8), []
-
-    def ask():
-        together.wait(20)
-        found.append(locks["default"])
-
-    for thread in [own_thread(ask) for _ in range(8)]:
-        thread.join(20)
-    assert len(found) == 8
+    together = threading.Barrier(8)
+    with ThreadPoolExecutor(8) as pool:
+        found = pool.map(lambda _: (together.wait(20) and None) or locks["default"], range(8))
     assert len(set(map(id, found))) == 1
 
 

@@ -1,26 +1,24 @@
 """``lock()`` and its siblings for the other kinds: functions with ``using=``."""
 
+from functools import partial
+
 import pytest
 
 from django_redlock import fair_lock, leader, lock, multilock, rlock, rwlock, semaphore, striped
 
 KINDS = {
-    "mutex": lambda **options: lock("x", **options),
-    "fair": lambda **options: fair_lock("x", **options),
-    "rlock": lambda **options: rlock("x", **options),
-    "semaphore": lambda **options: semaphore("x", limit=2, **options),
-    "rwlock": lambda **options: rwlock("x", **options),
-    "striped": lambda **options: striped("x", 3, **options),
-    "multilock": lambda **options: multilock(["x", "y"], **options),
+    "mutex": partial(lock, "x"),
+    "fair": partial(fair_lock, "x"),
+    "rlock": partial(rlock, "x"),
+    "semaphore": partial(semaphore, "x", limit=2),
+    "rwlock": partial(rwlock, "x"),
+    "striped": partial(striped, "x", 3),
+    "multilock": partial(multilock, ["x", "y"]),
 }
+each_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 
 
-@pytest.fixture(params=KINDS)
-def make(request):
-    """Creates a lock of each kind."""
-    return KINDS[request.param]
-
-
+@each_kind
 def test_options_and_store(stores, make, using):
     """Every kind of lock is on the backend ``using`` and has its options."""
     made = make(using=using, ttl=70)
@@ -31,6 +29,7 @@ def test_options_and_store(stores, make, using):
     assert not stores[using].held()
 
 
+@each_kind
 @pytest.mark.parametrize(
     ("option", "hint"),
     [

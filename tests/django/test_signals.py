@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+from functools import partial
 
 import pytest
 
@@ -37,18 +38,15 @@ def heard(connect):
 
     heard = Heard()
 
-    def receiver_for(kind):
-        def receiver(sender, event, **kwargs):
-            if event.lock.store is not locks[event.alias]:
-                return  # a lock of a test before
+    def receiver(kind, sender, event, **_kwargs):
+        if event.lock.store is locks[event.alias]:  # not a lock of a test before
             heard.append((kind, sender, event))
             if kind == "lost":
                 heard.lost.set()
 
-        return receiver
-
-    for kind, signal in SIGNALS.items():
-        connect(signal, receiver_for(kind))
+    receivers = [partial(receiver, kind) for kind in SIGNALS]
+    for each, signal in zip(receivers, SIGNALS.values(), strict=True):
+        connect(signal, each)
     return heard
 
 

@@ -29,9 +29,7 @@ from tests.support.service import poll
 pytestmark = pytest.mark.usefixtures("stores")
 
 
-class Handler(WSGIRequestHandler):
-    def log_message(self, *args):
-        pass
+Handler = type("Quiet", (WSGIRequestHandler,), {"log_message": lambda *_: None})
 
 
 class Server(ThreadedWSGIServer):
@@ -143,22 +141,19 @@ def test_transaction_is_open_in_the_view(database, view):
 
 def test_several_databases(tmp_path, database):
     """The transactions of all databases with ATOMIC_REQUESTS are over when the lock is released."""
-    told = []
+    seen = []
+
+    def see(*_, **__):
+        seen.append([each for each in ("write", "archive") if connections[each].in_atomic_block])
+        return HttpResponse()
+
     with sqlite_file("archive", tmp_path / "archive.sqlite3", ATOMIC_REQUESTS=True):
-
-        @locked_view("stock")
-        def view(request):
-            return HttpResponse(" ".join(each for each in connections.settings if connections[each].in_atomic_block))
-
-        def released(**kwargs):
-            told.append([each for each in ("write", "archive") if connections[each].in_atomic_block])
-
-        lock_released.connect(released)
+        lock_released.connect(see)
         try:
-            assert {"write", "archive"} <= set(respond(view).content.decode().split())
+            respond(locked_view("stock")(see))
         finally:
-            lock_released.disconnect(released)
-    assert told == [[]]
+            lock_released.disconnect(see)
+    assert seen == [["write", "archive"], []]
 
 
 DECORATORS = [locked_view("stock"), idempotent(required=False)]
@@ -224,34 +219,19 @@ def test_refused_request_opens_no_transaction(database):
 
 def test_wrong_place(database):
     """On a handler method, where the transaction would be outside the lock, an error names the right place."""
-
-    class Page(View):
-        @method_decorator(locked_view("stock"))
-        def get(self, request):
-            raise AssertionError("never called")
-
+    page = method_decorator(locked_view("stock"), name="get")(type("Page", (OnDispatch,), {"get": OnDispatch.get}))
     with pytest.raises(TypeError, match=r"ATOMIC_REQUESTS on 'write' is outside of locked_view\(\): put"):
-        respond(Page.as_view())
+        respond(page.as_view())
 
 
 async def test_async_view(database):
-    """An async view with ATOMIC_REQUESTS raises Django's own error."""
+    """An async view with ATOMIC_REQUESTS raises Django's own error, and works if it has opted out."""
 
-    @locked_view("stock")
-    async def view(request):
-        raise AssertionError("never called")
-
-    with pytest.raises(RuntimeError, match="ATOMIC_REQUESTS with async views"):
-        await respond(view, AsyncRequestFactory().get("/"))
-    assert not await lock("stock").alocked()
-
-
-async def test_async_view_that_has_opted_out(database):
-    """A non_atomic_requests async view works."""
-
-    @locked_view("stock")
-    @transaction.non_atomic_requests(using="write")
     async def view(request):
         return HttpResponse(request.lock.name)
 
-    assert (await respond(view, AsyncRequestFactory().get("/"))).content == b"stock"
+    request = AsyncRequestFactory().get("/")
+    with pytest.raises(RuntimeError, match="ATOMIC_REQUESTS with async views"):
+        await respond(locked_view("stock")(view), request)
+    assert not await lock("stock").alocked()
+    assert (await respond(locked_view("stock")(NO_TRANSACTION(view)), request)).content == b"stock"

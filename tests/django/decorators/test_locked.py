@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property, partial, wraps
 from types import SimpleNamespace
@@ -79,26 +79,21 @@ def test_using_and_options():
     assert report() == ("nightly", True, [])
 
 
-def test_one_at_a_time(own_thread):
+def test_one_at_a_time():
     """While one call runs, another with the same name is refused, and one with another name is not."""
-    inside, go_on = threading.Event(), threading.Event()
 
     @locked("report:{number}", blocking=False)
-    def report(number, wait=False):
-        if wait:
-            inside.set()
-            assert go_on.wait(20)
-        return number
+    def report(number, body=int):
+        return body()
 
-    thread = own_thread(lambda: report(1, wait=True))
-    assert inside.wait(20)
-    with pytest.raises(LockNotAcquired) as refused:
-        report(1)
-    assert refused.value.name == "report:1"
-    assert report(2) == 2
-    go_on.set()
-    thread.join(20)
-    assert report(1) == 1
+    def meanwhile():
+        with pytest.raises(LockNotAcquired) as refused:
+            report(1)
+        assert refused.value.name == "report:1"
+        return report(2)
+
+    with ThreadPoolExecutor(1) as other_thread:
+        assert report(1, lambda: other_thread.submit(meanwhile).result(20)) == report(1) == 0
 
 
 async def test_coroutines():
@@ -159,26 +154,15 @@ async def agenerator():
     yield
 
 
-async def coroutine():
+async def coroutine(_self=None):
     pass
 
 
 def wrapped_plainly(function):
-    @wraps(function)
-    def call(*args, **kwargs):
-        return function(*args, **kwargs)
-
-    return call
+    return wraps(function)(lambda: [function()])
 
 
-class AsyncReport:
-    async def __call__(self):
-        pass
-
-
-class Rows:
-    def __call__(self):
-        yield
+AsyncReport, Rows = type("AsyncReport", (), {"__call__": coroutine}), type("Rows", (), {"__call__": generator})
 
 
 @pytest.mark.parametrize(
@@ -220,36 +204,19 @@ def test_refuses_what_it_cannot_protect(decorated, message):
 )
 def test_bad_template(template, error, message):
     """A wrong template raises an error at decoration."""
-
-    def report(a, b):
-        pass
-
     with pytest.raises(error, match=message):
-        locked(template)(report)
-
-
-def test_missing_keyword():
-    """A call without a keyword that the name needs raises an error that says so."""
-
-    @locked("report:{number}")
-    def report(**kwargs):
-        raise AssertionError("never called")
-
-    with pytest.raises(TypeError, match=r"needs 'number', which this call does not have"):
-        report(other=1)
+        locked(template)(lambda a, b: (a, b))
 
 
 def test_wrong_call():
-    """A call with wrong arguments raises the function's own error."""
-
-    @locked("report:{a}")
-    def report(a, b):
-        pass
-
+    """A call with wrong arguments raises the function's own error, and one without what the name needs another."""
+    report = locked("report:{a}")(lambda a, b: (a, b))
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'b'"):
         report(1)
     with pytest.raises(TypeError, match="too many positional arguments"):
         report(1, 2, 3)
+    with pytest.raises(TypeError, match=r"needs 'number', which this call does not have"):
+        locked("report:{number}")(lambda **_: None)(other=1)
 
 
 @pytest.mark.parametrize("decorator", [locked, locked_view])

@@ -17,12 +17,10 @@ get = RequestFactory().get
 
 def test_names_from_the_request():
     """The request is a field of the name under any argument name, and positional arguments are found by name."""
-
-    @locked_view("cart:{request.method}:{req.path}:{sku}")
-    def view(req, sku):
-        return HttpResponse(req.lock.name)
-
-    assert view(get("/shop/"), "pear").content == b"cart:GET:/shop/:pear"
+    view = locked_view("cart:{request.method}:{req.path}:{sku}")(
+        lambda req, sku: HttpResponse(f"{req.lock.name} {sku}")
+    )
+    assert view(get("/shop/"), "pear").content == b"cart:GET:/shop/:pear pear"
 
 
 @pytest.mark.parametrize("decorate", [locked_view("call:{calls}"), idempotent(required=False)], ids=["lock", "key"])

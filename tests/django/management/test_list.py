@@ -30,7 +30,7 @@ def test_list(stores):
 def test_list_without_locks_names_the_stores(stores):
     assert Done("redlock_list").out == "no locks found in default, memory\n"
     assert Done("redlock_list", "--using", "memory").out == "no locks found in memory\n"
-    assert Done("redlock_list", "--format", "json").json == []
+    assert listed() == []
 
 
 @pytest.mark.parametrize("backend", [REDIS, "docs.examples.file_backend.FileBackend"])
@@ -46,9 +46,13 @@ def test_list_of_a_store_that_is_not_listed(stores, settings, tmp_path, backend)
     assert (done.code, [row["name"] for row in done.json]) == (1, ["stock"])
 
 
-@pytest.fixture
-def trouble(stores, own_thread):
-    """Three locks of the default store: ``calm`` is the oldest, ``busy`` has a waiter, ``new`` is the youngest."""
+def listed(*arguments):
+    """Return the rows of the list."""
+    return Done("redlock_list", *arguments, "--format", "json").json
+
+
+def test_list_order(stores, own_thread):
+    """Locks with waiters come first, also with a limit, then the longest held, and --sort changes the order."""
     backend = stores["default"]
     with ExitStack() as held:
         for name in ("calm", "busy", "new"):
@@ -56,37 +60,23 @@ def trouble(stores, own_thread):
             time.sleep(0.002)  # times are listed in milliseconds
         waiter = own_thread(lambda: backend.lock("busy", on_lost="warn").acquire(timeout=120))
         own_thread.until(lambda: backend.describe("busy").waiters)
-        yield backend
+        rows = {order: listed(*order.split()) for order in ("", "--limit 1", "--sort name", "--sort held")}
     waiter.join()
-
-
-@pytest.mark.parametrize(
-    ("order", "names"),
-    [("trouble", ["busy", "calm", "new"]), ("name", ["busy", "calm", "new"]), ("held", ["calm", "busy", "new"])],
-)
-def test_list_order(trouble, order, names):
-    """Locks with waiters come first, then the longest held, and --sort changes the order."""
-    rows = Done("redlock_list", "--sort", order, "--format", "json").json
-    assert [row["name"] for row in rows] == names
-    assert {row["name"]: row["waiters"] for row in rows} == {"busy": 1, "calm": 0, "new": 0}
-    assert next(row for row in rows if row["waiters"])["longest_wait"] > 0
-
-
-def test_list_finds_trouble_behind_the_limit(trouble):
-    """--limit leaves out locks without waiters first."""
-    [row] = Done("redlock_list", "--limit", "1", "--format", "json").json
-    assert row["name"] == "busy"
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
+    assert {order: [row["name"] for row in each] for order, each in rows.items()} == {
+        "": ["busy", "calm", "new"],
+        "--limit 1": ["busy"],
+        "--sort name": ["busy", "calm", "new"],
+        "--sort held": ["calm", "busy", "new"],
+    }
+    assert [row["waiters"] for row in rows[""]] == [1, 0, 0]
+    assert rows[""][0]["longest_wait"] > 0
 
 
 def on_a_terminal(monkeypatch, width, *args):
     """Return the output of a command on a terminal of this width."""
     monkeypatch.setenv("COLUMNS", str(width))
-    out = Terminal()
+    out = io.StringIO()
+    out.isatty = lambda: True
     call_command(*args, stdout=out, force_color=True)
     return out.getvalue()
 
@@ -110,7 +100,7 @@ def test_list_leaves_out_columns_that_say_nothing(stores):
         with backend.rwlock("c").read:
             assert heading() == "STORE NAME KIND HOLDER HELD FOR LEFT"
             assert Done("redlock_list", "c").out.splitlines()[1].split()[:4] == ["default", "c", "rwlock", "read"]
-            [row] = Done("redlock_list", "--state", "read", "--format", "json").json
+            [row] = listed("--state", "read")
             assert (row["name"], row["state"]) == ("c", "read")
 
 
@@ -122,12 +112,11 @@ def heading(*args):
 def test_list_formats(stores):
     """JSON has the facts of each lock, and stdout has nothing else."""
     with stores["default"].lock('stock,"42"\n'):
-        [row] = Done("redlock_list", format="json").json
+        [row] = listed()
     assert row["name"] == 'stock,"42"\n'
     assert 0 < row["ttl"] <= 30
     assert row["digest"]
     assert "token" not in row
-    assert Done("redlock_list", format="json").json == []
 
 
 @pytest.mark.parametrize(
@@ -145,7 +134,7 @@ def test_list_filters(stores, args, names):
     """Search, store, kind, host and limit select locks."""
     backend = stores["default"]
     with backend.lock("stock:42"), backend.lock("stock:7"), stores["memory"].lock("invoice:7"):
-        assert [row["name"] for row in Done("redlock_list", *args, "--format", "json").json] == names
+        assert [row["name"] for row in listed(*args)] == names
 
 
 def test_list_filters_before_the_limit(stores):

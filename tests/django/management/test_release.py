@@ -13,10 +13,15 @@ from tests.django.management.command_result import Done
 
 @pytest.fixture
 def held(stores):
-    """Three locks of the default store."""
+    """`held()`: which are left of three locks of the default store."""
     locks = {name: stores["default"].lock(name, on_lost="warn") for name in ("stock:1", "stock:2", "invoice")}
     assert all(lock.acquire() for lock in locks.values())
     return lambda: sorted(name for name, lock in locks.items() if lock.locked())
+
+
+def released(*arguments):
+    """Return the rows of a release without a question."""
+    return Done("redlock_release", *arguments, "--yes", "--format", "json").json
 
 
 def test_release_asks_and_takes_yes(held, answer):
@@ -39,8 +44,7 @@ def test_release_takes_no(held, answer, text):
 
 def test_release_by_pattern(held):
     """A glob releases all locks that match."""
-    done = Done("redlock_release", "stock:*", "--yes", "--format", "json")
-    assert {row["name"]: row["result"] for row in done.json} == {"stock:1": "released", "stock:2": "released"}
+    assert [row["result"] for row in released("stock:*")] == ["released"] * 2
     assert held() == ["invoice"]
 
 
@@ -68,8 +72,8 @@ def test_release_finds_the_lock_and_its_stripes(stores):
     stripe = stores["default"].striped("stock:17", 4, on_lost="warn")
     assert plain.acquire()
     assert stripe.acquire()
-    rows = Done("redlock_release", "stock:17", "--yes", "--format", "json").json
-    assert sorted((row["kind"], row["result"]) for row in rows) == [("mutex", "released"), ("striped", "released")]
+    kinds = {row["kind"]: row["result"] for row in released("stock:17")}
+    assert kinds == {"mutex": "released", "striped": "released"}
     assert not plain.locked()
     assert not stripe.locked()
 
@@ -77,9 +81,8 @@ def test_release_finds_the_lock_and_its_stripes(stores):
 def test_release_by_kind_and_state(stores, held):
     side = stores["default"].rwlock("prices", on_lost="warn").write
     assert side.acquire()
-    assert "Nothing to release" in Done("redlock_release", "prices", "--state", "read", "--yes").out
-    assert "Nothing to release" in Done("redlock_release", "*", "--kind", "semaphore", "--yes").out
-    [row] = Done("redlock_release", "--state", "write", "--exact", "--yes", "--format", "json").json
+    assert released("prices", "--state", "read") == released("*", "--kind", "semaphore") == []
+    [row] = released("--state", "write", "--exact")
     assert (row["name"], row["state"]) == ("prices", "write")
     assert held() == ["invoice", "stock:1", "stock:2"]
 
@@ -113,15 +116,14 @@ def test_release_is_logged(held, caplog, monkeypatch):
 def test_release_goes_on_without_a_user(held, monkeypatch):
     """A user model whose names are no text does not stop a release half-way."""
     monkeypatch.setattr(UserManager, "get_by_natural_key", lambda _self, name: int(name))
-    Done("redlock_release", "stock:*", "--yes")
+    released("stock:*")
     assert held() == ["invoice"]
 
 
 def test_release_dry_run(held):
     """--dry-run shows the locks and releases nothing."""
-    done = Done("redlock_release", "*", "--dry-run")
-    assert "Would release 3 locks" in done.out
-    assert [row["result"] for row in Done("redlock_release", "*", "--dry-run", "--format", "json").json] == [None] * 3
+    assert "Would release 3 locks" in Done("redlock_release", "*", "--dry-run").out
+    assert [row["result"] for row in released("*", "--dry-run")] == [None] * 3
     assert held() == ["invoice", "stock:1", "stock:2"]
 
 

@@ -1,5 +1,6 @@
 """`SingleInstanceCommand`, on a real Redis."""
 
+import contextlib
 import io
 import os
 import re
@@ -27,9 +28,21 @@ class Nightly(SingleInstanceCommand):
         return self.body(self)
 
 
-def test_runs_under_the_lock(stores):
-    call_command(Nightly(lambda command: command.lock.check()))
+@pytest.fixture(autouse=True)
+def free_at_the_end(stores):
+    yield
     assert stores["default"].describe("nightly") is None
+
+
+@pytest.fixture
+def handled():
+    """`handled(number, handler)`: the handler of a signal in this test. Shells let background processes ignore some."""
+    with contextlib.ExitStack() as ends:
+        yield lambda number, handler: ends.callback(signal.signal, number, signal.signal(number, handler))
+
+
+def test_runs_under_the_lock():
+    call_command(Nightly(lambda command: command.lock.check()))
 
 
 @pytest.mark.parametrize("options", [{"ttl": 5}, {"blocking": False}, {"blocking_timeout": 0.01}])
@@ -46,15 +59,14 @@ def test_already_running(stores, options):
     assert ran == []
 
 
-def test_nested_call_is_a_second_one(stores):
+def test_nested_call_is_a_second_one():
     """A command that starts itself is refused."""
     with pytest.raises(CommandError, match="already running"):
         call_command(Nightly(lambda _: call_command(Nightly())))
-    assert stores["default"].describe("nightly") is None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_ended_by_a_signal(stores, number):
+def test_ended_by_a_signal(handled, number):
     """A signal that ends the process releases the lock first, and a second signal changes nothing."""
 
     def body(command):
@@ -64,37 +76,26 @@ def test_ended_by_a_signal(stores, number):
             os.kill(os.getpid(), number)
             command.lock.check()
 
-    before = signal.signal(number, signal.SIG_DFL)  # nohup ignores a hang-up
-    try:
-        with pytest.raises(SystemExit) as ended:
-            call_command(Nightly(body))
-        assert signal.getsignal(number) is signal.SIG_DFL
-    finally:
-        signal.signal(number, before)
+    handled(number, signal.SIG_DFL)
+    with pytest.raises(SystemExit) as ended:
+        call_command(Nightly(body))
+    assert signal.getsignal(number) is signal.SIG_DFL
     assert ended.value.code == 128 + number
-    assert stores["default"].describe("nightly") is None
 
 
-def test_interrupted(stores):
+def test_interrupted(handled):
     """Ctrl-C raises KeyboardInterrupt, and the lock is free."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            call_command(Nightly(lambda _: signal.raise_signal(signal.SIGINT)))
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert stores["default"].describe("nightly") is None
+    handled(signal.SIGINT, signal.default_int_handler)
+    with pytest.raises(KeyboardInterrupt):
+        call_command(Nightly(lambda _: signal.raise_signal(signal.SIGINT)))
 
 
-def test_signals_that_others_handle(stores):
+def test_signals_that_others_handle(handled):
     """An existing signal handler stays in place."""
     signals = []
-    before = signal.signal(signal.SIGTERM, lambda *_: signals.append("theirs"))
-    try:
-        call_command(Nightly(lambda _: os.kill(os.getpid(), signal.SIGTERM)))
-        assert signals == ["theirs"]
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    handled(signal.SIGTERM, lambda *_: signals.append("theirs"))
+    call_command(Nightly(lambda _: os.kill(os.getpid(), signal.SIGTERM)))
+    assert signals == ["theirs"]
 
 
 def test_lock_lost(stores):
@@ -103,21 +104,15 @@ def test_lock_lost(stores):
         call_command(Nightly(lambda _: str(stores["default"].force_release("nightly"))))
 
 
-def test_store_down(one_down):
-    """Without a store the command exits with its own code, and nothing runs."""
+@pytest.mark.parametrize(
+    ("using", "message", "code"),
+    [("broken", "is unavailable", 69), ("nowhere", "there is no lock backend 'nowhere'", 1)],
+)
+def test_without_a_store(one_down, using, message, code):
+    """The command ends with one sentence and its own code, and nothing runs."""
     ran = []
     command = Nightly(ran.append)
-    command.lock_using = "broken"
-    with pytest.raises(CommandError) as refused:
+    command.lock_using = using
+    with pytest.raises(CommandError, match=message) as refused:
         call_command(command)
-    assert refused.value.returncode == 69
-    assert ran == []
-
-
-def test_store_with_wrong_settings(settings):
-    """With wrong settings the command gives one sentence without a traceback, and nothing runs."""
-    settings.REDLOCK = {}
-    ran = []
-    with pytest.raises(CommandError, match="there is no lock backend 'default'"):
-        call_command(Nightly(ran.append))
-    assert ran == []
+    assert (refused.value.returncode, ran) == (code, [])

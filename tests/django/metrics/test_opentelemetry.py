@@ -4,7 +4,6 @@ import gc
 import json
 
 import pytest
-from opentelemetry import trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
@@ -38,8 +37,7 @@ def spans():
 
 def test_spans(spans):
     """Waiting and holding are spans of the caller's trace, with name, backend and outcome."""
-    tracer = trace.get_tracer("test", tracer_provider=TracerProvider())
-    with tracer.start_as_current_span("request") as request, lock("stock"):
+    with TracerProvider().get_tracer("test").start_as_current_span("request") as request, lock("stock"):
         lock("stock").acquire(blocking=False)
     acquired, refused, hold = spans(request)
     assert [acquired.name, refused.name, hold.name] == ["redlock.acquire", "redlock.acquire", "redlock.hold"]
@@ -57,8 +55,7 @@ def test_spans(spans):
 
 async def test_spans_of_coroutines(spans):
     """In coroutines the spans belong to the trace of their task."""
-    tracer = trace.get_tracer("test", tracer_provider=TracerProvider())
-    with tracer.start_as_current_span("request") as request:
+    with TracerProvider().get_tracer("test").start_as_current_span("request") as request:
         async with lock("stock"):
             pass
     assert {span.parent.span_id for span in spans(request)} == {request.get_span_context().span_id}

@@ -20,8 +20,10 @@ from django_redlock.history.event_queue import event_queue
 from django_redlock.metrics import prometheus
 from django_redlock.signals import task_duplicate
 from django_redlock.testing.conformance.harness.fixtures import in_child
+from tests.support.locks import redis_entry
 
 pytestmark = pytest.mark.usefixtures("own_listeners")
+AT = {"backend": "default", "kind": "mutex"}
 
 
 @pytest.fixture
@@ -31,9 +33,6 @@ def registry():
     return registry
 
 
-# ── Prometheus ───────────────────────────────────────────────────────────────────────────────
-
-
 def test_counts(registry):
     """Acquisitions, refusals, waits and holds are counted by backend and kind."""
     with lock("stock"):
@@ -41,17 +40,13 @@ def test_counts(registry):
         with locks["memory"].semaphore("s", limit=2):
             pass
     event_queue.flush()
-    at = {"backend": "default", "kind": "mutex"}
-    semaphore = {"backend": "memory", "kind": "semaphore"}
     value = registry.get_sample_value
-    text = generate_latest(registry).decode()
-    assert value("redlock_acquisitions_total", at) == 1
-    assert value("redlock_acquisitions_total", semaphore) == 1
-    assert value("redlock_refusals_total", {**at, "reason": "taken"}) == 1
-    assert value("redlock_wait_seconds_count", at) == 1
-    assert value("redlock_hold_seconds_count", at) == 1
-    assert value("redlock_hold_seconds_bucket", {**at, "le": "+Inf"}) == 1
-    assert "stock" not in text
+    assert value("redlock_acquisitions_total", {"backend": "memory", "kind": "semaphore"}) == 1
+    for name in ("acquisitions_total", "wait_seconds_count", "hold_seconds_count"):
+        assert value(f"redlock_{name}", AT) == 1
+    assert value("redlock_refusals_total", {**AT, "reason": "taken"}) == 1
+    assert value("redlock_hold_seconds_bucket", {**AT, "le": "+Inf"}) == 1
+    assert "stock" not in generate_latest(registry).decode()
 
 
 def test_open_metrics(registry):
@@ -92,15 +87,13 @@ def held_now(registry):
 
 
 def test_gauge(held_now, using):
-    """The gauge counts a lock until it is released or lost, and not one whose handle is garbage-collected."""
-    first, second, third = lock("a", using), lock("b", using), lock("c", using)
-    assert first.acquire()
-    assert second.acquire()
-    assert third.acquire()
+    """The gauge counts a lock until it is released, and not one whose handle is garbage-collected."""
+    held = [lock(name, using) for name in "abc"]
+    assert all(each.acquire() for each in held)
     assert held_now(using) == 3
-    del second
+    held.pop(1)
     gc.collect()
-    first.release()
+    held[0].release()
     assert held_now(using) == 1
 
 
@@ -115,22 +108,18 @@ def test_gauge_goes_down_on_loss(registry, held_now, lost):
         assert lost.wait(20)
         assert held_now() == 0
     assert held_now() == 0
-    at = {"backend": "default", "kind": "mutex"}
-    assert registry.get_sample_value("redlock_losses_total", at) == 1
+    assert registry.get_sample_value("redlock_losses_total", AT) == 1
     assert registry.get_sample_value("redlock_forced_releases_total", {"backend": "default"}) == 1
-    assert registry.get_sample_value("redlock_hold_seconds_count", at) == 1
+    assert registry.get_sample_value("redlock_hold_seconds_count", AT) == 1
 
 
 def test_quarantine(registry, settings, own_redis):
     """A server in quarantine counts as a refusal with that reason."""
-    options = {"quarantine": True, "max_ttl": 60, "node_timeout": 5}
-    entry = {**settings.REDLOCK["default"], "LOCATION": own_redis().url, "OPTIONS": options}
-    settings.REDLOCK = {"default": entry}
+    settings.REDLOCK = {"default": redis_entry(own_redis().url, quarantine=True, max_ttl=60)}
     with pytest.raises(LockUnavailable):
         lock("a").acquire()
     event_queue.flush()
-    at = {"backend": "default", "kind": "mutex", "reason": "quarantine"}
-    assert registry.get_sample_value("redlock_refusals_total", at) == 1
+    assert registry.get_sample_value("redlock_refusals_total", {**AT, "reason": "quarantine"}) == 1
 
 
 def test_installed_twice(registry):
@@ -138,7 +127,7 @@ def test_installed_twice(registry):
     with lock("a"):
         pass
     event_queue.flush()
-    assert registry.get_sample_value("redlock_acquisitions_total", {"backend": "default", "kind": "mutex"}) == 1
+    assert registry.get_sample_value("redlock_acquisitions_total", AT) == 1
 
 
 def test_fork(held_now):
@@ -158,6 +147,9 @@ def test_fork(held_now):
 SHARED = """
 import os, sys
 import django
+from django.conf import settings
+backend = {"BACKEND": "django_redlock.backends.locmem.LocMemBackend"}
+settings.configure(INSTALLED_APPS=["django_redlock"], REDLOCK={"locmem": backend}, REDLOCK_METRICS=["prometheus"])
 django.setup()
 from django_redlock import lock
 from django_redlock.history.event_queue import event_queue
@@ -183,14 +175,9 @@ else:
 """
 
 
-def test_several_processes(tmp_path, redis_url):
+def test_several_processes(tmp_path):
     """With PROMETHEUS_MULTIPROC_DIR the numbers of all processes are added."""
-    environment = {
-        **os.environ,
-        "PROMETHEUS_MULTIPROC_DIR": str(tmp_path),
-        "TESTPROJECT_REDIS": redis_url,  # without one each process tries for seconds to reach it when it starts
-        "DJANGO_SETTINGS_MODULE": "tests.django.metrics.settings_with_metrics",
-    }
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
     run = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", SHARED]
     subprocess.run(run, env=environment, check=True, timeout=120)
     numbers = subprocess.run([*run, "read"], env=environment, check=True, timeout=120, capture_output=True, text=True)

@@ -2,11 +2,9 @@
 
 # ruff: noqa: PT012  (the end of a block raises here)
 
-import threading
-
 import pytest
 from django.contrib.auth.models import Group
-from django.db import IntegrityError, connection, connections, transaction
+from django.db import connection, connections, transaction
 
 from django_redlock import lock
 from django_redlock.decorators import locked
@@ -33,7 +31,7 @@ class TestRealTransactions:
 
     def test_rollback(self, kept, is_locked):
         """After a rollback the kept lock is free, so that a retry can acquire it."""
-        for _ in range(3):
+        for _ in range(2):
             with pytest.raises(Boom), transaction.atomic(), kept():
                 raise Boom
             assert not is_locked()
@@ -64,12 +62,8 @@ class TestRealTransactions:
 
     def test_failing_commit(self, kept, is_locked, monkeypatch):
         """A kept lock is free after a commit that the database refuses."""
-
-        def refuse():
-            raise IntegrityError("deferred constraint")
-
-        with pytest.raises(IntegrityError), transaction.atomic():
-            monkeypatch.setattr(connections["default"], "_commit", refuse)
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            monkeypatch.setattr(connection, "_commit", lambda: 1 / 0)
             with kept():
                 pass
         assert not is_locked()
@@ -104,14 +98,11 @@ class TestRealTransactions:
 
     def test_callback_that_fails(self, kept, is_locked):
         """A commit callback that raises does not keep the lock."""
-        with pytest.raises(Boom), transaction.atomic():
-            transaction.on_commit(self._fail)
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            transaction.on_commit(lambda: 1 / 0)
             with kept():
                 pass
         assert not is_locked()
-
-    def _fail(self):
-        raise Boom
 
     def test_again_in_the_same_transaction(self, kept, using, own_thread, is_locked):
         """A transaction can acquire a lock that it keeps again, with the same token, and other threads are refused."""
@@ -214,7 +205,7 @@ class TestInsideTestCase:
 
 
 def test_outside_a_transaction(kept, is_locked):
-    """Outside a transaction the lock is released at the end of its block, and no connection is opened."""
+    """Outside a transaction the lock is released at the end of its block."""
     with kept():
         with pytest.raises(LockNotAcquired):
             kept().__enter__()
@@ -243,23 +234,17 @@ def test_connection_closed(file, using, is_locked):
 
 def test_two_threads(file, using, own_thread, is_locked):
     """The commit of one thread does not release the kept locks of another."""
-    keeping, go_on = threading.Event(), threading.Event()
 
     def other():
-        with transaction.atomic(file):
-            with lock("theirs", using, release_on_commit=file):
-                pass
-            keeping.set()
-            go_on.wait(20)
+        with transaction.atomic(file), lock("ours", using, release_on_commit=file):
+            pass
         connections[file].close()
 
-    thread = own_thread(other)
-    assert keeping.wait(20)
-    with transaction.atomic(file), lock("ours", using, release_on_commit=file):
-        pass
-    assert (is_locked("ours"), is_locked("theirs")) == (False, True)
-    go_on.set()
-    thread.join(20)
+    with transaction.atomic(file):
+        with lock("theirs", using, release_on_commit=file):
+            pass
+        own_thread(other).join(20)
+        assert (is_locked("ours"), is_locked("theirs")) == (False, True)
     assert not is_locked("theirs")
 
 
