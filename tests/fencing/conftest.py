@@ -1,6 +1,5 @@
 """Fenced rows in a database of each kind, and locks in a real Redis."""
 
-import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -8,7 +7,6 @@ from django.apps import apps
 from django.db import connections
 
 from django_redlock import locks
-from django_redlock.errors import LockError
 from tests.fencing import settings as ours
 from tests.support.databases import postgres_database, sqlite_file
 from tests.support.locks import redis_entry
@@ -25,11 +23,10 @@ def app(settings):
 def db(request, app, unique, tmp_path, django_db_blocker):
     """The alias of a database of that kind, with the tables of the app."""
     with django_db_blocker.unblock():
-        made = (
-            sqlite_file(unique, tmp_path / "db.sqlite3")
-            if request.param == "sqlite"
-            else postgres_database(unique, request.getfixturevalue("postgres"), unique)
-        )
+        if request.param == "sqlite":
+            made = sqlite_file(unique, tmp_path / "db.sqlite3")
+        else:
+            made = postgres_database(unique, request.getfixturevalue("postgres"), unique)
         with made as alias:
             with connections[alias].schema_editor() as editor:
                 for model in app.get_models():
@@ -49,19 +46,15 @@ def backend(settings, redis_url):
 @pytest.fixture
 def held(backend):
     """`held()`: a new handle that has acquired the lock of the rows. Earlier handles have lost the lock."""
-    handles = []
 
     def take():
         backend.force_release("rows")
         lock = backend.lock("rows", fencing=True, auto_renew=False, ttl=60)
         assert lock.acquire(blocking=False)
-        handles.append(lock)
         return lock
 
     yield take
-    for handle in handles:
-        with contextlib.suppress(LockError):
-            handle.release()
+    backend.force_release("rows")
 
 
 @pytest.fixture

@@ -61,8 +61,15 @@ def balance_and_number(account):
     return Account.objects.values_list("balance", "number").get(pk=account.pk)
 
 
-def changes_beside_a_holder(account, browser, backend, in_thread):
-    """Change a row in the admin while another holder of its lock writes it."""
+@pytest.mark.parametrize(
+    ("db", "atomic"), [("sqlite", False), ("postgres", False), ("postgres", True)], indirect=["db"]
+)  # with ATOMIC_REQUESTS, SQLite refuses a write after another's
+def test_admin_keeps_what_the_holder_wrote(account, browser, backend, in_thread, atomic):
+    """A change that waits for the lock keeps what the holder writes meanwhile, and stores its own fields.
+
+    So it does within the transaction of ATOMIC_REQUESTS, which begins before the lock is acquired.
+    """
+    connections.settings[account._state.db]["ATOMIC_REQUESTS"] = atomic
     client, name = browser(patience=60), f"account:{account.pk}"
     with backend.lock(name, fencing=True) as held:
         row = Account.objects.fenced(held).claim(pk=account.pk)
@@ -72,18 +79,6 @@ def changes_beside_a_holder(account, browser, backend, in_thread):
         row.save(lock=held)
     assert answer.result(60).status_code == 302
     assert balance_and_number(account) == (60, 2)
-
-
-def test_admin_keeps_what_the_holder_wrote(account, browser, backend, in_thread):
-    """A change that waits for the lock keeps what the holder writes meanwhile, and stores its own fields."""
-    changes_beside_a_holder(account, browser, backend, in_thread)
-
-
-@pytest.mark.parametrize("db", ["postgres"], indirect=True)  # SQLite refuses a write after another's
-def test_atomic_requests(account, browser, backend, in_thread):
-    """The same within the transaction of ATOMIC_REQUESTS, which begins before the lock is acquired."""
-    connections.settings[account._state.db]["ATOMIC_REQUESTS"] = True
-    changes_beside_a_holder(account, browser, backend, in_thread)
 
 
 @pytest.mark.parametrize(("view", "form"), [("change", {"number": 2}), ("delete", {"post": "yes"})])

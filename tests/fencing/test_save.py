@@ -1,6 +1,7 @@
 """`save()`, `delete()` and `refresh_from_db()` under a lock."""
 
 import asyncio
+from contextlib import nullcontext
 
 import pytest
 from django.db import IntegrityError, models, transaction
@@ -61,12 +62,9 @@ def test_nothing_held(stock, backend):
     with backend.lock("other") as unfenced, pytest.raises(TypeError, match="fencing=True"):
         stock.save(lock=unfenced)
     for nothing in (handle, None):
-        with pytest.raises(LockNotHeld):
-            stock.save(lock=nothing)
-        with pytest.raises(LockNotHeld):
-            stock.delete(lock=nothing)
-        with pytest.raises(LockNotHeld):
-            Stock.objects.fenced(nothing)
+        for write in (stock.save, stock.delete, Stock.objects.fenced):
+            with pytest.raises(LockNotHeld):
+                write(lock=nothing)
     with pytest.raises(TypeError, match="lock must be a held lock"):
         stock.save(lock="rows")
 
@@ -106,10 +104,7 @@ def test_insert_race(db, first, second, late, monkeypatch, in_thread, meanwhile)
 
     monkeypatch.setattr(meanwhile, "_do_update", overtaken)
     with transaction.atomic(using=db):
-        if late:
-            with pytest.raises(StaleLock):
-                Shelf(code="x", quantity=1).save(lock=mine, using=db)
-        else:
+        with pytest.raises(StaleLock) if late else nullcontext():
             Shelf(code="x", quantity=1).save(lock=mine, using=db)
         [shelf] = Shelf.objects.using(db)
     assert (shelf.quantity, shelf.fence) == (2 if late else 1, second.fencing_token)
@@ -131,13 +126,14 @@ def test_saved_again_by_a_receiver(stock, first, second):
 
 def test_other_conflicts_stay_what_they_are(stock, held):
     """A violated unique constraint raises IntegrityError, in a new row and in an old one."""
-    using, holder = stock._state.db, held()
-    with pytest.raises(IntegrityError), transaction.atomic(using=using):
-        Stock(sku="a").save(lock=holder, using=using)
-    with pytest.raises(IntegrityError), transaction.atomic(using=using):
-        Stock(pk=stock.pk + 1, sku="a").save(lock=holder, using=using)
-    with pytest.raises(IntegrityError), transaction.atomic(using=using):
-        Stock(pk=stock.pk).save(lock=holder, using=using, force_insert=True)
+    options = {"using": stock._state.db, "lock": held()}
+    for new, force_insert in (
+        (Stock(sku="a"), False),
+        (Stock(pk=stock.pk + 1, sku="a"), False),
+        (Stock(pk=stock.pk), True),
+    ):
+        with pytest.raises(IntegrityError), transaction.atomic(using=stock._state.db):
+            new.save(**options, force_insert=force_insert)
 
 
 def test_deleted_row_is_not_brought_back(stock, first, second):

@@ -17,12 +17,12 @@ def event(name="stock"):
 
 @pytest.fixture
 def seen():
+    """The names of the events that the listener of `queue` has got."""
     return []
 
 
 @pytest.fixture
 def queue(seen):
-    """A separate event queue with a listener."""
     queue = EventQueue()
     queue.subscribe("test", lambda records: seen.extend(each.name for each in records))
     return queue

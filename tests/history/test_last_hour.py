@@ -20,13 +20,14 @@ PATIENT = {"node_timeout": 5}  # the machine may be busy
 
 
 @pytest.fixture(params=["one", "quorum", "replica"])
-def backend(request, settings, start, redis_url):
+def backend(request, settings, redis_url):
     """Each kind of store that keeps a history."""
-    entry = redis_entry(redis_url)
-    if request.param == "quorum":
-        nodes = [node.url for node in start(Group(RedisServer() for _ in range(3))).servers]
+    if request.param == "one":
+        entry = redis_entry(redis_url)
+    elif request.param == "quorum":
+        nodes = [node.url for node in request.getfixturevalue("servers")]
         entry = entry_of("redlock.RedlockBackend", nodes, quarantine=False, **PATIENT)
-    if request.param == "replica":
+    else:
         options = {"wait_timeout": 2, "quarantine": False, "min_replicas": 0}
         entry = entry_of("replica.ReplicaBackend", redis_url, **options, **PATIENT)
     settings.REDLOCK = {"default": entry}
@@ -42,13 +43,8 @@ def hour(backend, name=""):
     assert len(minutes) == MINUTES
     assert began - 60 < minutes[-1].start <= time.time()
     assert [later.start - earlier.start for earlier, later in pairwise(minutes)] == [60] * 59
-    return {
-        "acquired": sum(each.acquired for each in minutes),
-        "refused": sum(each.refused for each in minutes),
-        "lost": sum(each.lost for each in minutes),
-        "forced": sum(each.forced for each in minutes),
-        "events": [event.kind for each in minutes for event in each.events],
-    }
+    sums = {kind: sum(getattr(each, kind) for each in minutes) for kind in ("acquired", "refused", "lost", "forced")}
+    return {**sums, "events": [event.kind for each in minutes for event in each.events]}
 
 
 def test_counts(backend):
@@ -96,8 +92,7 @@ def test_names_beyond_the_limit(backend):
 
 
 def test_any_name(backend):
-    name = 'x"\\\n\t\0€🔒%s'
-    with backend.lock(name):
+    with backend.lock(name := 'x"\\\n\t\0€🔒%s'):
         pass
     assert hour(backend, name)["acquired"] == 1
 
@@ -172,16 +167,15 @@ def test_node_down(start):
     backend = RedlockBackend([node.url for node in nodes], **PATIENT, quarantine=False)
     minute = int(time.time() // 60)
 
-    def acquired(number):
+    def sum_with(number):
         add(backend, minute, [("stock", "events", ""), ("stock", "acquired", str(number))])
+        return hour(backend, "stock")["acquired"]
 
-    acquired(1)
+    assert sum_with(1) == 1
     nodes[0].kill()
-    acquired(2)
-    assert sum(each.acquired for each in last_hour(backend, "stock")) == 2
+    assert sum_with(2) == 2
     nodes[0].start()
-    acquired(4)
-    assert sum(each.acquired for each in last_hour(backend, "stock")) == 6
+    assert sum_with(4) == 6
 
 
 def test_cluster(cluster):

@@ -80,7 +80,9 @@ class TestOverriding:
     @pytest.mark.parametrize("earlier_settings", [False, True])
     def test_earlier_handles(self, redis_server, settings, earlier_settings):
         """Handles that were made before, as in a module, are in memory, too, and are on Redis again afterwards."""
-        settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": redis_server.url, "KEY_PREFIX": "shop"}}
+        options = {"history": False, "node_timeout": 5}
+        entry = {"BACKEND": REDIS, "LOCATION": redis_server.url, "KEY_PREFIX": "shop", "OPTIONS": options}
+        settings.REDLOCK = {"default": entry}
         handles = [lock("x"), rlock("r"), semaphore("s", limit=2), multilock(["a", "b"]), striped("p", 3)]
         handles += [rwlock("w").read, lock("f", fair=True), lock("e", every=60), CommitLock.like(lock("c"), True)]
         if earlier_settings:
@@ -104,18 +106,14 @@ class TestOverriding:
 
     def test_isolated(self):
         """Each `override_locks` has locks of its own, and leaves nothing behind."""
-        with override_locks() as rehearsal:
-            held = lock("x")
-            held.acquire()
+        with override_locks() as rehearsal, lock("x"):
             with override_locks() as inner:
                 assert_not_locked("x")
             assert_locked("x")
-            held.release()
         places = f"{rehearsal.place} ", f"{inner.place} "
         assert not any(where.startswith(places) for where in _tables)
 
     def test_without_settings(self):
-        """`override_locks` works without `REDLOCK`."""
         with override_settings(REDLOCK=None), override_locks(), lock("x"):
             assert_locked("x")
 
@@ -124,8 +122,6 @@ class TestOverriding:
         with override_locks("dummy"), lock("x"), lock("x"):
             assert isinstance(locks["default"], DummyBackend)
             assert_not_locked("x")
-
-    def test_other_kind(self):
         with pytest.raises(ValueError, match="'locmem' or 'dummy', not 'redis'"):
             override_locks("redis")
 
@@ -182,17 +178,16 @@ class TestOverriding:
             assert not lock("y").acquire()
 
 
-class TestAsserting:
-    def test_messages(self):
-        """A failed assertion says what is held, and by which owner."""
-        with override_locks(), lock("x", owner="me"):
-            assert assert_locked("x").owner.label == "me"
-            with pytest.raises(AssertionError, match=r"lock 'y' on 'default' is not held \(held: 'x'\)"):
-                assert_locked("y")
-            with pytest.raises(AssertionError, match=r"lock 'x' on 'default' is held by .*me"):
-                assert_not_locked("x")
-        with override_locks(), pytest.raises(AssertionError, match=r"\(held: none\)"):
+def test_messages_of_assertions():
+    """A failed assertion says what is held, and by which owner."""
+    with override_locks(), lock("x", owner="me"):
+        assert assert_locked("x").owner.label == "me"
+        with pytest.raises(AssertionError, match=r"lock 'y' on 'default' is not held \(held: 'x'\)"):
             assert_locked("y")
+        with pytest.raises(AssertionError, match=r"lock 'x' on 'default' is held by .*me"):
+            assert_not_locked("x")
+    with override_locks(), pytest.raises(AssertionError, match=r"\(held: none\)"):
+        assert_locked("y")
 
 
 class TestPlannedFailures:
@@ -244,14 +239,18 @@ class TestPlannedFailures:
         """All operations raise LockUnavailable with the lock's name, and a lease that does not expire survives."""
         with lock("x", ttl=70) as held:
             with rehearsal.broken():
-                for ask in (held.extend, held.locked, lock("x").acquire, lambda: locks["default"].describe("x")):
+                for ask in (
+                    held.extend,
+                    held.locked,
+                    lock("x").acquire,
+                    lambda: asyncio.run(lock("x").aacquire()),
+                    lambda: locks["default"].describe("x"),
+                ):
                     with pytest.raises(LockUnavailable) as failed:
                         ask()
                     assert failed.value.name == "x"
                 with pytest.raises(LockUnavailable):
                     locks["default"].held()
-                with pytest.raises(LockUnavailable):
-                    asyncio.run(lock("x").aacquire())
                 rehearsal.advance(40)
                 assert not held.lost
             held.extend()

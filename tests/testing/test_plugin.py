@@ -109,6 +109,7 @@ def test_settings_are_restored(run):
 
 def test_imports_no_libraries(run):
     """A project that doesn't use the plugin gets no imports of Django or client libraries, and no warning."""
+    arguments = "-p", "no:django", "-p", "no:asyncio", "-W", "error"
     done = run(
         """
         import sys
@@ -120,12 +121,7 @@ def test_imports_no_libraries(run):
             ours = {"django_redlock.core", "django_redlock.backends", "django_redlock.backend_registry"}
             assert not ours & set(sys.modules)
     """,
-        "-p",
-        "no:django",
-        "-p",
-        "no:asyncio",
-        "-W",
-        "error",
+        *arguments,
         django=False,
     )
     done.assert_outcomes(passed=1)
