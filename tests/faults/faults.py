@@ -197,7 +197,7 @@ def promote_lagging(arena: WithReplicas, rng: random.Random) -> None:
     group = arena.group
     lagging, other = rng.sample(group.replicas, 2)
     group.cut_off(lagging)
-    time.sleep(rng.uniform(0, 2 * arena.options["ttl"]))  # leases that the replica has may have ended
+    time.sleep(arena.options["ttl"] * rng.uniform(0.3, 2))  # leases that the replica has may have ended
     group.primary.kill()
     former = group.promote(lagging)
     arena.lead()
@@ -237,7 +237,7 @@ def promote_beside_paused(arena: WithReplicas, rng: random.Random) -> None:
     else:
         former.resume()
         group.follow(other)
-    time.sleep(arena.stretch * rng.uniform(0, 0.3))  # one client still uses the former primary
+    time.sleep(arena.stretch * rng.uniform(0.1, 0.4))  # one client still uses the former primary
     arena.lead()
     group.follow(former)
 
@@ -285,4 +285,9 @@ def sentinels_fail_over(arena: WithSentinels, rng: random.Random) -> None:
     master.resume() if hang else master.start()
 
 
-OF_THE_NETWORK = {lose_minority, lose_replies, cut_connections, swallow, deliver_late, slow_down, everything}
+LOSING_DATA = restart_empty, restart_old_data, flush
+OF_CLIENTS = pause_clients, kill_clients, let_fork
+OF_PROCESSES = pause_servers, flush_scripts, *OF_CLIENTS
+OF_CONNECTIONS = lose_replies, cut_connections, swallow, deliver_late
+OF_THE_NETWORK = {lose_minority, *OF_CONNECTIONS, slow_down, everything}
+OF_REPLICATION = promote_lagging, split_brain, promote_beside_paused, promote_twice, restart_primary, cut_off_replicas
