@@ -1,7 +1,7 @@
 """Servers for tests. One of each kind runs for the session, and is up and empty at the start of every test.
 
 Tests that reconfigure a Redis, or need several, start their own: `own_redis()`, or `start(...)` with anything from
-`tests.support`, as in `start(Group(RedisServer() for _ in range(5))).servers`. Fixtures that live longer than a test
+`tests.support`, as in `start(Replicated(2)).primary`. Fixtures that live longer than a test
 ask for `running(RedisServer)`, and clean up themselves. What is not installed skips its tests, and fails them where it
 is required: `--require-servers` or REDLOCK_REQUIRE_SERVERS=1.
 """
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import pytest
 
 from django_redlock import locks
-from django_redlock.backends.redis import RedisBaseBackend
+from django_redlock.backends.redis import RedisBackend, RedisBaseBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.core.locks import local_queue
 from django_redlock.core.primitives import base
@@ -121,6 +121,23 @@ def own_redis(start) -> Callable[..., RedisServer]:
     return lambda *extra_args, **options: start(Group([RedisServer(*extra_args, **options)])).servers[0]
 
 
+@pytest.fixture
+def own_nodes(start) -> Callable[[int], list[RedisServer]]:
+    """`own_nodes(count)`: so many separate Redis servers, as `own_redis()`."""
+    return lambda count: start(Group(RedisServer() for _ in range(count))).servers
+
+
+@pytest.fixture
+def backend_at() -> Iterator[Callable[..., RedisBaseBackend]]:
+    """`backend_at(location, kind=RedisBackend, **options)`: a backend, which is closed at the end of the test."""
+    with contextlib.ExitStack() as ends:
+
+        def make(location, kind=RedisBackend, **options):
+            return ends.enter_context(contextlib.closing(kind(location, **{"node_timeout": 10, **options})))
+
+        yield make
+
+
 def _emptied(server: RedisServer) -> Any:
     revive(server)
     event_queue.flush()  # otherwise the events of earlier tests are written later
@@ -184,6 +201,12 @@ def servers(running) -> Iterator[list[RedisServer]]:
     yield servers
     for server in servers:
         revive(server)
+
+
+@pytest.fixture
+def proxies(start, servers) -> list[Proxy]:
+    """A proxy in front of each of the `servers`."""
+    return [start(Proxy(server.url)) for server in servers]
 
 
 @pytest.fixture

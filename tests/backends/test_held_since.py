@@ -12,8 +12,6 @@ from django_redlock.core.lock_info import LockInfo, read_lock_info
 from django_redlock.core.owner import Owner
 from django_redlock.core.primitives import base
 from django_redlock.testing.conformance.shared_handles import MAKE
-from testproject.redis_server import RedisServer
-from tests.support.group import Group
 from tests.support.locks import new_lock
 from tests.support.service import poll
 
@@ -37,8 +35,8 @@ def backend(request, unique):
     elif request.param == "cluster":
         made = RedisBackend(request.getfixturevalue("cluster").url, node_timeout=5)
     else:
-        servers = request.getfixturevalue("start")(Group(RedisServer() for _ in range(3))).servers
-        made = RedlockBackend([server.url for server in servers], node_timeout=5, quarantine=False)
+        nodes = request.getfixturevalue("own_nodes")(3)
+        made = RedlockBackend([node.url for node in nodes], node_timeout=5, quarantine=False)
     yield made
     made.close()
 

@@ -16,8 +16,6 @@ from django_redlock.backends.zookeeper import ZooKeeperBackend
 from django_redlock.errors import LockNotHeld, LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.harness.fixtures import until_someone_waits
-from testproject.redis_server import RedisServer
-from tests.support.group import Group
 
 
 def struck(function, step, handler, within="/django_redlock/"):
@@ -48,13 +46,13 @@ def taken(backend, name):
 
 
 @pytest.fixture(params=["redis", "redlock", "zookeeper"])
-def backend(request, start):
+def backend(request, own_nodes):
     """A backend with open connections."""
     if request.param == "zookeeper":
         hosts = request.getfixturevalue("zookeeper").hosts
         backend = ZooKeeperBackend(hosts, session_timeout=30, connect_timeout=20, node_timeout=5)
     else:
-        urls = [server.url for server in start(Group(RedisServer() for _ in range(3))).servers]
+        urls = [server.url for server in own_nodes(3)]
         make, where = (RedlockBackend, urls) if request.param == "redlock" else (RedisBackend, urls[0])
         backend = make(where, node_timeout=5, quarantine=False)
     taken(backend, "first")

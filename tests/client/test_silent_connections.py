@@ -13,8 +13,8 @@ from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.client import pool
 from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer
+from tests.support.locks import connected
 from tests.support.proxy import Proxy
-from tests.support.service import poll
 
 TIMEOUT = 1.0  # seconds, the node timeout
 MARGIN = 5.0  # seconds for a busy machine
@@ -77,26 +77,18 @@ def test_old_idle_connection_is_replaced(proxy, backend, unique, monkeypatch):
         monkeypatch.setattr(time, "monotonic", lambda real=time.monotonic: real() + pool.MAX_IDLE_SECONDS)
 
 
-@pytest.fixture
-def quorum(servers, start):
-    """The proxies in front of three nodes."""
-    return [start(Proxy(server.url)) for server in servers]
-
-
 def quorum_client(client_of, proxies):
     options = {"ttl": 60, "max_ttl": 60, "node_timeout": TIMEOUT, "quarantine": False, "history": False}
-    client = client_of(RedlockBackend([proxy.url for proxy in proxies], **options))
-    poll(lambda: all(row["ok"] for row in client.backend.health()), timeout=60, what="nodes that are connected")
-    return client
+    return connected(client_of(RedlockBackend([proxy.url for proxy in proxies], **options)))
 
 
 @pytest.mark.parametrize("dropped", [2, 3])
-def test_quorum(quorum, unique, client_of, dropped):
+def test_quorum(proxies, unique, client_of, dropped):
     """A quorum acquires, extends and releases on new connections after most of the idle ones were dropped silently."""
-    client = quorum_client(client_of, quorum)
+    client = quorum_client(client_of, proxies)
 
     def timed(request):
-        for proxy in quorum[:dropped]:
+        for proxy in proxies[:dropped]:
             proxy.forget()
         start = time.monotonic()
         result = request()
@@ -110,10 +102,10 @@ def test_quorum(quorum, unique, client_of, dropped):
     assert client.lock(unique).acquire(timeout=0)
 
 
-def test_hung_quorum(quorum, unique, client_of):
+def test_hung_quorum(proxies, unique, client_of):
     """Nodes that hang cost one node timeout more after they were idle, and one afterwards."""
-    client = quorum_client(client_of, quorum)
-    for proxy in quorum[:2]:
+    client = quorum_client(client_of, proxies)
+    for proxy in proxies[:2]:
         proxy.drop()
     for limit in 2 * TIMEOUT, TIMEOUT:
         start = time.monotonic()

@@ -9,16 +9,14 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.errors import LockUnavailable
-from testproject.redis_server import RedisServer
-from tests.support.group import Group
 
 OPTIONS = {"ttl": 10, "node_timeout": 0.6, "quarantine": False}
 
 
 @pytest.fixture(params=[1, 3], ids=["one", "three"])
-def new_backend(request, start):
+def new_backend(request, own_nodes):
     """A backend on one server, or on three nodes."""
-    places = [server.url for server in start(Group(RedisServer() for _ in range(request.param))).servers]
+    places = [server.url for server in own_nodes(request.param)]
     return lambda: RedisBackend(places[0], **OPTIONS) if len(places) == 1 else RedlockBackend(places, **OPTIONS)
 
 

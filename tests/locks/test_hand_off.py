@@ -107,7 +107,7 @@ def test_adopt_without_a_reply(proxy, redis_url, client_of, unique, way):
     assert lock.acquire()
     client = client_of(type(direct)(proxy.url, node_timeout=2))
     client.describe(unique)
-    text = lock.hand_off(ttl=6)
+    text = lock.hand_off(ttl=4)
     proxy.drop(way)
     with pytest.raises(LockUnavailable):
         client.adopt_text(text)

@@ -62,6 +62,12 @@ def granted(client: Any, name: str = "stock") -> bool:
     return taken
 
 
+def connected(client: Any) -> Any:
+    """Return the client of a quorum when it has an open connection to each node."""
+    poll(lambda: all(row["ok"] for row in client.backend.health()), timeout=60, what="nodes that are connected")
+    return client
+
+
 def held_by_all(lock: Any, holding: Callable[[], bool]) -> None:
     """Acquire the lock on all nodes, as ``holding()`` says. A node that is not connected yet does not vote later."""
 

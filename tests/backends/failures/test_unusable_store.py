@@ -123,8 +123,8 @@ class TestCutOff(OwnRedis):
         assert is_free(other.lock(name)), "a lock that nobody owns"
 
     def test_each_reply_has_its_node_timeout(self, proxy, new_client, name):
-        client = new_client(node_timeout=6)
-        proxy.delay(1.6)
+        client = new_client(node_timeout=4)
+        proxy.delay(1.1)
         with client.lock(name, ttl=30) as lock:
             assert lock.remaining > 10
 

@@ -4,17 +4,14 @@ import contextlib
 
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.client.fanout.node_keeper import DOWN_SECONDS
-from tests.support.locks import crash, held_by_all
-from tests.support.proxy import Proxy
+from tests.support.locks import connected, crash, held_by_all
 from tests.support.service import poll
 
 
-def test_connections_break(servers, start, client_of):
+def test_connections_break(proxies, client_of):
     """A node that closes connections and accepts new ones is retried at once and not marked down."""
-    proxies = [start(Proxy(server.url)) for server in servers]
     options = {"ttl": 60, "max_ttl": 60, "node_timeout": 10, "quarantine": False}
-    client = client_of(RedlockBackend([proxy.url for proxy in proxies], **options))
-    assert all(row["ok"] for row in client.backend.health())  # and so connected
+    client = connected(client_of(RedlockBackend([proxy.url for proxy in proxies], **options)))
     lost = [[proxy.lose_next_reply(b"{stock}") for _ in range(2)] for proxy in proxies[:2]]
     lock = client.lock("stock")
     assert lock.acquire(blocking=False)

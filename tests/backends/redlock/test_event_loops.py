@@ -103,12 +103,11 @@ def test_an_ended_loop(three):
     assert loop() is None
 
 
-def test_many_tasks_far_from_the_quorum(servers, start):
+def test_many_tasks_far_from_the_quorum(proxies):
     """With more tasks than a distant quorum can serve in time, each ends after its own time limits.
 
     These are a node timeout for its turn, one for its request, and one for the undo of a minority.
     """
-    proxies = [start(Proxy(server.url)) for server in servers]
     timeout = 1.0
 
     async def attempt(backend, number):

@@ -8,17 +8,14 @@ import pytest
 
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.errors import LockUnavailable
-from testproject.redis_server import RedisServer
-from tests.support.group import Group
-from tests.support.locks import SHORT, held_on, scripts_run
+from tests.support.locks import SHORT, connected, held_on, scripts_run
 from tests.support.proxy import Proxy
 from tests.support.service import poll
 
 
 @pytest.fixture
-def three(servers, start):
+def three(servers, proxies):
     """Three nodes, each behind a proxy, and a function that returns the number of nodes that have the lock."""
-    proxies = [start(Proxy(server.url)) for server in servers]
     with contextlib.closing(store(servers)) as backend:
         assert set(backend.arm().values()) == {"armed"}
     return servers, proxies, lambda: held_on(servers)
@@ -34,12 +31,6 @@ AWAY = {
     "hung": (lambda server, _: server.pause(), lambda server, _: server.resume()),
     "cut off": (lambda _, proxy: proxy.drop(), lambda _, proxy: proxy.restore()),
 }
-
-
-def connected(client):
-    """Return the client when it has an open connection to each node."""
-    assert all(row["ok"] for row in client.backend.health())
-    return client
 
 
 def until_left_out(client):
@@ -93,7 +84,7 @@ def test_a_missed_release_is_made_up_for(three, client_of, way):
 def test_a_loop_that_ends_with_the_refusal(three):
     """An event loop that ends with the refusal, while most nodes hang, leaves no votes and no tasks behind."""
     servers, _, holding = three
-    backend = store(servers)
+    backend = store(servers, node_timeout=1.5)
 
     async def refused():
         assert all(row["ok"] for row in backend.health())
@@ -136,7 +127,7 @@ def test_a_loop_that_ends_before_an_answer(three, released):
 def test_a_vote_that_comes_byte_by_byte(three, client_of, drips):
     """A reply that arrives byte by byte delays no vote of another node; two such nodes prevent a majority."""
     _, proxies, _ = three
-    client = connected(client_of(store(proxies, node_timeout=4)))
+    client = connected(client_of(store(proxies, node_timeout=4 / drips)))
     for proxy in proxies[:drips]:
         proxy.drip(0.5)  # 10 s for a vote
     for proxy in proxies[drips:]:
@@ -163,8 +154,7 @@ def test_a_late_vote_is_released_after_the_refusal(taken, start, client_of):
     """A refusal by a majority is returned at once, and a late vote of the third node is released."""
     proxy = start(Proxy(taken[2].url))
     urls = [taken[0].url, taken[1].url, proxy.url]
-    client = client_of(RedlockBackend(urls, ttl=30, node_timeout=5, quarantine=False))
-    assert all(row["ok"] for row in client.backend.health())  # and so connected
+    client = connected(client_of(RedlockBackend(urls, ttl=30, node_timeout=5, quarantine=False)))
     before = scripts_run(taken[2])
     proxy.hold("requests")
     assert not client.lock("stock").acquire(blocking=False)
@@ -174,16 +164,15 @@ def test_a_late_vote_is_released_after_the_refusal(taken, start, client_of):
     assert not held_on(taken[2:])
 
 
-def test_refused_before_all_nodes_are_connected(start, client_of):
+def test_refused_before_all_nodes_are_connected(start, own_nodes, client_of):
     """A semaphore that enough nodes report as full is refused, although slow nodes are not connected yet."""
-    servers = start(Group(RedisServer() for _ in range(5))).servers
+    servers = own_nodes(5)
     slow = [start(Proxy(server.url)) for server in servers[:2]]
-    holder = client_of(RedlockBackend([server.url for server in servers], ttl=60, node_timeout=5, quarantine=False))
-    assert all(row["ok"] for row in holder.backend.health())
+    places = [server.url for server in servers]
+    holder = connected(client_of(RedlockBackend(places, ttl=60, node_timeout=5, quarantine=False)))
     permits = [holder.semaphore("stock", limit=2) for _ in range(2)]
     assert all(permit.acquire(blocking=False) for permit in permits)
     for proxy in slow:
         proxy.hold("requests")
-    urls = [each.url for each in (*slow, *servers[2:])]
-    client = client_of(RedlockBackend(urls, node_timeout=5, quarantine=False))
+    client = client_of(RedlockBackend([each.url for each in slow] + places[2:], node_timeout=3, quarantine=False))
     assert client.semaphore("stock", limit=2).acquire(blocking=False) is False

@@ -8,12 +8,11 @@ import pytest
 
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.errors import LockUnavailable
-from tests.support.proxy import Proxy
 from tests.support.service import poll
 
 NODE_TIMEOUT = 3
 SLACK = 2.7  # seconds that a busy machine may take beside
-ROUNDS = 8
+ROUNDS = 10  # in one of them two nodes are unwell
 PLIGHTS = {
     "answers late": lambda proxy: proxy.hold("replies"),
     "hears late": lambda proxy: proxy.hold("requests"),
@@ -28,9 +27,8 @@ PLIGHTS = {
 
 
 @pytest.fixture
-def three(servers, start):
-    """Three nodes, each behind a proxy, and a function that lists the locks on all nodes."""
-    proxies = [start(Proxy(server.url)) for server in servers]
+def three(servers, proxies):
+    """The proxies in front of three nodes, and a function that lists the locks on all nodes."""
     backend = RedlockBackend([server.url for server in servers], max_ttl=60, node_timeout=5)
     assert set(backend.arm().values()) == {"armed"}
     backend.close()
@@ -40,7 +38,7 @@ def three(servers, start):
         client.close()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_vote_is_left_over(three, client_of, seed):
     """Under random failures a healthy majority grants at once, waits are bounded, and no vote is left over."""
     chance, (proxies, left) = random.Random(seed), three
@@ -80,7 +78,7 @@ def test_no_vote_is_left_over(three, client_of, seed):
 
     again = 0
     for number in range(ROUNDS):
-        unwell = chance.sample(range(3), chance.choice((1, 1, 1, 2)))
+        unwell = chance.sample(range(3), 1 if number else 2)
         plights, held = {node: chance.choice(sorted(PLIGHTS)) for node in unwell}, chance.random() < 0.4
         relieved = not held and chance.random() < 0.5
         # A defect shows each time, a machine that was stopped for a moment does not.

@@ -16,7 +16,7 @@ from .tools import PATIENCE, paused, until_in_line
 
 def test_a_server_that_is_killed(own, connected, unique):
     """After kill -9 of the server operations raise LockUnavailable, and the lease is lost at its end by our clock."""
-    backend = connected(own.hosts, session_timeout=4, connect_timeout=2, node_timeout=2)
+    backend = connected(own.hosts, session_timeout=4, connect_timeout=1, node_timeout=1)
     poll(lambda: granted(backend, "first"), timeout=PATIENCE, what="the first connection")
     told = threading.Event()
     lock = backend.lock(unique, on_lost=lambda _: told.set())

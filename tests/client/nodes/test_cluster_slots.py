@@ -1,6 +1,5 @@
 """The slot map of a Redis Cluster, when some of the servers hang or have no map, and requests for one slot."""
 
-import contextlib
 import gc
 import time
 import weakref
@@ -19,9 +18,9 @@ SLOW = 6  # seconds that a busy machine may take for everything else
 
 
 @pytest.fixture
-def backend(cluster, start):
+def backend(cluster, backend_at):
     """A backend without a slot map, which asks the first node first."""
-    return start(contextlib.closing(RedisBackend(cluster.url, node_timeout=NODE_TIMEOUT)))
+    return backend_at(cluster.url, node_timeout=NODE_TIMEOUT)
 
 
 @pytest.fixture
@@ -44,10 +43,10 @@ def test_one_node_hangs(cluster, backend, elsewhere):
         gc.enable()
 
 
-def test_all_nodes_hang(cluster, start, unique):
+def test_all_nodes_hang(cluster, backend_at, unique):
     """When all nodes hang the request ends after one node timeout, however many names the nodes have."""
     hosts = cluster.url + "," + ",".join(f"localhost:{node.port}" for node in cluster.nodes)
-    backend = start(contextlib.closing(RedisBackend(hosts, node_timeout=NODE_TIMEOUT)))
+    backend = backend_at(hosts, node_timeout=NODE_TIMEOUT)
     for node in cluster.nodes:
         node.pause()
     began = time.monotonic()
@@ -57,26 +56,24 @@ def test_all_nodes_hang(cluster, start, unique):
 
 
 @pytest.mark.parametrize("args", [(), OPTIONS], ids=["plain", "alone"])
-def test_a_node_outside_the_cluster(cluster, start, unique, args):
+def test_a_node_outside_the_cluster(cluster, start, unique, args, backend_at):
     """A node outside the cluster is skipped, and named in the error if there is no other."""
     stranger = start(RedisServer(*args))
-    outside = start(contextlib.closing(RedisBackend(f"redis+cluster://127.0.0.1:{stranger.port}", node_timeout=5)))
+    outside = backend_at(f"redis+cluster://127.0.0.1:{stranger.port}", node_timeout=5)
     with pytest.raises(LockUnavailable, match=r"cluster support disabled|belongs to no cluster"):
         outside.lock(unique).acquire(False)
     hosts = cluster.url.removeprefix("redis+cluster://")
-    both = start(
-        contextlib.closing(RedisBackend(f"redis+cluster://127.0.0.1:{stranger.port},{hosts}", ttl=30, node_timeout=5))
-    )
+    both = backend_at(f"redis+cluster://127.0.0.1:{stranger.port},{hosts}", ttl=30, node_timeout=5)
     assert both.lock(unique).acquire(False)
 
 
-def test_the_only_address_is_cut_off(cluster, start, elsewhere):
+def test_the_only_address_is_cut_off(cluster, backend_at, elsewhere):
     """A server that reports the Cluster as down names other servers, which are asked for the slot map."""
     seed, slot = cluster.nodes[0], 0
     ask(seed, "CLUSTER", "DELSLOTS", slot)
     try:
         poll(lambda: "cluster_state:fail" in ask(seed, "CLUSTER", "INFO"), timeout=20, what="a Cluster that is down")
-        backend = start(contextlib.closing(RedisBackend(f"redis+cluster://127.0.0.1:{seed.port}", node_timeout=5)))
+        backend = backend_at(f"redis+cluster://127.0.0.1:{seed.port}", node_timeout=5)
         assert backend.lock(elsewhere).acquire(False)
     finally:
         ask(seed, "CLUSTER", "ADDSLOTS", slot)

@@ -38,13 +38,13 @@ def answering(start):
 
 
 @pytest.fixture
-def behind(sentinel, start):
+def behind(sentinel, backend_at):
     """`behind(*addresses)`: a backend with these Sentinels and a correct one."""
 
     def made(*addresses, **options):
         right = sentinel.url.rpartition(",")[2]
         url = f"redis+sentinel://{','.join(addresses)},{right}"
-        return start(contextlib.closing(RedisBackend(url, node_timeout=10, **options)))
+        return backend_at(url, node_timeout=10, **options)
 
     return made
 
@@ -55,16 +55,16 @@ def test_an_address_that_is_no_sentinel(behind, answering, unique, text):
         pass
 
 
-def test_only_wrong_sentinels(answering, start, unique):
+def test_only_wrong_sentinels(answering, backend_at, unique):
     """If no address in LOCATION is a Sentinel, the error names each with its problem."""
     places = [answering(text) for text in STRANGE]
-    backend = start(contextlib.closing(RedisBackend(f"redis+sentinel://{','.join(places)}/locks", node_timeout=10)))
+    backend = backend_at(f"redis+sentinel://{','.join(places)}/locks")
     with pytest.raises(LockUnavailable) as caught:
         backend.lock(unique).acquire(False)
     assert all(place in str(caught.value) for place in places)
 
 
-def test_sentinels_with_a_password(sentinel, start, unique):
+def test_sentinels_with_a_password(sentinel, backend_at, unique):
     """The password of the Sentinels is given after the service name in LOCATION."""
     clients = [each.client for each in sentinel.sentinels]
     for client in clients:
@@ -75,21 +75,21 @@ def test_sentinels_with_a_password(sentinel, start, unique):
             "?password=secret": "requires a password.*sentinel_password",  # the password of the data nodes
             "?sentinel_password=wrong": "WRONGPASS|invalid",
         }.items():
-            backend = start(contextlib.closing(RedisBackend(sentinel.url + query, node_timeout=10)))
+            backend = backend_at(sentinel.url + query)
             with pytest.raises(LockUnavailable, match=outcome):
                 backend.lock(unique).acquire(False)
         url = sentinel.url + "?sentinel_password=secret"
-        with start(contextlib.closing(RedisBackend(url, node_timeout=10))).lock(unique):
+        with backend_at(url).lock(unique):
             pass
     finally:
         for client in clients:
             client.execute_command("ACL", "SETUSER", "default", "nopass")
 
 
-def test_silent_sentinels(answering, start, unique):
+def test_silent_sentinels(answering, backend_at, unique):
     """Several Sentinels that do not reply cost one node timeout together."""
     places = ",".join(answering(b"") for _ in range(8))
-    backend = start(contextlib.closing(RedisBackend(f"redis+sentinel://{places}/locks", node_timeout=2)))
+    backend = backend_at(f"redis+sentinel://{places}/locks", node_timeout=2)
     began = time.monotonic()
     with pytest.raises(LockUnavailable, match="no reply in time"):
         backend.lock(unique).acquire(False)

@@ -1,7 +1,7 @@
 """The connections and the known address of a master that has failed."""
 
 import os
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 import pytest
 
@@ -11,9 +11,9 @@ from tests.support.service import poll
 
 
 @pytest.mark.parametrize("kind", [RedisBackend, TimestampBackend])
-def test_a_list_is_read_from_the_new_master(sentinel, start, unique, kind):
+def test_a_list_is_read_from_the_new_master(sentinel, backend_at, unique, kind):
     """A listing right after a failover reads the new master, without an error of the old one."""
-    backend = start(closing(kind(sentinel.url, key_prefix=unique, node_timeout=10)))
+    backend = backend_at(sentinel.url, kind, key_prefix=unique)
     with backend.lock(unique):
         pass
     former = sentinel.master
@@ -40,12 +40,12 @@ def replicas_required(servers):
         require(0)
 
 
-def test_a_former_master_without_replicas(sentinel, start, unique):
+def test_a_former_master_without_replicas(sentinel, start, unique, backend_at):
     """After an ordered failover, Sentinels leave the former master a master for eight seconds. If it requires replicas,
     its clients find the new master at once: a free lock is acquired there, and a held one extended.
     """
     start(replicas_required(sentinel.servers))
-    backend = start(closing(RedisBackend(sentinel.url, node_timeout=10)))
+    backend = backend_at(sentinel.url)
     lock = backend.lock(unique)
     assert lock.acquire(False)
     former = sentinel.master

@@ -10,16 +10,7 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.errors import LockUnavailable
-from testproject.redis_server import RedisServer
-from tests.support.group import Group
-from tests.support.proxy import Proxy
 from tests.support.service import poll
-
-
-@pytest.fixture
-def proxies(start):
-    """Three nodes, each behind a proxy."""
-    return [start(Proxy(server.url)) for server in start(Group(RedisServer() for _ in range(3))).servers]
 
 
 @pytest.fixture
@@ -111,11 +102,11 @@ def connections_to(sentinel):
 
 
 @pytest.mark.parametrize("service", ["locks", "unknown"])
-def test_connections_to_sentinels_are_closed(sentinel, start, unique, service):
+def test_connections_to_sentinels_are_closed(sentinel, backend_at, unique, service):
     """Connections to Sentinels are closed after each look-up, also if they don't know the master."""
     before = connections_to(sentinel)
     url = sentinel.url.replace("/locks/", f"/{service}/")
-    backend = start(contextlib.closing(RedisBackend(url, node_timeout=10)))
+    backend = backend_at(url)
     for number in range(3):
         with pytest.raises(LockUnavailable) if service == "unknown" else contextlib.nullcontext():
             backend.lock(f"{unique}:{number}").acquire()

@@ -1,7 +1,6 @@
 """Locks whose holder has ended, and handles without references."""
 
 import asyncio
-import contextlib
 import gc
 import json
 import threading
@@ -11,10 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
-from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
-from testproject.redis_server import RedisServer
-from tests.support.group import Group
 from tests.support.locks import renew_now
 from tests.support.proxy import Proxy
 from tests.support.service import poll
@@ -124,22 +120,22 @@ def taken_and_dropped(backend, name):
 
 
 @pytest.mark.usefixtures("no_collection")
-def test_a_node_is_gone(start, unique):
+def test_a_node_is_gone(own_nodes, backend_at, unique):
     """A handle is collected at once, although a node was not reachable."""
-    group = start(Group([RedisServer() for _ in range(3)]))
-    backend = start(contextlib.closing(RedlockBackend([server.url for server in group.servers], node_timeout=10)))
+    servers = own_nodes(3)
+    backend = backend_at([server.url for server in servers], RedlockBackend)
     backend.arm()
     with backend.lock(unique):
         pass
-    group.servers[2].kill()
+    servers[2].kill()
     assert taken_and_dropped(backend, unique)() is None
 
 
 @pytest.mark.usefixtures("no_collection")
-def test_the_connection_was_closed(start, redis_server, unique):
+def test_the_connection_was_closed(start, redis_server, unique, backend_at):
     """A handle is collected at once, although its connection was closed and its request repeated."""
     proxy = start(Proxy(redis_server.url))
-    backend = start(contextlib.closing(RedisBackend(proxy.url, node_timeout=10)))
+    backend = backend_at(proxy.url)
     with backend.lock(unique):
         pass
     proxy.cut()

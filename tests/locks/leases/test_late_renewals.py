@@ -1,6 +1,5 @@
 """Renewals and extensions of one lease never run at the same time, and one without a reply may arrive later."""
 
-import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -107,9 +106,9 @@ def test_extend_waits_no_longer_than_the_lease(backend, unique):
         send.set()
 
 
-def test_a_lock_that_the_server_refuses_to_extend(start, redis_url, redis_server, unique):
+def test_a_lock_that_the_server_refuses_to_extend(backend_at, redis_url, redis_server, unique):
     """An error reply about one lock, whose key has another type, does not stop the renewal of later batches."""
-    backend = start(contextlib.closing(RedisBackend(redis_url, ttl=200, node_timeout=20)))
+    backend = backend_at(redis_url, ttl=200, node_timeout=20)
     refused, *others = [backend.lock(f"{unique}:{number}") for number in range(BATCH + 5)]
     assert all(lock.acquire(False) for lock in (refused, *others))
     with redis_server.client() as direct:

@@ -13,8 +13,8 @@ from tests.support.proxy import Proxy
 from tests.support.service import poll
 
 BACKENDS = {
-    "redis": lambda url: RedisBackend(url, ttl=60, node_timeout=2),
-    "quorum": lambda url: RedlockBackend([url], ttl=60, node_timeout=2, quarantine=False),
+    "redis": lambda url: RedisBackend(url, ttl=60, node_timeout=1),
+    "quorum": lambda url: RedlockBackend([url], ttl=60, node_timeout=1, quarantine=False),
 }
 
 

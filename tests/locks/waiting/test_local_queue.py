@@ -251,7 +251,7 @@ class TestLocalQueue(Fixtures):
         """When the waiter in Redis gives up, the next local waiter takes its place."""
         holder = client.lock(name)
         holder.acquire()
-        first = spawn(client.lock(name).acquire, True, 5)
+        first = spawn(client.lock(name).acquire, True, 3)
         assert eventually(lambda: client.backend.local_queues._queues)
         second = spawn(client.lock(name).acquire, True, TEST_TIMEOUT)
         queued(1)
@@ -278,7 +278,7 @@ class TestLocalQueue(Fixtures):
     def test_store_down(self, new_client, server, name, spawn, monkeypatch):
         """When the store is not reachable all local waiters get the error at once."""
         monkeypatch.setattr(base, "MAX_BLOCK", 1.0)  # the leader notices soon
-        user = new_client(node_timeout=3.5)
+        user = new_client(node_timeout=2.5)
         lanes = user.backend.local_queues._queues
         assert user.lock(name, ttl=60).acquire()
         waiting = [spawn(user.lock(name).acquire, True, TEST_TIMEOUT) for _ in range(15)]
@@ -294,7 +294,7 @@ class TestLocalQueue(Fixtures):
         monkeypatch.setattr(local_queue, "LEADER_CHECK_SECONDS", 0.05)
         holder = client.lock(name)
         holder.acquire()
-        first = spawn(client.lock(name).acquire, True, 5)
+        first = spawn(client.lock(name).acquire, True, 3)
         (lane,) = eventually(lambda: list(client.backend.local_queues._queues.values()))
         second = spawn(client.lock(name).acquire, True, TEST_TIMEOUT)
         queued(1)
