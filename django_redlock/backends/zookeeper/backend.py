@@ -16,7 +16,6 @@ from ...core.process.mutex import new_mutex
 from ...core.values import Claim, Lease, Refusal, Seconds, seconds
 from ...errors import LockUnavailable
 from ..storage import StorageBackend, call_storage
-from . import inspection
 from .contenders import Contender, Contenders
 from .recipe import FINAL_REQUEST_SECONDS, Recipe, encode_data, escaped
 from .session import NoZnode, Session, Unanswered, kazoo_client
@@ -229,10 +228,10 @@ class ZooKeeperBackend(StorageBackend):
     # ── inspection ───────────────────────────────────────────────────────────────────────────
 
     def describe_once(self, name: str) -> LockInfo | None:
-        return inspection.describe(self._recipe, name, self._until)
+        return self._recipe.describe(name, self._until)
 
     def names(self) -> Iterable[str]:
-        return inspection.lock_names(self._recipe, self._until)
+        return self._recipe.lock_names(self._until)
 
     def force_release_once(self, name: str, digest: str) -> bool:
-        return inspection.force_release(self._recipe, name, digest, self._until)
+        return self._recipe.force_release(name, digest, self._until)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
-from ...core.lock_info import claim_digest
-from ...core.owner import MAX_OWNER_BYTES
+from ...core.lock_info import LockInfo, claim_digest
+from ...core.owner import MAX_OWNER_BYTES, Owner
 from ...core.values import Claim, Lease, Refusal, valid_until
 from .contenders import Contender, Contenders
 from .session import Declined, NoZnode, Session, Unanswered
@@ -25,7 +26,7 @@ _DATA = re.compile(rb"(\d{1,12}\.\d{3})/(-?\d{1,12}\.\d{3}) (.*)", re.DOTALL)
 
 
 class Recipe:
-    """Acquires and releases the locks under the znode ``root``.
+    """Acquires, releases and describes the locks under the znode ``root``.
 
     ``connect`` returns the session. Methods with a parameter ``until`` raise ``LockUnavailable`` without a reply at
     that time. All times are seconds of ``clock``.
@@ -191,6 +192,54 @@ class Recipe:
         self._contenders.forget(contender)
         return existed
 
+    # ── inspection ──────────────────────────────────────────────────────────────────────────
+
+    def describe(self, name: str, until: float) -> LockInfo | None:
+        """Return the holder and the waiters of the lock ``name``; ``None`` if its queue is empty."""
+        standing = []
+        line, session = self.children(name, until), self.connect()
+        pending = [session.send("get", f"{self.path(name)}/{child}") for child in line]
+        for child, each in zip(line, pending, strict=True):
+            with suppress(NoZnode):
+                standing.append((child, *read_data(*session.answer(each, until))))
+        if not standing:
+            return None
+        (holder, left, text, since), *waiting = standing
+        owner = Owner.parse(text)
+        owner = replace(owner, since=since) if owner.since else owner
+        return LockInfo(
+            name,
+            "mutex",
+            owner,
+            left,
+            len(waiting),
+            digest=_digest(holder),
+            queue=tuple(Owner.parse(text) for _, _, text, _ in waiting),
+            holders=(owner,),
+        )
+
+    def lock_names(self, until: float) -> Iterable[str]:
+        """Return the names of all locks that have a znode. A lock that was just released may still have a znode."""
+        try:
+            return map(unquote, self.ask("get_children", self.root, until=until))
+        except NoZnode:
+            return []
+
+    def force_release(self, name: str, digest: str, until: float) -> bool:
+        """Remove the znode of the holder of the lock ``name``. Returns whether the znode was removed.
+
+        ``digest``: as in `Backend.force_release`: if not empty, remove the znode only if the lock still has the same
+        holder.
+        """
+        line = self.children(name, until)
+        if not line or digest not in ("", _digest(line[0])):
+            return False
+        try:
+            self.ask("delete", f"{self.path(name)}/{line[0]}", until=until)
+        except NoZnode:
+            return False
+        return True
+
 
 def escaped(text: str) -> str:
     """Return ``text`` with slashes, control characters and dots escaped, as the name of a znode."""
@@ -199,6 +248,10 @@ def escaped(text: str) -> str:
 
 def _number(child: str) -> int:
     return int(child.rpartition("-")[2])
+
+
+def _digest(child: str) -> str:
+    return child.rpartition("-")[0]
 
 
 def encode_data(claim: Claim, ttl: float, held: float = 0.0) -> bytes:
