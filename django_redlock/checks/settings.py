@@ -10,9 +10,8 @@ from django.core.checks import CheckMessage, Error, Info, register
 from django.core.checks import Warning as Caution
 from django.core.exceptions import ImproperlyConfigured
 
-from ..backend_registry import DEFAULT_ALIAS, WHAT_TO_WRITE, backend_class, build, configuration
-from ..backends.base import Backend
-from ..errors import LockError
+from ..backend_registry import DEFAULT_ALIAS, WHAT_TO_WRITE, backend_class, build, configuration, locks
+from ..store_queries import health
 from .deploy import cautions
 
 TAG = "redlock"
@@ -57,28 +56,20 @@ def _entry(alias: str, entry: Any) -> Iterator[CheckMessage]:
 @register(TAG, deploy=True)
 def check_deployment(**_kwargs: Any) -> list[CheckMessage]:
     """Return warnings of dangerous settings (see `cautions`) and of unhealthy servers, for ``check --deploy``."""
-    found: list[CheckMessage] = []
     try:
-        entries = configuration()
+        aliases = list(locks)
     except ImproperlyConfigured:
-        return found
-    for alias, entry in entries.items():
-        try:
-            backend = build(alias, entry)
-        except ImproperlyConfigured:
-            continue  # check_settings reports the error
-        found += _in_production(alias, backend)
-        backend.close()
-    return found
+        return []
+    return [message for alias in aliases for message in _in_production(alias)]
 
 
-def _in_production(alias: str, backend: Backend) -> Iterator[CheckMessage]:
+def _in_production(alias: str) -> Iterator[CheckMessage]:
     where = f"REDLOCK[{alias!r}]"
-    nodes = []
     try:
-        nodes = backend.health()
-    except LockError as error:
-        yield Info(f"{where} is unavailable: {error}", id="redlock.I001")
+        backend = locks[alias]
+    except ImproperlyConfigured:
+        return  # check_settings reports the error
+    nodes = health(alias)
     for id, sentence, hint in cautions(backend, nodes):
         yield Caution(f"{where} {sentence}", hint, id=id)
     for node in nodes:
