@@ -31,7 +31,7 @@ def client_node(client: Any, options: NodeOptions) -> Node:
         hosts = [(node.host, node.port) for node in manager.startup_nodes.values()]
         kept = {name: settings[name] for name in settings if name in _OF_CLUSTER or name.startswith("ssl_")}
         kind = SSLConnection if settings.get("ssl") else Connection
-        return ClusterNode(hosts, Servers(kind, {**kept, **options.credentials}, options.timeout, options.remap))
+        return ClusterNode(hosts, Servers(kind, {**kept, **options.credentials}, options))
     pool = getattr(client, "connection_pool", None)
     if isinstance(client, type) or not hasattr(pool, "connection_kwargs"):
         raise ValueError("expected a redis.Redis or valkey.Valkey client, a URL, or the dotted path of a function")
@@ -50,8 +50,8 @@ def pool_node(pool: Any, options: NodeOptions, label: str = "") -> Node:
         places = [client.connection_pool.connection_kwargs for client in manager.sentinels]
         hosts = [(place["host"], place["port"]) for place in places]
         sentinel_kind, login = _portable_settings(manager.sentinels[0].connection_pool)
-        masters = Servers(kind, settings, options.timeout, options.remap)
-        return SentinelNode(hosts, pool.service_name, masters, Servers(sentinel_kind, login, options.timeout))
+        sentinels = Servers(sentinel_kind, login, options)
+        return SentinelNode(hosts, pool.service_name, Servers(kind, settings, options), sentinels)
     own = ServerPool(kind, settings, options.timeout, pool.max_connections)
     return Node(own, label or own.where, own.uses_tls)
 

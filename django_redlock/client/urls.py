@@ -72,7 +72,7 @@ def _servers(kind: type[AbstractConnection], settings: dict[str, Any], options: 
         kind(**settings)  # does not connect, but raises for a wrong option before the first lock is acquired
     except (TypeError, RedisError) as error:
         raise ValueError(str(error).partition("() ")[2] or error) from error
-    return Servers(kind, settings, options.timeout, options.remap)
+    return Servers(kind, settings, options)
 
 
 def _split(url: str, default_port: int) -> tuple[type[Connection], list[Address], str, dict[str, Any]]:
@@ -121,7 +121,7 @@ def _direct(url: str, options: NodeOptions) -> Node:
     _host(settings.get("host", ""))
     limit = settings.pop("max_connections", None)
     servers = _servers(settings.pop("connection_class", Connection), settings, options)
-    pool = ServerPool(servers.kind, servers.settings, servers.timeout, limit)
+    pool = ServerPool(servers.kind, servers.settings, options.timeout, limit)
     return Node(pool, pool.where, pool.uses_tls)
 
 

@@ -54,33 +54,29 @@ class LoopPoll:
 
 
 class LoopSlots(asyncio.Semaphore):
-    """Limits the concurrent requests of an event loop to `MAX_IN_FLIGHT`. Each request takes one slot."""
+    """The slots of an event loop for requests to all nodes, `MAX_IN_FLIGHT` of them. A request in flight has a slot."""
 
     def __init__(self) -> None:
         super().__init__(MAX_IN_FLIGHT)
-        self._last_answer = 0.0  # by the loop's clock
-
-    def answered(self) -> None:
-        """Record that a node has replied to a request that has a slot."""
-        self._last_answer = asyncio.get_running_loop().time()
+        self.last_reply = 0.0  # monotonic seconds at which a node last replied to a request with a slot
 
     async def take(self, seconds: float, deadline: float) -> Fault | None:
         """Wait for a slot. Returns ``None``, or a `Fault` if no slot becomes free in time.
 
-        The wait ends at ``deadline`` (monotonic seconds) or after ``seconds``, whichever is later, and earlier if no
-        request with a slot gets a reply for ``seconds``.
+        The wait ends when the nodes have sent no reply for ``seconds``, or else at ``deadline`` (monotonic seconds),
+        but not before ``seconds`` have passed.
         """
         deadline = max(deadline, time.monotonic() + seconds)
         while self.locked():
+            if (left := deadline - time.monotonic()) <= 0:
+                return Fault(TimeoutError(f"{MAX_IN_FLIGHT} requests of this event loop are in flight"))
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(seconds, deadline - time.monotonic())):
+                async with asyncio.timeout(min(seconds, left)):
                     await self.acquire()
                     return None
             await asyncio.sleep(LOOP_TURN)
-            if asyncio.get_running_loop().time() - self._last_answer > seconds + LOOP_TURN:
+            if time.monotonic() - self.last_reply > seconds + LOOP_TURN:
                 return Fault(TimeoutError("no reply in time"))
-            if time.monotonic() >= deadline:
-                return Fault(TimeoutError(f"{MAX_IN_FLIGHT} requests of this event loop are in flight"))
         await self.acquire()
         return None
 
@@ -121,7 +117,7 @@ class FanOut:
             poll = LoopPoll()
             replies = await adrive(Broadcast(self.nodes, request, poll).steps(), poll.poll)
             if any(reply is not None and type(reply) is not Fault for reply in replies):
-                slots.answered()
+                slots.last_reply = time.monotonic()
             return replies
         finally:
             slots.release()

@@ -95,7 +95,7 @@ class ClusterNode(Node):
 
     def _pool_for(self, host: str, port: int) -> ServerPool:
         """Return the pool of the server that reports the address ``host`` and ``port``."""
-        return self._pool_at(self._servers.remap((host, port)))
+        return self._pool_at(self._servers.options.remap((host, port)))
 
     def _pool_at(self, address: Address) -> ServerPool:
         return self._by_address.get(address) or self._by_address.setdefault(address, self._servers.pool_at(address))
@@ -109,7 +109,7 @@ class ClusterNode(Node):
     def forget(self) -> None:
         """Discard the slot map. The next request reads it again."""
         self._slots = [None] * REDIS_CLUSTER_HASH_SLOTS
-        self._map = FirstAnswer(self._ask_slots, self._use, self._servers.timeout)
+        self._map = FirstAnswer(self._ask_slots, self._use, self._servers.options.timeout)
 
     def redirected(self, error: AskError, sender: ServerPool | None) -> ServerPool:
         """Return the pool of the server to which ``sender`` has redirected. MOVED changes the slot map, ASK does not.

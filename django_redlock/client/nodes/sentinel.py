@@ -51,7 +51,7 @@ class SentinelNode(Node):
         host, port, flags = found[0]
         if b"s_down" in flags or b"o_down" in flags:
             raise RedisError(f"reports {host}:{port} as down")
-        return self._masters.pool_at(self._masters.remap((host, port)))
+        return self._masters.pool_at(self._masters.options.remap((host, port)))
 
     def _use(self, master: ServerPool) -> None:
         self._pool = master
@@ -65,4 +65,4 @@ class SentinelNode(Node):
     def forget(self) -> None:
         """Forget the master. The next request asks the Sentinels again."""
         self._pool = None
-        self._master = FirstAnswer(self._ask_master, self._use, self._masters.timeout)
+        self._master = FirstAnswer(self._ask_master, self._use, self._masters.options.timeout)

@@ -21,35 +21,32 @@ def as_reported(address: Address) -> Address:
     return address
 
 
-class Servers(NamedTuple):
-    """The class and the settings of redis-py's connections to the servers of a node.
+class NodeOptions(NamedTuple):
+    """Options of a backend for the servers behind a location.
 
     ``timeout``: the longest time to connect, and to wait for each reply, in seconds. ``remap``: returns the address at
-    which this client reaches a server, from the address that Sentinels or the Cluster report.
-    """
-
-    kind: type[AbstractConnection]
-    settings: Mapping[str, Any]
-    timeout: float
-    remap: Remap = as_reported
-
-    def pool_at(self, address: Address) -> ServerPool:
-        """Return a new pool for the server at ``address``."""
-        host, port = address
-        return ServerPool(self.kind, {**self.settings, "host": host, "port": port}, self.timeout)
-
-
-class NodeOptions(NamedTuple):
-    """Options of a backend for the servers behind a location. ``timeout`` and ``remap``: as in `Servers`.
-
-    ``sentinel_kwargs``: settings of connections to Sentinels, as in redis-py's ``Sentinel``. ``credentials``: the
-    connection setting ``credential_provider``, if there is one.
+    which this client reaches a server, from the address that Sentinels or the Cluster report. ``credentials``: the
+    connection setting ``credential_provider``, if there is one. ``sentinel_kwargs``: settings of connections to
+    Sentinels, as in redis-py's ``Sentinel``.
     """
 
     timeout: float
     remap: Remap = as_reported
     credentials: Mapping[str, Any] = MappingProxyType({})
     sentinel_kwargs: Mapping[str, Any] = MappingProxyType({})
+
+
+class Servers(NamedTuple):
+    """The class and the settings of redis-py's connections to the servers of a node."""
+
+    kind: type[AbstractConnection]
+    settings: Mapping[str, Any]
+    options: NodeOptions
+
+    def pool_at(self, address: Address) -> ServerPool:
+        """Return a new pool for the server at ``address``."""
+        host, port = address
+        return ServerPool(self.kind, {**self.settings, "host": host, "port": port}, self.options.timeout)
 
 
 def remap_from(value: Any) -> Remap:
