@@ -70,8 +70,8 @@ class WorkerRun(BodyRun):
     def acquire_flow(self, handle: Lock, wait: float) -> Flow[Hold | Refusal]:
         """Acquire the lock. If the run that sent this message is about to end, waits a short time for its release.
 
-        A copy of a message whose callbacks are sent after the release does not wait for the run of another copy: it
-        would get the lock before that run counts as ended, and run the body again.
+        If callbacks are sent after the release, a copy of a message does not wait for the run of another copy: the
+        waiting copy would get the lock before the other run counts as ended, and run the body again.
         """
         apart = self._follows and self._is_copy
         waited = 0.0 if apart else wait
@@ -190,12 +190,12 @@ class WorkerRun(BodyRun):
         send(self.task.app, message)
 
     def _put_off(self, conflict: Conflict) -> NoReturn:
-        """Postpone the call: send its message again with an ETA, and store a prompt copy. Raises Celery's ``Ignore``.
+        """Postpone the call: send one copy of its message with an ETA, and store another copy without an ETA.
 
-        When the body that holds the lock ends, its worker sends the prompt copy, so that the call starts before the
-        ETA. Both copies have the same delivery id, so the store refuses the copy that arrives second. The delay until
-        the ETA grows with each attempt, up to a minute. If the lease in ``conflict`` ends earlier, the ETA is just
-        after the lease's end. A prompt copy sends no other copy with an ETA, because one was sent before.
+        When the body that holds the lock ends, its worker sends the stored copy at once. Both copies have the same
+        delivery id, so the store refuses the copy that arrives second. The delay until the ETA grows with each attempt,
+        up to a minute. If the lease in ``conflict`` ends earlier, the ETA is just after the lease's end. Raises
+        Celery's ``Ignore``.
         """
         task, message = self.task, self.message
         if not message.prompt:

@@ -122,7 +122,7 @@ class Lease(NamedTuple):
     def shortened(self, now: float, ttl: float) -> Lease:
         """Return this lease, cut to ``ttl`` seconds from ``now`` (monotonic seconds), before an extension to this ttl.
 
-        The lease is cut before the reply, because the server may run the extension although its reply is lost.
+        Without a reply, the shorter end counts, because the server may have run the extension.
         """
         return self._replace(ttl=ttl, valid_until=min(self.valid_until, valid_until(now, ttl)))
 

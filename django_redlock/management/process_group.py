@@ -202,7 +202,7 @@ def _arriving() -> Iterator[int]:
 
 @contextlib.contextmanager
 def _taken(signals: Collection[int]) -> Iterator[None]:
-    """Context manager in which ``signals`` and SIGCHLD do nothing but arrive in the pipe of `_arriving`.
+    """Context manager in which ``signals`` and SIGCHLD only write to the pipe of `_arriving`.
 
     Ignored ``signals``, as under nohup, stay ignored. An ignored SIGCHLD would hide the end of the command.
     """

@@ -86,7 +86,7 @@ class Rehearsal:
         return FakeLocMem(self.place, rehearsal=self, **options)
 
     def _next(self, name: str, *outcomes: Outcome) -> Outcome | None:
-        """Return the next outcome that is planned for ``name``, one of ``outcomes``. Raises it if it is "broken"."""
+        """Return the first of ``outcomes`` that is planned for ``name``. For "broken", raise ``LockUnavailable``."""
         for plan in self._planned:
             if plan[1] in outcomes and glob_matcher(plan[0])(name):
                 self._planned.remove(plan)

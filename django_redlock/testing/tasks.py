@@ -1,6 +1,6 @@
-"""Captures calls of Celery tasks instead of sending them, for tests of code that sends deduplicated tasks.
+"""Captures calls of Celery tasks instead of sending them, so that tests need no broker.
 
-The assertions also accept tasks of ``django.tasks``, and then don't need Celery.
+The assertions also accept tasks of ``django.tasks``, for which Celery is not needed.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ class RefusedAttempt(NamedTuple):
     """The result of an attempt with too few votes.
 
     ``wake_node``: the index of the node on which to wait for a wake-up; ``None`` after a split vote. ``certain``:
-    whether the next release will wake a waiter on ``wake_node``. It may not, if the vote was split, or if the next
-    holder may release on other nodes only.
+    whether the next release surely wakes a waiter on ``wake_node``: not after a split vote, nor if the holder may
+    release on other nodes only.
     """
 
     refusal: Refusal

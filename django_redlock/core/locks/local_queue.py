@@ -126,7 +126,7 @@ class LocalQueues:
     # ── acquire ──────────────────────────────────────────────────────────────────────────────
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        """Acquire the lock. If it is held, the first caller, the leader, waits in the store, later callers behind it.
+        """Acquire the lock. If it is held, the first caller (the leader) waits in the store, and later callers here.
 
         A waiting caller gets the lock from a releasing holder, or becomes the leader. At ``deadline`` the caller gets
         the leader's last refusal; if there is none yet, the caller asks the store itself. Arguments, result and errors

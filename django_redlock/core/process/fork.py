@@ -103,7 +103,7 @@ postponed = ForkGuard()
 
 
 def run_postponing(work: Callable[..., object], *args: object) -> None:
-    """Call ``work(*args)`` so that forks wait for its end. The target of short background threads."""
+    """Call ``work(*args)`` in a short background thread. A fork waits for the end of the call."""
     with postponed:
         work(*args)
 
