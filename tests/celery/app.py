@@ -7,6 +7,7 @@ from typing import Any
 
 import django
 from celery import Celery
+from celery.concurrency.asynpool import AsynPool
 from celery.contrib.django.task import DjangoTask
 from celery.signals import before_task_publish
 
@@ -25,11 +26,6 @@ app.conf.update(
     broker_url=BROKER,
     result_backend=os.environ["CELERY_RESULTS"],
     broker_connection_retry_on_startup=True,
-    broker_transport_options={"visibility_timeout": float(os.environ.get("CELERY_VISIBILITY", "3600"))}
-    if BROKER.startswith("redis")
-    else {},
-    worker_prefetch_multiplier=int(os.environ.get("CELERY_PREFETCH", "4")),
-    task_default_queue=os.environ.get("CELERY_QUEUE", "celery"),
     worker_lost_wait=0.5,
     task_publish_retry=False,
     result_expires=600,
@@ -37,6 +33,7 @@ app.conf.update(
     **json.loads(os.environ.get("CELERY_CONF", "{}")),
 )
 
+AsynPool.timers = property(lambda pool: {pool.maintain_pool: 0.1})  # else it sees some deaths only after five seconds
 
 PLAIN = {"executed", "running", "late"}  # also exist unprotected, for comparison
 
@@ -88,7 +85,7 @@ protected("late_running", bodies.work, LATE, **WHILE)
 protected("late_executing", bodies.work, LATE, mode="until_executing")
 protected("late_expired", bodies.work, LATE, mode="until_expired", ttl=20)
 protected("late_waiting", bodies.work, LATE, on_conflict="wait", ttl=20, **WHILE)
-protected("late_once", bodies.work, {"acks_late": True}, ttl=20)
+protected("late_once", bodies.work, {"acks_late": True})
 protected("brief_late", bodies.work, LATE, ttl=3)
 protected("brief_late_running", bodies.work, LATE, ttl=3, **WHILE)
 protected("less_late", bodies.work, LATE, ttl=20)
@@ -123,10 +120,11 @@ protected("open_running", bodies.work, on_store_error="run", **WHILE)
 
 # ── calls that are put off ───────────────────────────────────────────────────────────────────
 
-protected("next_one", bodies.gated, ttl=60, **BOTH)
+STARTED = {"track_started": True}
+protected("next_one", bodies.gated, STARTED, ttl=60, **BOTH)
 protected("next_after", bodies.gated, ttl=6, **BOTH)
 protected("next_replacing", bodies.gated, on_conflict="replace", ttl=60, **BOTH)
-protected("next_retry", bodies.gated, on_conflict="retry", ttl=60, **WHILE)
+protected("next_retry", bodies.gated, STARTED, on_conflict="retry", ttl=60, **WHILE)
 protected("next_once", bodies.gated, on_conflict="retry", conflict_retries=1, ttl=60, **WHILE)
 protected("next_open", bodies.gated, on_conflict="retry", on_store_error="run", ttl=60, **WHILE)
 

@@ -84,6 +84,7 @@ def start_worker(records):
             if "CELERY_BROKER" not in environment:  # what is said to one that doesn't listen yet is lost, revoke() too
                 wait_until(lambda: listens(name), child=child, timeout=60, what="the worker's ear")
             RUNNING.append(child)
+            child.name = name
             yield child
         finally:
             # A killed process saves no coverage.
@@ -130,14 +131,56 @@ def queue(workers) -> str:
 
 
 @pytest.fixture
+def worker(workers, queue) -> Child:
+    """The session's worker that has child processes."""
+    return workers.running["prefork"]
+
+
+@pytest.fixture
 def own_queue(seen) -> str:
     """A queue that no worker consumes yet."""
     return f"q-{seen.name}"
 
 
+@pytest.fixture
+def take_over(tasks, worker, own_queue):
+    """`take_over()`: deliver again what a worker of `own_queue` has left, to the session's worker."""
+
+    def take_over() -> None:
+        deliver_again(tasks.app)
+        assert tasks.app.control.add_consumer(own_queue, destination=[worker.name], reply=True, timeout=20)
+
+    return take_over
+
+
+@pytest.fixture
+def ignored(worker, seen):
+    """`ignored(result)`: wait until the worker has ignored a copy of the call. Returns at once if it has run one."""
+
+    def wait(result, starts: int = 1, times: int = 1) -> None:
+        text = f"[{result.id}] was delivered again after it had ended"
+        poll(
+            lambda: worker.log(10_000_000).count(text) >= times or seen.count("start") > starts,
+            timeout=100,  # the other copy may have to wait for the end of a lease
+            what="the other copy of the message",
+        )
+        assert seen.count("start") == starts
+
+    return wait
+
+
+def deliver_again(app) -> None:
+    """Make kombu requeue messages that were not acknowledged in time, as every worker does from time to time."""
+    with app.connection_for_write() as connection:
+        qos = connection.channel().qos
+        with qos.channel.conn_or_acquire() as client:  # not restore_visible(): it gives up if another process is at it
+            for tag in client.zrange(qos.unacked_index_key, 0, -1):
+                qos.restore_by_tag(tag, client)
+
+
 def logged(worker: Child, text: str, times: int = 1) -> None:
     """Wait until the worker has logged the text. A lease, which a message may have to wait for, lasts up to 30 s."""
-    poll(lambda: worker.log(1_000_000).count(text) >= times, timeout=90, what=f"{text!r} in the worker's log")
+    poll(lambda: worker.log(10_000_000).count(text) >= times, timeout=90, what=f"{text!r} in the worker's log")
 
 
 def run_here(task: Task, name: str, *, retries: int = 0, **headers: object) -> None:

@@ -18,7 +18,6 @@ from tests.support.locks import redis_entry
 from tests.support.service import poll
 
 NEXT = ["next_one", "next_retry"]
-ENDED = "was delivered again after it had ended"
 SOON = 15.0  # seconds; the copy with the ETA comes after half a minute at the earliest
 LATER = 100.0  # seconds; a copy that comes in the moment of the other's start is tried again after the lease of 60 s
 
@@ -50,21 +49,6 @@ def put_off(seen, kept):
     return send
 
 
-@pytest.fixture
-def ignored(seen):
-    """`ignored(worker)`: wait until the worker has ignored a copy. Returns at once if it has run one."""
-
-    def wait(worker, starts=2):
-        poll(
-            lambda: ENDED in worker.log(1_000_000) or seen.count("start") > starts,
-            timeout=LATER,
-            what="the other copy of the message",
-        )
-        assert seen.count("start") == starts
-
-    return wait
-
-
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 @pytest.mark.parametrize("kind", NEXT)
 def test_a_postponed_call_starts_when_the_body_ends(tasks, workers, seen, kept, put_off, go, long_eta, kind, pool):
@@ -91,32 +75,26 @@ def test_each_end_sends_one(tasks, queue, seen, kept, go, long_eta):
 
 @pytest.mark.parametrize("seconds", [0, 1.5], ids=["ended", "running"])
 @pytest.mark.parametrize("kind", NEXT)
-def test_the_copy_with_the_eta_is_the_same_delivery(
-    tasks, start_worker, own_queue, seen, put_off, ignored, go, kind, seconds
-):
+def test_the_copy_with_the_eta_is_the_same_delivery(tasks, queue, seen, put_off, ignored, go, kind, seconds):
     """The copy with the ETA that arrives during or after the prompt copy is not run, and changes no state."""
-    with start_worker("prefork", own_queue, CELERY_CONF='{"task_track_started": true}') as worker:
-        first, second = put_off(getattr(tasks, kind), own_queue, seconds)
-        assert (first.state, second.state) == ("STARTED", "PENDING")
-        go()
-        assert first.get(timeout=60) == second.get(timeout=60) == seen.name
-        ignored(worker)
-        assert tasks.app.AsyncResult(second.id).state == "SUCCESS"
+    first, second = put_off(getattr(tasks, kind), queue, seconds)
+    assert (first.state, second.state) == ("STARTED", "PENDING")
+    go()
+    assert first.get(timeout=60) == second.get(timeout=60) == seen.name
+    ignored(second, 2)
+    assert tasks.app.AsyncResult(second.id).state == "SUCCESS"
     assert seen.overlap() == []
 
 
-def test_a_prompt_copy_that_is_killed_is_lost_as_any_message_that_was_acknowledged(
-    tasks, start_worker, own_queue, seen, put_off, ignored, go
-):
-    """The copy with the ETA does not run it again."""
-    with start_worker("prefork", own_queue) as worker:
-        first, second = put_off(tasks.next_one, own_queue, 60)
-        go()
-        first.get(timeout=60)
-        start = seen.wait("start", 2)[1]
-        assert start["id"] == second.id
-        os.kill(start["pid"], signal.SIGKILL)
-        ignored(worker)
+def test_a_prompt_copy_that_is_killed_is_not_run_again(tasks, queue, seen, put_off, ignored, go):
+    """The call is lost as any whose message was acknowledged: the copy with the ETA does not run it."""
+    first, second = put_off(tasks.next_one, queue, 60)
+    go()
+    first.get(timeout=60)
+    start = seen.wait("start", 2)[1]
+    assert start["id"] == second.id
+    os.kill(start["pid"], signal.SIGKILL)
+    ignored(second, 2)
 
 
 def test_the_prompt_copy_has_the_serializer_of_its_call(tasks, start_worker, own_queue, seen, put_off, go):
@@ -142,19 +120,16 @@ def test_every_copy_carries_what_the_first_message_carried(tasks, queue, seen, k
 
 
 @pytest.mark.parametrize(("kind", "error"), [("next_once", LockNotAcquired), ("next_moody", ValueError)])
-def test_a_call_that_has_failed_does_not_start(
-    tasks, start_worker, own_queue, records, seen, put_off, ignored, go, kind, error
-):
+def test_a_call_that_has_failed_does_not_start(tasks, queue, records, seen, put_off, ignored, go, kind, error):
     """A call that failed after its last try, or whose ``before_start`` failed, is not run by its prompt copy."""
     fail = records / f"{seen.name}.fail"
-    with start_worker("prefork", own_queue) as worker:
-        first, second = put_off(getattr(tasks, kind), own_queue)
-        fail.touch()
-        assert isinstance(second.get(timeout=60, propagate=False), error)
-        fail.unlink()
-        go()
-        first.get(timeout=60)
-        ignored(worker, 1)
+    first, second = put_off(getattr(tasks, kind), queue)
+    fail.touch()
+    assert isinstance(second.get(timeout=60, propagate=False), error)
+    fail.unlink()
+    go()
+    first.get(timeout=60)
+    ignored(second)
     assert second.state == "FAILURE"
 
 
@@ -217,12 +192,11 @@ def test_the_worker_of_the_body_is_killed(tasks, start_worker, own_queue, queue,
         assert second.get(timeout=SOON + 10) == seen.name
 
 
-def test_a_large_message_waits_for_its_eta(tasks, workers, queue, seen, kept, go):
+def test_a_large_message_waits_for_its_eta(tasks, queue, worker, seen, kept, go):
     name = f"next_one:{seen.name}"
     tasks.next_one.apply_async((seen.name,), queue=queue)
     seen.wait("start")
     second = tasks.next_one.apply_async((seen.name,), queue=queue, headers={"large": "x" * 20_000})
-    worker = workers.running["prefork"]
     logged(worker, f"[{second.id}] ignored")
     assert kept(name) == 0
     go()

@@ -14,7 +14,7 @@ from django_redlock.errors import LockUnavailable
 from django_redlock.single_instance.call import new_delivery_id
 from django_redlock.single_instance.lifecycle import end_flow
 from testproject.redis_server import RedisServer
-from tests.celery.workers.test_killed_processes import deliver_again
+from tests.celery.conftest import deliver_again
 from tests.support.group import Group
 from tests.support.locks import entry_of
 from tests.support.replicas import Replicated

@@ -10,7 +10,7 @@ import pytest
 from billiard.exceptions import WorkerLostError
 
 from testproject.redis_server import RedisServer
-from tests.celery.conftest import logged
+from tests.celery.conftest import deliver_again, logged
 from tests.support.service import poll
 
 
@@ -44,91 +44,73 @@ def test_redelivered_message_of_a_killed_child_runs(tasks, queue, seen, free, go
 
 
 @pytest.mark.parametrize("kind", ["brief_late", "brief_late_running"])
-def test_killed_worker(tasks, start_worker, own_queue, seen, started, free, go, kind):
+def test_killed_worker(tasks, start_worker, own_queue, take_over, seen, started, free, go, kind):
     """When a whole worker is killed, its lock is free after the lease, and the redelivered message runs."""
-    with start_worker("prefork", own_queue, CELERY_VISIBILITY="1") as first:
+    with start_worker("prefork", own_queue) as first:
         result = started(getattr(tasks, kind), own_queue)
         first.kill()
-    deliver_again(tasks.app)
     go()
     free(f"{kind}:{seen.name}")
-    with start_worker("prefork", own_queue, CELERY_VISIBILITY="1"):
-        assert result.get(timeout=60) == seen.name
-    assert seen.count("end") == 1
-    assert seen.overlap() == []
+    take_over()
+    assert result.get(timeout=60) == seen.name
+    assert (seen.count("end"), seen.overlap()) == (1, [])
 
 
-def test_killed_before_the_next_step_of_a_chain_was_sent(tasks, start_worker, own_queue, seen):
+def test_killed_before_the_next_step_of_a_chain_was_sent(tasks, start_worker, own_queue, take_over, seen):
     """Killed between a body and the chain's next step: with acks_late the body runs again, and the chain goes on."""
     chain = tasks.brief_late.si(seen.name).set(queue=own_queue) | tasks.collect.s().set(queue=own_queue)
-    with start_worker("prefork", own_queue, CELERY_VISIBILITY="1", CELERY_HOLD="1") as worker:
+    with start_worker("prefork", own_queue, CELERY_HOLD="1") as first:
         result = chain.apply_async()
         seen.wait("sending")
-        worker.kill()
-    deliver_again(tasks.app)
-    with start_worker("prefork", own_queue, CELERY_VISIBILITY="1"):
-        assert result.get(timeout=60) == seen.name
+        first.kill()
+    take_over()
+    assert result.get(timeout=60) == seen.name
     assert seen.count("end") == 2
 
 
-def deliver_again(app):
-    """Make kombu requeue messages that were not acknowledged in time, as every worker does from time to time."""
-    with app.connection_for_write() as connection:
-        qos = connection.channel().qos
-        with qos.channel.conn_or_acquire() as client:  # not restore_visible(): it gives up if another process is at it
-            for tag in client.zrange(qos.unacked_index_key, 0, -1):
-                qos.restore_by_tag(tag, client)
-
-
 @pytest.mark.parametrize("kind", ["late", "late_running", "late_executing", "late_expired"])
-def test_redelivered_while_it_runs(tasks, start_worker, own_queue, seen, started, go, kind):
+def test_redelivered_while_it_runs(tasks, queue, worker, ignored, seen, started, go, kind):
     """A message that is redelivered while its body runs is postponed, and not run again."""
-    task = getattr(tasks, kind)
-    with start_worker("prefork", own_queue) as worker:
-        result = started(task, own_queue)
-        deliver_again(tasks.app)
-        logged(worker, "still runs")
-        go()
-        assert result.get(timeout=60) == seen.name
-        logged(worker, "was delivered again after it had ended")
-    assert seen.count("start") == 1
+    result = started(getattr(tasks, kind), queue)
+    deliver_again(tasks.app)
+    logged(worker, f"[{result.id}] still runs")
+    go()
+    assert result.get(timeout=60) == seen.name
+    ignored(result)
 
 
-def test_redelivered_in_a_chain_while_it_runs(tasks, start_worker, own_queue, seen, started, held, go):
+def test_redelivered_in_a_chain_while_it_runs(tasks, queue, worker, ignored, seen, started, held, go):
     """A redelivered message does not get the lock between the first body's end and the sending of the next step."""
-    with start_worker("prefork", own_queue) as worker:
-        result = started(tasks.late_waiting, own_queue, link=tasks.collect.s().set(queue=own_queue))
-        deliver_again(tasks.app)
-        waits = lambda: held(f"late_waiting:{seen.name}").waiters  # noqa: E731
-        poll(lambda: waits() or "still runs" in worker.log(100_000), timeout=60, what="the second delivery")
-        go()
-        assert result.get(timeout=60) == seen.name
-        logged(worker, "was delivered again after it had ended")
-    assert seen.count("start") == 1
+    result = started(tasks.late_waiting, queue, link=tasks.collect.s().set(queue=queue))
+    deliver_again(tasks.app)
+    waits, postponed = lambda: held(f"late_waiting:{seen.name}").waiters, f"[{result.id}] still runs"
+    poll(lambda: waits() or postponed in worker.log(10_000_000), timeout=60, what="the second delivery")
+    go()
+    assert result.get(timeout=60) == seen.name
+    ignored(result)
 
 
-def test_redelivered_while_it_runs_for_long(tasks, start_worker, own_queue, started, go):
+def test_redelivered_while_it_runs_for_long(tasks, queue, worker, started, go):
     """A message that is redelivered while its body runs is tried again when the lease would end, not each second."""
-    with start_worker("prefork", own_queue) as worker:
-        started(tasks.less_late, own_queue)
-        deliver_again(tasks.app)
-        logged(worker, "still runs: tried again in", 2)
-    first, second, *_ = re.findall(r"still runs: tried again in (\d+) s", worker.log(100_000))
+    result = started(tasks.less_late, queue)
+    deliver_again(tasks.app)
+    again = f"[{result.id}] still runs: tried again in "
+    logged(worker, again, 2)
+    first, second, *_ = re.findall(rf"{re.escape(again)}(\d+) s", worker.log(10_000_000))
     assert (first, int(second) > 10) == ("1", True)
 
 
-def test_a_redelivered_copy_of_a_killed_body_runs_once(tasks, start_worker, own_queue, seen, free, go):
+def test_a_redelivered_copy_of_a_killed_body_runs_once(tasks, queue, worker, seen, free, go):
     """A message that was redelivered while it ran, and whose body is then killed, runs once more, by the copy."""
-    with start_worker("prefork", own_queue) as worker:
-        result = tasks.less_late.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue)
-        process = seen.wait("start")[0]["pid"]
-        os.kill(process, signal.SIGSTOP)
-        go()
-        deliver_again(tasks.app)
-        logged(worker, "still runs")
-        os.kill(process, signal.SIGKILL)
-        assert result.get(timeout=60) == seen.name
-        free(f"less_late:{seen.name}")
+    result = tasks.less_late.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+    process = seen.wait("start")[0]["pid"]
+    os.kill(process, signal.SIGSTOP)
+    go()
+    deliver_again(tasks.app)
+    logged(worker, f"[{result.id}] still runs")
+    os.kill(process, signal.SIGKILL)
+    assert result.get(timeout=60) == seen.name
+    free(f"less_late:{seen.name}")
     assert seen.count("end") == 1
 
 
@@ -158,14 +140,13 @@ def test_connections_to_the_broker_are_lost(tasks, start_worker, own_queue, seen
     assert seen.overlap() == []
 
 
-def test_control_a_plain_task_runs_twice_at_once(tasks, start_worker, own_queue, seen, started, go):
+def test_control_a_plain_task_runs_twice_at_once(tasks, queue, seen, started, go):
     """Control: without the decorator the redelivered message runs beside the first."""
-    with start_worker("prefork", own_queue):
-        started(tasks.late_plain, own_queue)
-        deliver_again(tasks.app)
-        seen.wait("start", 2)
-        go()
-        seen.wait("end", 2)
+    started(tasks.late_plain, queue)
+    deliver_again(tasks.app)
+    seen.wait("start", 2)
+    go()
+    seen.wait("end", 2)
     assert seen.overlap()
 
 
@@ -187,9 +168,22 @@ def test_redelivered_message_of_a_body_that_exits(tasks, queue, seen, free, go):
     free(f"exits:{seen.name}")
 
 
+@pytest.mark.skipif(celery.VERSION < (5, 7), reason="older Celery does not retry what its process was lost with")
+def test_retry_of_a_lost_process(tasks, queue, seen, free, go):
+    """With retry_on_worker_lost the retry that the main process sends is granted to the owner."""
+    result = tasks.lost_retry.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+    os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
+    seen.wait("start", 2)
+    assert tasks.lost_retry.apply_async((seen.name,), queue=queue).duplicate
+    go()
+    assert result.get(timeout=60) == seen.name
+    assert {event["id"] for event in seen.events("start")} == {result.id}
+    free(f"lost_retry:{seen.name}")
+
+
 def test_eta_longer_than_the_ttl(tasks, queue, seen, free, go):
     """The record of a call with an ETA lasts beyond the ETA, so that later submits are duplicates."""
-    first = tasks.brief.apply_async((seen.name, tasks.UNTIL_GO), queue=queue, countdown=5)
+    first = tasks.brief.apply_async((seen.name, tasks.UNTIL_GO), queue=queue, countdown=5)  # more than its ttl
     duplicates_until(lambda: seen.count("start"), lambda: tasks.brief.apply_async((seen.name,), queue=queue))
     go()
     assert first.get(timeout=60) == seen.name
@@ -197,17 +191,15 @@ def test_eta_longer_than_the_ttl(tasks, queue, seen, free, go):
     free(f"brief:{seen.name}")
 
 
-def test_copies_of_a_message_that_waits_for_its_eta(tasks, start_worker, own_queue, seen, go):
+def test_copies_of_a_message_that_waits_for_its_eta(tasks, queue, worker, ignored, seen, go):
     """Of the copies that a Redis broker delivers until the ETA one runs, and the others are postponed and discarded."""
-    with start_worker("prefork", own_queue) as worker:
-        result = tasks.late.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue, countdown=5)
-        for copies in (1, 2, 3):
-            logged(worker, f"{result.id}] received", copies)
-            deliver_again(tasks.app)
-        go()  # not before: on a busy machine the ETA may have passed
-        assert result.get(timeout=60) == seen.name
-        logged(worker, "was delivered again after it had ended", 2)
-    assert seen.count("start") == 1
+    result = tasks.late.apply_async((seen.name, tasks.UNTIL_GO), queue=queue, countdown=3)
+    for copies in (1, 2, 3):
+        logged(worker, f"[{result.id}] received", copies)
+        deliver_again(tasks.app)
+    go()  # not before: on a busy machine the ETA may have passed
+    assert result.get(timeout=60) == seen.name
+    ignored(result, times=2)
 
 
 def test_backlog(tasks, start_worker, own_queue, seen):
@@ -219,19 +211,14 @@ def test_backlog(tasks, start_worker, own_queue, seen):
     assert seen.count("start") == 1
 
 
-def test_a_redelivered_copy_of_a_failed_body_does_not_run(tasks, start_worker, own_queue, seen, free):
+def test_a_redelivered_copy_of_a_failed_body_does_not_run(tasks, queue, worker, ignored, seen, free):
     """A message that was redelivered while it ran, and whose body is killed and failed, does not run again."""
-    with start_worker("prefork", own_queue) as worker:
-        result = tasks.late_once.apply_async((seen.name, tasks.UNTIL_GO), queue=own_queue)
-        process = seen.wait("start")[0]["pid"]
-        deliver_again(tasks.app)
-        logged(worker, "still runs")
-        os.kill(process, signal.SIGKILL)
-        assert isinstance(result.get(timeout=60, propagate=False), WorkerLostError)
-        free(f"late_once:{seen.name}")
-        poll(
-            lambda: "was delivered again after it had ended" in worker.log(100_000) or seen.count("start") > 1,
-            timeout=90,  # a lease lasts up to 20 s
-            what="the copy",
-        )
-    assert (seen.count("start"), result.state) == (1, "FAILURE")
+    result = tasks.late_once.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
+    process = seen.wait("start")[0]["pid"]
+    deliver_again(tasks.app)
+    logged(worker, f"[{result.id}] still runs")
+    os.kill(process, signal.SIGKILL)
+    assert isinstance(result.get(timeout=60, propagate=False), WorkerLostError)
+    free(f"late_once:{seen.name}")
+    ignored(result)
+    assert result.state == "FAILURE"

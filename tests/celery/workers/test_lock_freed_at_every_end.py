@@ -93,29 +93,29 @@ def test_soft_time_limit_before_the_body_of_a_call_that_was_put_off(tasks, seen,
 
 
 @pytest.mark.parametrize("pool", ["prefork", "solo", "threads"])
-def test_revoked_before_its_eta(tasks, start_worker, own_queue, seen, free, pool):
+def test_revoked_before_its_eta(tasks, workers, seen, free, pool):
     """A task or retry with an ETA that is revoked in a worker is free at once, not at the ETA."""
-    with start_worker(pool, own_queue) as worker:
-        later = tasks.long.apply_async((seen.name,), queue=own_queue, countdown=300)
-        retry = tasks.retries.apply_async((seen.name,), {"countdown": 300}, queue=own_queue)
-        logged(worker, "] received", 3)  # both, and the retry
-        later.revoke()
-        retry.revoke()
-        free(f"long:{seen.name}")
-        free(f"retries:{seen.name}")
-        assert tasks.long.apply_async((seen.name,), queue=own_queue).get(timeout=60) == seen.name
+    queue = workers(pool)
+    later = tasks.long.apply_async((seen.name,), queue=queue, countdown=300)
+    retry = tasks.retries.apply_async((seen.name,), {"countdown": 300}, queue=queue)
+    logged(workers.running[pool], f"[{later.id}] received")
+    logged(workers.running[pool], f"[{retry.id}] received", 2)
+    later.revoke()
+    retry.revoke()
+    free(f"long:{seen.name}")
+    free(f"retries:{seen.name}")
+    assert tasks.long.apply_async((seen.name,), queue=queue).get(timeout=60) == seen.name
     assert seen.count("start") == 2
 
 
-def test_revoked_before_the_eta_of_a_retry_that_came_early(tasks, start_worker, own_queue, seen, free, go):
+def test_revoked_before_the_eta_of_a_retry_that_came_early(tasks, queue, worker, seen, free, go):
     """Revoking a retry that the worker received before the first run ended frees its lock."""
-    with start_worker("prefork", own_queue) as worker:
-        result = tasks.retries_on.apply_async((seen.name, tasks.UNTIL_GO), {"countdown": 300}, queue=own_queue)
-        logged(worker, "] received", 2)  # the retry, too
-        go()
-        logged(worker, f"{result.id}] succeeded")
-        result.revoke()
-        free(f"retries_on:{seen.name}")
+    result = tasks.retries_on.apply_async((seen.name, tasks.UNTIL_GO), {"countdown": 300}, queue=queue)
+    logged(worker, f"[{result.id}] received", 2)  # the retry, too
+    go()
+    logged(worker, f"{result.id}] succeeded")
+    result.revoke()
+    free(f"retries_on:{seen.name}")
 
 
 def test_revoked_while_its_rate_limit_holds_it_back(tasks, start_worker, own_queue, seen, free, held):
@@ -148,46 +148,44 @@ def test_revoking_a_running_call_ends_no_period(tasks, workers, seen, go, pool):
     assert seen.count("start") == 1
 
 
-def test_terminated_while_it_waits_for_its_lock(tasks, start_worker, own_queue, seen, started, free, held, go):
+def test_terminated_while_it_waits_for_its_lock(tasks, queue, seen, started, free, held, go):
     """Killing a process that waits for its task's lock leaves no waiter, and the holder keeps its lock."""
     name = f"waiting:{seen.name}"
-    with start_worker("prefork", own_queue):
-        first = started(tasks.waiting, own_queue)
-        second = tasks.waiting.apply_async((seen.name,), queue=own_queue)
-        poll(lambda: held(name).waiters == 1, timeout=30, what="one who waits")
-        second.revoke(terminate=True, signal="SIGKILL")
-        poll(lambda: second.state == "REVOKED", timeout=30, what="the signal")
-        go()
-        assert first.get(timeout=60) == seen.name
-        assert tasks.waiting.apply_async((seen.name,), queue=own_queue).get(timeout=60) == seen.name
-        free(name)
+    first = started(tasks.waiting, queue)
+    second = tasks.waiting.apply_async((seen.name,), queue=queue)
+    poll(lambda: held(name).waiters == 1, timeout=30, what="one who waits")
+    second.revoke(terminate=True, signal="SIGKILL")
+    poll(lambda: second.state == "REVOKED", timeout=30, what="the signal")
+    go()
+    assert first.get(timeout=60) == seen.name
+    assert tasks.waiting.apply_async((seen.name,), queue=queue).get(timeout=60) == seen.name
+    free(name)
     assert seen.count("start") == 2
 
 
-def test_revoking_a_call_that_does_not_fit_the_task(tasks, start_worker, own_queue, seen):
+def test_revoking_a_call_that_does_not_fit_the_task(tasks, queue, worker, seen):
     """A revoked message whose arguments don't fit the task is discarded, and the worker goes on."""
-    with start_worker("prefork", own_queue) as worker:
-        tasks.app.send_task(tasks.long.name, (1, 2, 3, 4), queue=own_queue, countdown=30).revoke()
-        logged(worker, "its lock is not released")
-        assert tasks.long.apply_async((seen.name,), queue=own_queue).get(timeout=60) == seen.name
-        assert "Error in timer" not in worker.log(100_000)
+    wrong = tasks.app.send_task(tasks.long.name, (1, 2, 3, 4), queue=queue, countdown=30)
+    wrong.revoke()
+    logged(worker, f"[{wrong.id}]: its lock is not released")
+    assert tasks.long.apply_async((seen.name,), queue=queue).get(timeout=60) == seen.name
+    assert "Error in timer" not in worker.log(10_000_000)
 
 
 @pytest.mark.parametrize("kind", ["long", "limited"])
-def test_killed_greenlet(tasks, start_worker, own_queue, seen, free, kind):
+def test_killed_greenlet(tasks, workers, seen, free, kind):
     """A greenlet that is terminated or out of time releases its lock, and the worker goes on."""
     pytest.importorskip("gevent")
     pool = pytest.importorskip("celery.concurrency.gevent", exc_type=ImportError)
     if kind == "long" and pool.TaskPool.terminate_job is BasePool.terminate_job:
         pytest.skip("this Celery can't terminate greenlets")
-    task = getattr(tasks, kind)
-    with start_worker("gevent", own_queue) as worker:
-        result = task.apply_async((seen.name, *((30,) if kind == "long" else ("return", 30))), queue=own_queue)
-        seen.wait("start")
-        if kind == "long":
-            result.revoke(terminate=True)
-        free(f"{kind}:{seen.name}")
-        assert "Traceback" not in worker.log(100_000)
+    task, queue = getattr(tasks, kind), workers("gevent")
+    result = task.apply_async((seen.name, *((30,) if kind == "long" else ("return", 30))), queue=queue)
+    seen.wait("start")
+    if kind == "long":
+        result.revoke(terminate=True)
+    free(f"{kind}:{seen.name}")
+    assert "Traceback" not in workers.running["gevent"].log(10_000_000)
 
 
 def test_revoking_a_duplicate_frees_nothing(tasks, queue, seen, started, held, go):
