@@ -87,10 +87,8 @@ class LockStore:
         value = check_lease(seconds(ttl, what), what)
         if value > self.max_ttl:
             hint = "; leave ttl out: the lease is renewed while the lock is held, and max_hold= is the limit"
-            raise ValueError(
-                f"{what} must be at most {self.max_ttl:g} s (the backend's max_ttl), not {value:g}"
-                f"{hint if what == 'ttl' else ''}"
-            )
+            most = f"{self.max_ttl:g} s (the backend's max_ttl)"
+            raise ValueError(f"{what} must be at most {most}, not {value:g}{hint if what == 'ttl' else ''}")
         return value
 
     # ── inspection ───────────────────────────────────────────────────────────────────────────
