@@ -18,17 +18,8 @@ from websocket import create_connection
 from tests.support.service import find
 
 FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--force-color-profile=srgb",
-    "--hide-scrollbars",
+    "headless=new no-sandbox disable-gpu disable-quic disable-dev-shm-usage no-first-run disable-background-networking "
+    "disable-component-update disable-sync force-color-profile=srgb hide-scrollbars"
 )
 AXE = Path(sysconfig.get_path("purelib")) / "axe_core_python" / "axe.min.js"
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]  # Django's own search form breaks a best practice beyond these
@@ -48,8 +39,8 @@ class Chromium:
         options = webdriver.ChromeOptions()
         options.binary_location = program
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        for flag in (*FLAGS, f"--user-data-dir={profile}"):
-            options.add_argument(flag)
+        for flag in (*FLAGS.split(), f"user-data-dir={profile}"):
+            options.add_argument(f"--{flag}")
         self.driver = webdriver.Chrome(options, Service(driver))
         self._ends.callback(self.driver.quit)
         self.driver.set_page_load_timeout(90)

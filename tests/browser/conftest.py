@@ -3,14 +3,31 @@
 import threading
 
 import pytest
+from django.contrib import admin
 from django.contrib.auth.models import Permission, User
 from pytest_django.live_server_helper import LiveServer
 
+from django_redlock.models import HeldLock
 from tests.browser.chromium import Browser, Chromium
-from tests.browser.csp import POLICY
+from tests.django.admin.test_list import LIST
 from tests.support.service import poll
 
-LIST = "/admin/django_redlock/heldlock/"
+# The strictest content security policy under which a page can still be shown.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; font-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+
+def strict(get_response):
+    """Middleware that sets the policy on every response."""
+
+    def middleware(request):
+        response = get_response(request)
+        response["Content-Security-Policy"] = POLICY
+        return response
+
+    return middleware
 
 
 @pytest.fixture
@@ -34,17 +51,13 @@ def chromium(running, live_server):
 def stores(stores, settings):
     """The stores, and the admin alone under the policy."""
     settings.ROOT_URLCONF = "tests.django.urls"
-    settings.MIDDLEWARE = ["tests.browser.csp.strict", *settings.MIDDLEWARE]
+    settings.MIDDLEWARE = ["tests.browser.conftest.strict", *settings.MIDDLEWARE]
     return stores
 
 
 @pytest.fixture
 def page(chromium, stores, client, transactional_db, monkeypatch):
     """A window on the list, logged in as an operator. At the end nothing has been blocked and no script has failed."""
-    from django.contrib import admin
-
-    from django_redlock.models import HeldLock
-
     monkeypatch.setattr(admin.site.get_model_admin(HeldLock), "refresh", 0.3)
     user = User.objects.create_user("operator", is_staff=True)  # no password: hashing one takes long
     user.user_permissions.set(Permission.objects.filter(codename__in=["view_heldlock", "delete_heldlock"]))

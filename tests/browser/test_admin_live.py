@@ -106,46 +106,6 @@ def test_store_goes_down_and_comes_back(page, stores, redis_server):
         page.until(lambda: not page.all(".redlock-seen li"))
 
 
-@pytest.mark.parametrize("name", ["stock", "line\nbreak\r\0"])
-def test_force_release(page, stores, name):
-    """A lock with any name can be selected, and released by force after a confirmation."""
-    lock = stores["default"].lock(name, on_lost="warn")
-    lock.acquire()
-    page.until(lambda: len(page.names()) == 1)
-    page.press("input.action-select")
-    page.one("select[name=action] option[value=force_release]").click()
-    page.one("button[name=index]").click()
-    page.arrive(".redlock-confirm")
-    assert lock.owned()
-    page.one(".redlock-danger").click()
-    page.until(lambda: "was released" in page.one(".messagelist .success").text)
-    assert not lock.locked()
-
-
-def test_force_release_by_keyboard(page, stores):
-    lock = stores["default"].lock("stock", on_lost="warn")
-    lock.acquire()
-    page.until(lambda: page.names() == ["stock"])
-
-    def tab_to(selector):
-        for _ in range(60):
-            if page.script("return document.activeElement.matches(arguments[0])", selector):
-                return page.driver.switch_to.active_element
-            page.until(lambda: page.driver.switch_to.active_element.send_keys(Keys.TAB) is None)
-        raise AssertionError(f"{selector} can't be reached by Tab")
-
-    tab_to("select[name=action]").send_keys("R")
-    # A refresh may replace it meanwhile.
-    page.until(lambda: tab_to("input.action-select").send_keys(Keys.SPACE) is None)
-    page.refreshed()
-    page.script("document.querySelector('select[name=action]').focus()")
-    tab_to("button[name=index]").send_keys(Keys.ENTER)
-    page.arrive(".redlock-confirm")
-    tab_to(".redlock-danger").send_keys(Keys.ENTER)
-    page.until(lambda: "Lock stock was released" in page.one(".messagelist .success").text)
-    assert not lock.locked()
-
-
 def test_phone(page, stores):
     """On a phone the page fits the width, even with long names."""
     page.size(*PHONE)
@@ -156,23 +116,6 @@ def test_phone(page, stores):
         beyond = "const list = document.querySelector('.results'); return list.scrollWidth - list.clientWidth"
         assert page.script(beyond) <= 0
         page.until(lambda: all(box.is_displayed() for box in page.all("input.action-select")))
-
-
-def test_without_javascript(page, stores):
-    """List, refresh, selection and forced release work without JavaScript, and the pause button is hidden."""
-    page.scripting(False)
-    lock = stores["default"].lock("stock", on_lost="warn")
-    lock.acquire()
-    page.one("#redlock-refresh").click()
-    page.arrive("a.redlock-name")
-    assert not page.one("#redlock-pause").is_displayed()
-    page.press("input.action-select")
-    page.one("select[name=action] option[value=force_release]").click()
-    page.one("button[name=index]").click()
-    page.arrive(".redlock-danger")
-    page.one(".redlock-danger").click()
-    page.arrive(".messagelist .success")
-    assert not lock.locked()
 
 
 def test_hostile_names(page, stores):
@@ -203,3 +146,56 @@ def test_health(page, stores, redis_server):
     assert page.all(".redlock-bad") == []
     redis_server.kill()
     page.until(lambda: page.all(".redlock-bad"))
+
+
+class TestForceRelease:
+    @pytest.fixture
+    def lock(self, stores):
+        lock = stores["default"].lock("line\nbreak\r\0", on_lost="warn")
+        lock.acquire()
+        return lock
+
+    def release(self, page, lock):
+        """Select the only lock of the list, and confirm its release."""
+        page.press("input.action-select")
+        page.one("select[name=action] option[value=force_release]").click()
+        page.one("button[name=index]").click()
+        page.arrive(".redlock-danger")
+        assert lock.owned()
+        page.one(".redlock-danger").click()
+        page.until(lambda: "was released" in page.one(".messagelist .success").text)
+        assert not lock.locked()
+
+    def test_with_the_mouse(self, page, lock):
+        """A lock with any name can be selected, and released after a confirmation."""
+        page.until(lambda: len(page.names()) == 1)
+        self.release(page, lock)
+
+    def test_without_javascript(self, page, lock):
+        """List, refresh, selection and release work without JavaScript, and the pause button is hidden."""
+        page.scripting(False)
+        page.one("#redlock-refresh").click()
+        page.arrive("a.redlock-name")
+        assert not page.one("#redlock-pause").is_displayed()
+        self.release(page, lock)
+
+    def test_by_keyboard(self, page, lock):
+        page.until(lambda: len(page.names()) == 1)
+
+        def tab_to(selector):
+            for _ in range(60):
+                if page.script("return document.activeElement.matches(arguments[0])", selector):
+                    return page.driver.switch_to.active_element
+                page.until(lambda: page.driver.switch_to.active_element.send_keys(Keys.TAB) is None)
+            raise AssertionError(f"{selector} can't be reached by Tab")
+
+        tab_to("select[name=action]").send_keys("R")
+        # A refresh may replace it meanwhile.
+        page.until(lambda: tab_to("input.action-select").send_keys(Keys.SPACE) is None)
+        page.refreshed()
+        page.script("document.querySelector('select[name=action]').focus()")
+        tab_to("button[name=index]").send_keys(Keys.ENTER)
+        page.arrive(".redlock-confirm")
+        tab_to(".redlock-danger").send_keys(Keys.ENTER)
+        page.until(lambda: "was released" in page.one(".messagelist .success").text)
+        assert not lock.locked()

@@ -38,10 +38,8 @@ def site(theme: str, redis_url: str, database: Path) -> Iterator[tuple[str, str]
         "TESTPROJECT_DATABASE": str(database),
         "PYTHONPATH": ".",
     }
-    made = subprocess.run(
-        [sys.executable, "-c", PREPARE], env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert made.returncode == 0, made.stderr
+    prepare = [sys.executable, "-c", PREPARE]
+    made = subprocess.run(prepare, env=environment, stdout=subprocess.PIPE, text=True, timeout=120, check=True)
     port = free_port(made)
     command = [sys.executable, "manage.py", "runserver", "--noreload", f"127.0.0.1:{port}"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as server:

@@ -57,8 +57,8 @@ def url(account, view):
     return f"/admin/fencing/account/{account.pk}/{view}/"
 
 
-def balance_and_number(account):
-    return Account.objects.values_list("balance", "number").get(pk=account.pk)
+def balance_and_number():
+    return Account.objects.values_list("balance", "number").get()
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_admin_keeps_what_the_holder_wrote(account, browser, backend, in_thread,
         row.balance -= 40
         row.save(lock=held)
     assert answer.result(60).status_code == 302
-    assert balance_and_number(account) == (60, 2)
+    assert balance_and_number() == (60, 2)
 
 
 @pytest.mark.parametrize(("view", "form"), [("change", {"number": 2}), ("delete", {"post": "yes"})])
@@ -90,7 +90,7 @@ def test_admin_says_who_holds_the_lock(account, browser, backend, view, form):
     assert response.status_code == 200
     assert "Nothing was saved" in response.text
     assert "is held by" in response.text
-    assert balance_and_number(account) == (100, 1)
+    assert balance_and_number() == (100, 1)
 
 
 def test_admin_adds_and_deletes(account, browser):

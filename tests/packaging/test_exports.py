@@ -1,4 +1,4 @@
-"""The public names, and the modules that their import loads."""
+"""The public names, the modules that their import loads, and the errors if an optional package is not installed."""
 
 import importlib
 import os
@@ -35,13 +35,8 @@ PROMISED = {
     "django_redlock.backends.storage": "StorageBackend",
 }
 MODULES = [module.name for module in pkgutil.walk_packages(django_redlock.__path__, "django_redlock.")]
-WITHOUT_DJANGO = [
-    name
-    for name in MODULES
-    if name.startswith(
-        ("django_redlock.core", "django_redlock.client", "django_redlock.history", "django_redlock.backends")
-    )
-]
+CORE = [name for name in MODULES if name.startswith("django_redlock.core")]
+WITHOUT_DJANGO = [name for name in MODULES if name.split(".")[1] in ("core", "client", "history", "backends")]
 
 
 @pytest.mark.parametrize(("module", "names"), PROMISED.items())
@@ -62,9 +57,8 @@ LOADED = "import sys; [__import__(name) for name in sys.argv[1:]]; print(*{name.
 
 
 def test_core_needs_the_standard_library_only():
-    core = [name for name in MODULES if name.startswith("django_redlock.core")]
     foreign = {"redis", "django", "django_redis", "celery", "kombu", "kazoo"}
-    assert foreign.isdisjoint(run(LOADED, "django_redlock", *core))
+    assert foreign.isdisjoint(run(LOADED, "django_redlock", *CORE))
 
 
 def test_backends_need_no_framework():
@@ -82,3 +76,32 @@ def test_django_side_reads_no_settings_on_import():
 def test_import_before_the_settings(module):
     """Programs may import these modules before they configure Django."""
     run(f"import {module}")
+
+
+WITHOUT = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == sys.argv[1]:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=sys.argv[1])
+
+sys.meta_path.insert(0, Missing())
+exec(sys.argv[2])
+"""
+ZOOKEEPER = "from django_redlock.backends.zookeeper import ZooKeeperBackend as Z; Z('127.0.0.1:1')"
+
+
+@pytest.mark.parametrize(
+    ("missing", "program", "message"),
+    [
+        ("celery", "import django_redlock.celery", 'needs Celery: pip install "django-redlock[celery]"'),
+        ("django", "from django_redlock import rlock", "django_redlock.rlock needs Django: pip install Django."),
+        ("kazoo", ZOOKEEPER, 'pip install "django-redlock[zookeeper]"'),
+    ],
+)
+def test_missing_package(missing, program, message):
+    """The error names the extra to install, not only the module."""
+    command = [sys.executable, "-c", WITHOUT, missing, program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, message in done.stderr.splitlines()[-1]) == (1, True)

@@ -57,12 +57,10 @@ def empty(tmp_path_factory):
 def test_wheel_has_every_file(wheel):
     """Every file of the package is in the wheel: scripts, templates, styles and the typing marker too."""
     package = ROOT / "django_redlock"
-    ours = {
-        str(file.relative_to(ROOT)) for file in package.rglob("*") if file.is_file() and "__pycache__" not in file.parts
-    }
+    files = [file for file in package.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert packed == ours
+    assert packed == {str(file.relative_to(ROOT)) for file in files}
 
 
 def info(wheel, name):

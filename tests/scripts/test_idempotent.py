@@ -6,34 +6,21 @@ import pytest
 
 from tests.scripts.conftest import OTHER, OWNER, RESERVED, TOKEN
 
-
-def known(reason, answer=b""):
-    return [0, 0, ANY, reason, 0, answer]
+ANSWERED = [0, 0, ANY, b"answer", 0, b"done"]
 
 
 @pytest.fixture
-def record(keys):
-    return keys.lock + b":answer"
-
-
-@pytest.fixture
-def begin(call, keys, record):
+def begin(call, keys):
     """`begin()`: run idempotent_begin with TOKEN."""
-
-    def run(token=TOKEN, fingerprint=b"f", keep=b"60000", in_doubt=b"refuse"):
-        return call("idempotent_begin", (keys.lock, record), token, OWNER, b"10000", fingerprint, keep, in_doubt)
-
-    return run
+    where = keys.lock, keys.lock + b":answer"
+    return lambda token=TOKEN: call("idempotent_begin", where, token, OWNER, b"10000", b"f", b"60000", b"refuse")
 
 
 @pytest.fixture
-def finish(call, keys, record):
+def finish(call, keys):
     """`finish()`: run idempotent_finish with TOKEN."""
-
-    def run(answer=b"done", token=TOKEN):
-        return call("idempotent_finish", (keys.lock, record), token, b"120000", answer, b"f")
-
-    return run
+    where = keys.lock, keys.lock + b":answer"
+    return lambda answer=b"done", token=TOKEN: call("idempotent_finish", where, token, b"120000", answer, b"f")
 
 
 def test_reserved(begin, finish, redis, keys):
@@ -59,7 +46,7 @@ def test_forgetting_keeps_an_answer(begin, finish, prefix):
     begin()
     finish()
     assert finish(b"", prefix) == 1
-    assert begin(OTHER) == known(b"answer", b"done")
+    assert begin(OTHER) == ANSWERED
 
 
 def test_finish_out_of_memory(begin, finish, full):
@@ -67,4 +54,4 @@ def test_finish_out_of_memory(begin, finish, full):
     begin()
     with full():
         assert finish() == 1
-    assert begin(OTHER) == known(b"answer", b"done")
+    assert begin(OTHER) == ANSWERED

@@ -8,18 +8,12 @@ DAY = 86_400_000
 AGAIN = TOKEN[:-1] + b"1"  # the token of the next attempt
 
 
-def test_held_by_another_program(redis, acquire, keys):
-    """A lock of another program is refused without an owner, because its value is its secret."""
-    redis.set(keys.lock, b"0815")
-    assert acquire("mutex")[:2] == [0, -1]
-    assert acquire("mutex")[3] == b""
-    assert redis.get(keys.lock) == b"0815"
-
-
-def test_value_that_begins_with_the_token(redis, acquire, keys):
-    """A value that begins with a part of the token belongs to another holder."""
-    redis.set(keys.lock, AGAIN + b" x", px=9_000)
-    assert acquire("mutex")[0] == 0
+@pytest.mark.parametrize(("value", "owner"), [(b"0815", b""), (AGAIN + b" x", b"x")])
+def test_held_by_another(redis, acquire, keys, value, owner):
+    """The value of another program is not its owner, but its secret. One that begins as the token is another's."""
+    redis.set(keys.lock, value)
+    refused = acquire("mutex")
+    assert (refused[:2], refused[3], redis.get(keys.lock)) == ([0, -1], owner, value)
 
 
 def test_a_dead_waiter_reserves_no_lock_for_ever(redis, acquire, release, keys):

@@ -21,13 +21,19 @@ def restarted(client):
     client.set(MARKER, ANOTHER + b"|" + rest)
 
 
+def identity(client):
+    return f"master_replid:{client.info('replication')['master_replid']}".encode()
+
+
+ALONE = standalone_quarantine("sim", 10)
+
+
 def test_a_shorter_max_ttl_within_a_quarantine(redis):
     """A server that restarts in a quarantine keeps its remaining time, even if max_ttl is shorter now."""
     redis.set(MARKER, ANOTHER + b"|60000")
-    state, left, _ = touch(redis, standalone_quarantine("sim", 10))
-    assert (state, left) == (2, 60_000)
+    assert touch(redis, ALONE)[:2] == [2, 60_000]
     restarted(redis)
-    state, left, _ = touch(redis, standalone_quarantine("sim", 10))
+    state, left, _ = touch(redis, ALONE)
     assert state == 2
     assert 50_000 < left <= 60_000
 
@@ -35,38 +41,32 @@ def test_a_shorter_max_ttl_within_a_quarantine(redis):
 def test_a_quarantine_that_is_over(redis):
     """A server that restarts after its quarantine begins one of the current max_ttl."""
     redis.set(MARKER, ANOTHER + b"|10000 1000|0")
-    assert touch(redis, standalone_quarantine("sim", 10))[:2] == [2, 10_000]
+    assert touch(redis, ALONE)[:2] == [2, 10_000]
 
 
 def test_the_end_of_a_quarantine_removes_its_times(redis):
     """The end of a quarantine removes its times from the marker, so that a clock set back later begins none."""
-    identity = f"master_replid:{redis.info('replication')['master_replid']}".encode()
-    redis.set(MARKER, identity + b"|10000 1000|1")
-    assert touch(redis, standalone_quarantine("sim", 10))[:2] == [1, 0]
-    assert redis.get(MARKER) == identity + b"|10000"
-
-
-UNREADABLE = [b"x", b"role", ANOTHER, ANOTHER[:20] + b"|10000"]
+    redis.set(MARKER, identity(redis) + b"|10000 1000|1")
+    assert touch(redis, ALONE)[:2] == [1, 0]
+    assert redis.get(MARKER) == identity(redis) + b"|10000"
 
 
 def begins_quarantine(client, guard, seconds):
     """Check that a marker that can't be read counts as that of another server."""
-    own = f"master_replid:{client.info('replication')['master_replid']} what".encode()
-    for marker in *UNREADABLE, own:
+    for marker in b"x", b"role", ANOTHER, ANOTHER[:20] + b"|10000", identity(client) + b" what":
         client.set(MARKER, marker)
         assert touch(client, guard)[:2] == [2, 1000 * seconds], marker
 
 
 def test_an_unreadable_marker_begins_a_quarantine(redis):
-    begins_quarantine(redis, standalone_quarantine("sim", 10), 10)
+    begins_quarantine(redis, ALONE, 10)
 
 
 def test_a_marker_that_counts_replicas_is_kept(redis):
     """Clients of a standalone server keep a marker that primaries with replicas have written."""
-    identity = f"master_replid:{redis.info('replication')['master_replid']}".encode()
-    redis.set(MARKER, identity + b"|10000|2")
-    assert touch(redis, standalone_quarantine("sim", 10))[:2] == [1, 0]
-    assert redis.get(MARKER) == identity + b"|10000|2"
+    redis.set(MARKER, identity(redis) + b"|10000|2")
+    assert touch(redis, ALONE)[:2] == [1, 0]
+    assert redis.get(MARKER) == identity(redis) + b"|10000|2"
     assert touch(redis, standalone_quarantine("sim", 20))[:2] == [3, 10_000]
 
 
@@ -96,21 +96,20 @@ def test_a_shorter_max_ttl_while_replicas_are_awaited(primary):
 
 def test_a_primary_in_service(primary):
     """The marker of a primary has the highest number of replicas, and is not written while as many follow."""
-    guard = replica_quarantine("sim", 10, 5, 1, "majority")
-    identity = f"master_replid:{primary.info('replication')['master_replid']}".encode()
-    primary.set(MARKER, identity + b"|10000")  # armed
+    guard, own = replica_quarantine("sim", 10, 5, 1, "majority"), identity(primary)
+    primary.set(MARKER, own + b"|10000")  # armed
     assert touch(primary, guard)[:2] == [1, 0]
-    assert primary.get(MARKER) == identity + b"|10000|1"
+    assert primary.get(MARKER) == own + b"|10000|1"
     assert touch(primary, guard)[:2] == [1, 0]
     assert touch(primary, replica_quarantine("sim", 20, 5, 1, "majority"))[:2] == [3, 10_000]
     assert touch(primary, replica_quarantine("sim", 10, 5, 0, "majority"))[:2] == [5, 1]
     assert touch(primary, replica_quarantine("sim", 10, -2, 1, "majority"))[:2] == [4, 0]
-    primary.set(MARKER, identity + b"|10000|5")  # most of its replicas are gone
+    primary.set(MARKER, own + b"|10000|5")  # most of its replicas are gone
     state, alive, _, needed = touch(primary, guard)
     assert (state, alive, needed) == (4, 1, 3)
-    primary.set(MARKER, identity + b"|10000|1 1000|1")  # its quarantine has ended
+    primary.set(MARKER, own + b"|10000|1 1000|1")  # its quarantine has ended
     assert touch(primary, guard)[:2] == [1, 0]
-    assert primary.get(MARKER) == identity + b"|10000|1"
+    assert primary.get(MARKER) == own + b"|10000|1"
 
 
 def test_an_unreadable_marker_of_a_primary_begins_a_quarantine(primary):

@@ -70,7 +70,7 @@ class TestInsideTestCase:
         assert not Group.objects.exists()
 
     def test_lost_and_failed(self, kept):
-        """An error of the block is raised, even if the lock is lost."""
+        """The error of the block counts."""
         with pytest.raises(Boom), transaction.atomic():
             with kept(auto_renew=False):
                 pass

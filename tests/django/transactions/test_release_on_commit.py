@@ -148,15 +148,9 @@ class TestRealTransactions:
         assert "after the end of the transaction" in caplog.text
 
     def test_decorator(self, using, is_locked):
-        """@locked supports release_on_commit."""
-
-        @locked("stock:{sku}", using=using, release_on_commit=True)
-        def reserve(sku):
-            pass
-
+        reserve = locked("stock:{sku}", using=using, release_on_commit=True)(lambda sku: sku)
         with transaction.atomic():
-            reserve(1)
-            reserve(1)
+            assert [reserve(1), reserve(1)] == [1, 1]
             assert is_locked("stock:1")
         assert not is_locked("stock:1")
 

@@ -25,8 +25,6 @@ def warnings(caplog):
 
 @pytest.mark.django_db(transaction=True)
 class TestWarning:
-    """The lock is released within a transaction and is not kept."""
-
     def test_once_for_each_place(self, caplog, using):
         """Each place in the code is warned of once, with file and line."""
         for _ in range(3):
