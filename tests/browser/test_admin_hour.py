@@ -10,7 +10,7 @@ DRAWN = """return [...document.querySelector('.redlock-plot').querySelectorAll('
     .map((title) => Number(/(\\d+) acquired/.exec(title.textContent)?.[1] ?? 0)).reduce((sum, each) => sum + each, 0)"""
 
 
-def happen(stores, times=3):
+def happen(stores, times):
     """Acquire and refuse locks, and flush the events."""
     for _ in range(times):
         with stores["default"].lock("stock"):
@@ -33,7 +33,7 @@ def test_pictures_follow(page, stores):
 
 def test_phone(page, stores):
     """On a phone the chart fits the width, and its texts can be read."""
-    happen(stores)
+    happen(stores, 3)
     page.size(*PHONE)
     page.open(DETAIL)
     assert page.script("return document.documentElement.scrollWidth") <= PHONE[0]

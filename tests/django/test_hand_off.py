@@ -78,10 +78,11 @@ def test_text_of_the_first_version():
 
 
 @pytest.mark.parametrize(("text", "error", "match"), [("order:17", ValueError, "hand_off"), (None, TypeError, "str")])
-def test_bad_text(text, error, match):
-    """A text names its store; the suite of conformance has the rest."""
+def test_bad_input(text, error, match):
     with pytest.raises(error, match=match):
         adopt(text)
+    with pytest.raises(TypeError, match="timeout"):
+        adopt("order:17", timeout=5)
 
 
 async def test_in_a_coroutine(held):
