@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack
 from contextvars import copy_context
 from inspect import isawaitable
 from typing import Any, TypeVar
@@ -80,11 +80,9 @@ class Blocking:
         """Run ``flow``, a generator of requests to ``store``. Returns its result."""
         return drive(flow, store.perform)
 
-    @asynccontextmanager
-    async def holding(self, lock: Any) -> AsyncIterator[Any]:
-        """Context manager that holds ``lock``."""
-        with lock as held:
-            yield held
+    async def enter(self, stack: AsyncExitStack, lock: Any) -> Any:
+        """Hold ``lock`` until ``stack`` ends. Returns the result of ``with lock``."""
+        return stack.enter_context(lock)
 
     async def result(self, future: Future[Any], seconds: float | None, instead: str) -> Any:
         """Return the result of ``future``, which another thread or task sets.
@@ -115,10 +113,8 @@ class Awaiting(Blocking):
     async def drive(self, flow: Flow[T], store: Store) -> T:
         return await adrive(flow, store.aperform)
 
-    @asynccontextmanager
-    async def holding(self, lock: Any) -> AsyncIterator[Any]:
-        async with lock as held:
-            yield held
+    async def enter(self, stack: AsyncExitStack, lock: Any) -> Any:
+        return await stack.enter_async_context(lock)
 
     async def result(self, future: Future[Any], seconds: float | None, instead: str) -> Any:
         return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any, NamedTuple, TypeVar, Unpack, cast
 
 from django.core.exceptions import BadRequest, SynchronousOnlyOperation
@@ -114,8 +115,8 @@ class ViewLock(NamedTuple):
             lock = await style.query(self.lock_for, request, args, kwargs)
         held: Lock | None = None
         try:
-            async with style.holding(lock) as held:
-                request.lock = held
+            async with AsyncExitStack() as stack:
+                request.lock = held = await style.enter(stack, lock)
                 protected.locks = (*protected.locks, lock)
                 return await proceed()
         except (LockNotAcquired, LockUnavailable) as error:

@@ -161,7 +161,7 @@ def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> F
     )
     undo = partial(cancel_request, call)
     keys = task_keys(call.keys) if replace else (call.keys.lock,)
-    request = EvalScript(_SUBMIT, keys, args)._replace(compensation=undo)
+    request = EvalScript(_SUBMIT, keys, args, compensation=undo)
     claim = Claim(call.name, (call.keys,), b"", b"", call.queued_ttl)
     while True:
         start = algorithm.clock()
