@@ -32,14 +32,12 @@ PLACES = {
     "backends/test_locmem.py": Tier.QUICK,
     "conformance/test_in_memory.py": Tier.QUICK,
     "": Tier.TEST,
-    "core/processes/test_gevent.py": Tier.TEST,  # processes
     "core/processes/test_interpreter_shutdown.py": Tier.TEST,  # processes
     "core/processes/test_uwsgi.py": Tier.TEST,  # processes
     "backends/failures/test_unreadable_replies.py": Tier.REST,
     "backends/zookeeper/": Tier.REST,
     "browser/": Tier.REST,
     "celery/beat/test_leader.py": Tier.REST,  # processes
-    "client/test_real_proxies.py": Tier.REST,  # proxies
     "conformance/test_cache.py": Tier.REST,
     "conformance/test_cache_pools.py": Tier.REST,
     "conformance/test_several_servers.py": Tier.REST,

@@ -86,13 +86,11 @@ async def cancelled(backend, servers, unique, kind):
 
 @pytest.mark.parametrize("kind", sorted({*MAKE, "read"} - {"fair"}))
 async def test_cancelled(place, unique, kind):
-    """A cancelled waiter removes its entry, for each kind of lock."""
     await cancelled(*place, unique, kind)
 
 
 @pytest.mark.parametrize("place", ["one", "cluster"], indirect=True)
 async def test_cancelled_in_order(place, unique):
-    """A cancelled waiter in a fair queue removes its entry."""
     await cancelled(*place, unique, "fair")
 
 

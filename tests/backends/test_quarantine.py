@@ -104,7 +104,6 @@ def test_arm_refuses_a_server_with_anothers_marker(own_redis):
 
 
 def test_arm_without_servers(own_redis):
-    """arm() raises LockUnavailable if no node is reachable."""
     server = own_redis()
     backend = store(server)
     server.kill()

@@ -2,6 +2,8 @@
 
 import functools
 
+import pytest
+
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
 from testproject.redis_server import RedisServer
@@ -28,6 +30,18 @@ class Following(Replicated):
         super().form()
         wait_in_sync(self.primary, self.replicas)
         put_in_service(functools.partial(ReplicaBackend, self.primary.url, node_timeout=10))
+
+
+class OnRedlock:
+    """The locks are on five nodes."""
+
+    short = 0.2
+    lacks = ("fair",)
+
+    @pytest.fixture
+    def new_backend(self, running):
+        places = [server.url for server in running(FiveNodes).servers]
+        return functools.partial(RedlockBackend, places, node_timeout=5, ttl=6)  # a vote that is left over ends with it
 
 
 def put_in_service(new_backend):

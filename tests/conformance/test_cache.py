@@ -58,10 +58,6 @@ class OnCache:
     def new_backend(self):
         return functools.partial(RedisBackend, f"cache:{self.alias}", node_timeout=10)
 
-    def test_has_the_pool_that_is_tested(self):
-        settings = caches[self.alias].client.get_client().connection_pool.connection_kwargs
-        assert settings.items() >= POOLS[self.alias].items()
-
 
 class TestCache(SameBytes, OnCache, TransportConformance):
     """A cache in its common configuration."""

@@ -1,4 +1,4 @@
-"""The conformance suite on five nodes and on a primary with a replica, except for the cases in `test_redlock`."""
+"""The conformance suite on five nodes and on a primary with a replica, except for the cases in `test_redis`."""
 
 import functools
 
@@ -23,8 +23,7 @@ from django_redlock.testing.conformance.kinds.stripes import StripedCases
 from django_redlock.testing.conformance.periods import PeriodCases
 from django_redlock.testing.conformance.shared_handles import SharedHandleCases
 from testproject.redis_server import RedisServer
-from tests.conformance.several_servers import Following, put_in_service
-from tests.conformance.test_redlock import OnRedlock
+from tests.conformance.several_servers import Following, OnRedlock, put_in_service
 from tests.conformance.transports import SameBytes
 from tests.support.group import Group
 

@@ -27,7 +27,6 @@ def backend(request, unique, redis_url):
 
 
 def test_renewed(backend, unique):
-    """A lock is renewed while the clock is frozen."""
     with freeze_time("2026-01-01"), backend.lock(unique, ttl=0.6) as held:
         lease, stopped = held.hold.lease, time.monotonic()
         threading.Event().wait(1.2)

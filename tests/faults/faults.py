@@ -207,9 +207,7 @@ def promote_lagging(arena: WithReplicas, rng: random.Random) -> None:
 
 
 def split_brain(arena: WithReplicas, rng: random.Random) -> None:
-    """Promote a replica that does not have the lock. The old primary keeps running, and one client stays connected to
-    it.
-    """
+    """Promote a replica that does not have the lock. One client stays connected to the old primary, which runs on."""
     group = arena.group
     lagging, other = rng.sample(group.replicas, 2)
     group.cut_off(lagging)

@@ -82,9 +82,7 @@ def fight(running):
 
 
 def no_overlap(*scenarios):
-    """Return a class of tests: under these faults two clients never believe to hold the lock at the same moment, and
-    fencing tokens grow.
-    """
+    """Return tests: two clients never believe to hold the lock at the same moment, and fencing tokens grow."""
 
     class Cases:
         @pytest.mark.parametrize("scenario", scenarios, ids=repr)
@@ -99,7 +97,7 @@ def no_overlap(*scenarios):
 
 
 def control(*scenarios):
-    """Return a class of tests: without protection the fault gives the lock to two clients at once."""
+    """Return tests: without protection the fault gives the lock to two clients at once."""
 
     class Cases:
         @pytest.mark.parametrize("scenario", scenarios, ids=repr)

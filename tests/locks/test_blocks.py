@@ -1,13 +1,14 @@
-"""Blocks that may be skipped, that end without a lock, and that share a handle with an interrupted caller."""
+"""Blocks that may be skipped or end without a lock, and what a handle lists as held."""
 
 import asyncio
+import contextlib
 import logging
 import threading
 
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
-from django_redlock.errors import LockLost, LockNotHeld
+from django_redlock.errors import LockLost, LockNotAcquired, LockNotHeld, PermitNotHeld
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.shared_handles import MAKE
 from tests.support.locks import new_lock
@@ -134,3 +135,60 @@ def test_a_reentrant_lock_ends_with_its_thread(backend):
     lock = backend.rlock("stock", ttl=0.5)
     in_thread(lock.acquire)
     assert backend.rlock("stock").acquire(timeout=TEST_TIMEOUT)
+
+
+@pytest.fixture(params=["semaphore", "striped"])
+def handle(request, unique):
+    """A handle for up to two permits."""
+    backend = LocMemBackend(unique)
+    return backend.semaphore(unique, limit=2) if request.param == "semaphore" else backend.striped(unique, 2)
+
+
+def test_exit_without_a_block(handle):
+    """`ExitStack.push()` ends an acquisition that began with acquire(), as for `threading.Semaphore`."""
+    assert handle.acquire(False)
+    assert handle.acquire(False)
+    with contextlib.ExitStack() as stack:
+        stack.push(handle)
+    assert len(handle.holds) == 1
+    handle.release()
+    with pytest.raises(PermitNotHeld):
+        handle.__exit__(None, None, None)
+
+
+def test_failed_switches(unique):
+    """A handle does not collect the permits of failed switches, and then releases only what it holds."""
+    backend = LocMemBackend(unique)
+    handle, other = (backend.striped(unique, 2, blocking=False) for _ in range(2))
+    for _ in range(3):
+        handle.acquire()
+        other.acquire()
+        with pytest.raises(LockNotAcquired):
+            handle.switch()
+        other.release()
+    handle.acquire()
+    assert len(handle.holds) == 1
+    handle.release()
+    with pytest.raises(PermitNotHeld):
+        handle.release()
+
+
+METHODS = {
+    "lock": lambda backend, **options: backend.lock("x", **options),
+    "rlock": lambda backend, **options: backend.rlock("x", **options),
+    "semaphore": lambda backend, **options: backend.semaphore("x", limit=2, **options),
+    "rwlock": lambda backend, **options: backend.rwlock("x", **options),
+    "striped": lambda backend, **options: backend.striped("x", 3, **options),
+    "multilock": lambda backend, **options: backend.multilock(["x", "y"], **options),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [("timeout", r"use ttl \(.*\) or blocking_timeout"), ("expire", "use ttl "), ("max_hol", "use max_hold ")],
+)
+def test_hints(method, option, hint):
+    """An option of redis-py or a mistyped one raises an error with the method and the option that is meant."""
+    with pytest.raises(TypeError, match=rf"^{method}\(\) has no option '{option}'; {hint}"):
+        METHODS[method](LocMemBackend("hints"), **{option: 5})

@@ -29,31 +29,6 @@ def new_handle(request, redis_url, unique):
         yield make
 
 
-def assert_one_released(handle, other):
-    """Assert that ``handle`` has two of three permits left, and that ``other`` gets the third."""
-    assert len(handle.holds) == 2
-    assert other.acquire(timeout=TEST_TIMEOUT)
-    assert not other.acquire(False)
-    assert handle.owned()
-    handle.release(2)
-    other.release()
-
-
-def test_keyboard_interrupt_of_a_release(new_handle, monkeypatch):
-    """KeyboardInterrupt while the first of two permits is released: the handle keeps the second."""
-    handle, other = new_handle(), new_handle()
-    assert all(handle.acquire(timeout=TEST_TIMEOUT) for _ in range(3))
-
-    def interrupted(_request):
-        monkeypatch.undo()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(handle.store, "perform", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        handle.release(2)
-    assert_one_released(handle, other)
-
-
 def test_cancelled_release(new_handle, monkeypatch):
     """A task that is cancelled while the first of two permits is released: the handle keeps the second."""
     handle, other = new_handle(), new_handle()
@@ -76,7 +51,12 @@ def test_cancelled_release(new_handle, monkeypatch):
     # The task releases permits of the thread, because it has none itself.
     asyncio.run(scenario())
     monkeypatch.undo()
-    assert_one_released(handle, other)
+    assert len(handle.holds) == 2
+    assert other.acquire(timeout=TEST_TIMEOUT)
+    assert not other.acquire(False)
+    assert handle.owned()
+    handle.release(2)
+    other.release()
 
 
 def enter_and_leave(handle):

@@ -12,7 +12,6 @@ TTL = 6.0  # seconds
 
 
 def backend_on(places: list[str]) -> RedisBackend | RedlockBackend:
-    """Return the backend for one server, or for several."""
     if len(places) == 1:
         return RedisBackend(places[0], node_timeout=10)
     return RedlockBackend(places, node_timeout=10, quarantine=False)
@@ -46,9 +45,7 @@ def go_on(channel: Channel, places: list[str]) -> bool:
 
 
 def hold(channel: Channel, places: list[str], name: str, side: str, options: dict[str, Any]) -> None:
-    """Acquire a fair lock, or a side of a read-write lock, report it, and hold it until told. ``block`` among the
-    options: seconds between two tries, for which a waiter that stands still is not passed over.
-    """
+    """Hold a fair lock, or a side of a read-write lock, until told. ``block``, an option: seconds between two tries."""
     base.MAX_BLOCK_IN_QUEUE = options.pop("block", base.MAX_BLOCK_IN_QUEUE)
     store = backend_on(places)
     lock = store.lock(name, fair=True, **options) if side == "fair" else getattr(store.rwlock(name, **options), side)

@@ -23,9 +23,7 @@ def ask(node: RedisServer, *command: object) -> Any:
 
 
 class Cluster(Group):
-    """Some `nodes`, by default three, and the `url` for clients. Share one cluster in a test session: a new cluster
-    refuses writes for two seconds, which Redis does not let users change.
-    """
+    """Some `nodes`, by default three, and the `url` for clients. A new cluster refuses writes for two seconds."""
 
     def __init__(self, nodes: Iterable[RedisServer] | None = None) -> None:
         super().__init__(nodes or (RedisServer(*OPTIONS) for _ in range(3)))
@@ -57,9 +55,7 @@ class Cluster(Group):
 
     @contextlib.contextmanager
     def migrating(self, key: str, to: RedisServer) -> Iterator[None]:
-        """Context manager in which the key's slot migrates. The old node serves keys that it has, and answers ASK for
-        all others.
-        """
+        """Context manager in which the key's slot migrates: its node answers ASK for keys that it doesn't have."""
         source, slot = self.owner(key), key_slot(key.encode())
         ask(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", _id(source))
         ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", _id(to))

@@ -21,9 +21,7 @@ def routed(write: str, read: str | None = None) -> SimpleNamespace:
 
 @contextlib.contextmanager
 def sqlite_file(alias: str, path: Path, **options: Any) -> Iterator[str]:
-    """Context manager with a database alias for a SQLite file, for all threads. Transactions begin with the write lock.
-    Each thread must close its own connections.
-    """
+    """Context manager with a database alias for a SQLite file, for all threads, which close their own connections."""
     with _alias(alias, sqlite_settings(path), **options):
         yield alias
 

@@ -36,5 +36,11 @@ class Group:
 class ThreeNodes(Group):
     """Three nodes that the tests of a session share."""
 
+    count = 3
+
     def __init__(self) -> None:
-        super().__init__(RedisServer() for _ in range(3))
+        super().__init__(RedisServer() for _ in range(self.count))
+
+
+class FiveNodes(ThreeNodes):
+    count = 5

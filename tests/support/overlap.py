@@ -60,9 +60,7 @@ def read(*files: Path | str) -> list[Belief]:
 
 
 def overlaps(beliefs: Iterable[Belief], limit: int = 1) -> list[tuple[Belief, ...]]:
-    """Returns a group of beliefs for each moment at which more than `limit` workers believed to hold one name. A belief
-    that ends when another begins does not overlap it.
-    """
+    """Returns a group of beliefs for each moment at which more than `limit` workers believed to hold one name."""
     found = []
     current: dict[str, list[Belief]] = defaultdict(list)
     for belief in sorted(beliefs):

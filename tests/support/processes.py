@@ -43,9 +43,7 @@ class Channel:
         self.connection.send((event, facts))
 
     def hear(self, event: str, timeout: float) -> dict[str, Any]:
-        """Wait for an event, and skip all others. Returns its facts. Raises `TimeoutError`, and `EOFError` after a
-        hang-up.
-        """
+        """Return the facts of an event, and skip others. Raises `TimeoutError`, or `EOFError` after a hang-up."""
         deadline = time.monotonic() + timeout
         while self.connection.poll(max(0, deadline - time.monotonic())):
             said, facts = self.connection.recv()
@@ -75,9 +73,7 @@ class Worker:
         ours.send((function, args))
 
     def expect(self, event: str, timeout: float = 60) -> dict[str, Any]:
-        """Wait for an event of the worker. Returns its facts. Raises `AssertionError` with the worker's log when the
-        worker raised, ended or is late.
-        """
+        """Return the facts of an event. Raises `AssertionError` with the worker's log if it failed or is late."""
         try:
             return self.channel.hear(event, timeout)
         except (TimeoutError, EOFError, ConnectionError) as error:

@@ -83,9 +83,7 @@ class Replicated(Group):
         wait_in_sync(self.primary, replicas)
 
     def promote(self, replica: RedisServer) -> RedisServer:
-        """Make a replica the primary. Returns the former primary. The former primary and its replicas keep running, so
-        there are two primaries until `follow()` is called for the others.
-        """
+        """Make a replica the primary, and return the former one, which stays a primary until `follow()` is called."""
         with replica.client() as client:
             client.replicaof("NO", "ONE")
         former, self.primary, self.replicas = self.primary, replica, []

@@ -128,9 +128,7 @@ class Sentinel(Group):
         return [server for server in self.servers if server is not master]
 
     def failover(self, timeout: float = 100) -> RedisServer:
-        """Order the Sentinels to promote a replica while the master is healthy. Returns the new master. Orders again
-        after a while, because Sentinels give up a failover in which a server replies late.
-        """
+        """Order the Sentinels to promote a replica, and again after a while, since they may give up."""
         former, first, again_at = self.master, self.sentinels[0], 0.0
 
         def promoted() -> bool:
@@ -146,9 +144,7 @@ class Sentinel(Group):
         return self.master
 
     def wait_for_new_master(self, former: RedisServer, timeout: float = 100) -> RedisServer:
-        """Wait until all Sentinels name a new master, and the new master has the role. Use it after `former.kill()`. A
-        Sentinel that is late with its answer may still name the former master afterwards.
-        """
+        """Wait until all Sentinels name a new master, which has the role. Use it after `former.kill()`."""
         poll(lambda: self._follow_another(former), timeout=timeout, what=f"another master than {former.port}")
         return self.master
 
@@ -164,9 +160,7 @@ class Sentinel(Group):
         poll(self._healthy, timeout=timeout, what="replicas of the master of Sentinels that are content")
 
     def _healthy(self) -> bool:
-        """Make the servers follow the master that all Sentinels name. Returns false if anything is still on its way. A
-        failover that had begun may change the master at any step.
-        """
+        """Make the servers follow the master that all Sentinels name. A failover may change it at any step."""
         names = {sentinel.named() for sentinel in self.sentinels}
         if len(names) > 1 or None in names:
             return False

@@ -22,9 +22,7 @@ packages_allowed = True
 
 
 def poll(ready: Callable[[], bool], *, timeout: float, what: str) -> None:
-    """Poll `ready` every 10 ms until it returns true. Raises `TimeoutError`, which names `what`, after `timeout`
-    seconds.
-    """
+    """Poll `ready` every 10 ms. Raises `TimeoutError`, which names `what`, after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not ready():
         if time.monotonic() > deadline:
@@ -38,9 +36,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def find(name: str, *, package: str, place: str = "") -> str:
-    """Returns the path of a program on PATH, or the newest version of the file that the pattern `place` matches. Raises
-    `FileNotFoundError`, which names the Debian package.
-    """
+    """Returns the path of a program on PATH, or of the newest file that the pattern `place` matches."""
     assert packages_allowed, f"tests/tiers.py: a test that needs the package {package} belongs in the tier `rest`"
     files = Path("/").glob(place[1:]) if place else ()
     if path := shutil.which(name) or max(map(str, files), key=_numbers, default=None):

@@ -68,9 +68,7 @@ def make_client_certificate(certificate: Path, key: Path) -> tuple[Path, Path]:
 
 
 class TlsCluster(Cluster):
-    """A Redis Cluster of two masters, which speak TLS only, also to each other, with one `certificate`.
-    ``extra_args``: more of the servers' command line.
-    """
+    """A Redis Cluster of two masters, which speak TLS only, also to each other, with one `certificate`."""
 
     def __init__(self, *extra_args: str) -> None:
         nodes = [TlsRedis(*OPTIONS, "--tls-cluster", "yes", *extra_args) for _ in range(2)]
@@ -99,9 +97,7 @@ tls-replication yes
 
 
 class TlsSentinel(Service):
-    """One Sentinel with a `password`, and its `master` with TLS and another password. ``tls``: whether clients of the
-    Sentinel use TLS, too.
-    """
+    """One Sentinel with a `password`, if told so with TLS, and its `master` with TLS and another password."""
 
     password = "of-the-sentinels"
 

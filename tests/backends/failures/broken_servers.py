@@ -24,7 +24,6 @@ def served(ask, *args):
 
 
 def is_free(lock):
-    """Return whether the lock can be acquired soon."""
     return eventually(lambda: served(lock.acquire, False), SOON)
 
 

@@ -34,7 +34,6 @@ def holder(server):
 
 @pytest.fixture
 def forbidden(server, admin, client_of):
-    """A client whose user may not block."""
     admin.acl_setuser("waiter", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-blpop"])
     return client_of(RedisBackend(server.url.replace("redis://", "redis://waiter:x@"), node_timeout=5))
 

@@ -86,14 +86,12 @@ class TestLostReply(OwnRedis):
             following.check()
 
     def test_extend(self, proxy, client, name):
-        """The lease is extended."""
         with client.lock(name, ttl=10, auto_renew=False) as lock:
             lost = proxy.lose_next_reply(name.encode())
             assert lock.extend(20) > 10
             assert lost.is_set()
 
     def test_wake_up(self, proxy, redis_server, client, name, spawn):
-        """After a lost wake-up the waiter still gets the lock."""
         with contextlib.closing(RedisBackend(redis_server.url, node_timeout=10)) as elsewhere:
             lock = elsewhere.lock(name)
             lock.acquire()

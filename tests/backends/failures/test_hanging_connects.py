@@ -27,7 +27,6 @@ def bounded(own_redis) -> Iterator[tuple[RedisBackend, object]]:
 
 
 def refused_after(backend) -> float:
-    """Return the seconds after which acquire() gives up."""
     start = time.monotonic()
     with pytest.raises(LockUnavailable):
         backend.lock("stock").acquire(timeout=1)

@@ -22,7 +22,6 @@ def store(request, start):
 
 @pytest.fixture
 def proxied(start, store):
-    """A proxy in front of the store, through which the clients' requests go."""
     return start(Proxy(store[1]))
 
 
@@ -39,7 +38,6 @@ def client(client_of, store, proxied):
 
 @pytest.fixture
 def near(store):
-    """A way to the store without the proxy."""
     return new_backend(*store)
 
 

@@ -100,7 +100,6 @@ LOCATIONS = ["redis://127.0.0.1:1/0", "rediss://127.0.0.1:1/0"]
 
 @contextlib.contextmanager
 def no_more_files():
-    """Keep this process from opening files."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     try:

@@ -38,7 +38,6 @@ def backend(unique):
 
 
 def test_a_failure_concerns_one_renewal(backend):
-    """If one lease of a batch can't be renewed, the others are."""
     locks = [backend.lock(name, auto_renew=False) for name in "abc"]
     for lock in locks:
         lock.acquire()

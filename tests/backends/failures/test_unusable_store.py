@@ -58,7 +58,6 @@ class TestDown(OwnRedis):
     node_timeout = 5
 
     def test_comes_back(self, server, client, name):
-        """The same handle works when the server is up again."""
         server.stop()
         lock = client.lock(name)
         with unavailable():
@@ -87,7 +86,6 @@ class TestDown(OwnRedis):
         assert name in caplog.text
 
     def test_body_fails_as_well(self, server, client, name):
-        """The error of the block's body is raised, not that of the release."""
         with pytest.raises(ZeroDivisionError), client.lock(name):  # noqa: PT012
             server.kill()
             1 / 0  # noqa: B018
@@ -175,7 +173,6 @@ class TestHung(OwnRedis):
         assert lock.lost
 
     def test_for_a_moment(self, server, new_client, other, name):
-        """A server that hangs for less than the lease does not cost the holder its lock."""
         lock = new_client().lock(name, ttl=6)
         assert is_free(lock)
         start = time.monotonic()

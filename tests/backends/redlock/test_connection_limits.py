@@ -30,7 +30,6 @@ def backend(places):
 
 
 def taken(backend, name):
-    """Acquire and release the lock."""
     with backend.lock(name, blocking_timeout=20):
         pass
 

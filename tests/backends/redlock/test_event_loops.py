@@ -104,10 +104,7 @@ def test_an_ended_loop(three):
 
 
 def test_many_tasks_far_from_the_quorum(proxies):
-    """With more tasks than a distant quorum can serve in time, each ends after its own time limits.
-
-    These are a node timeout for its turn, one for its request, and one for the undo of a minority.
-    """
+    """With more tasks than a distant quorum can serve in time, each ends after its own time limits."""
     timeout = 1.0
 
     async def attempt(backend, number):
@@ -127,4 +124,4 @@ def test_many_tasks_far_from_the_quorum(proxies):
         await backend.aclose()
         return took
 
-    assert max(asyncio.run(main())) < 4 * timeout
+    assert max(asyncio.run(main())) < 4 * timeout  # one each for its turn, its request, and the undo of a minority

@@ -10,32 +10,20 @@ from django_redlock.errors import LockLost, LockUnavailable
 from django_redlock.testing.conformance.harness.actors import Actors, InTask, InThread
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from django_redlock.testing.conformance.shared_handles import MAKE
-from testproject.redis_server import RedisServer
-from tests.support.group import Group
+from tests.support.group import FiveNodes
 from tests.support.locks import held_on, new_lock
 from tests.support.service import poll, revive
 
 
-class FiveNodes(Group):
-    """Five nodes."""
-
-    def __init__(self):
-        super().__init__(RedisServer() for _ in range(5))
-
-
-@pytest.fixture(scope="module")
-def group(running):
-    return running(FiveNodes)
-
-
 @pytest.fixture
-def servers(group):
+def servers(running):
     """Five nodes that are up and empty."""
-    for server in group.servers:
+    servers = running(FiveNodes).servers
+    for server in servers:
         with server.client() as client:
             client.flushall()
-    yield group.servers
-    for server in group.servers:
+    yield servers
+    for server in servers:
         revive(server)
 
 
@@ -99,9 +87,7 @@ def test_may_be_held_by_a_silent_node(servers, held):
 
 
 def test_release_after_a_majority_lost_its_data(servers, client_of):
-    """A release after a majority has lost its data raises LockLost; nobody else is granted the lock before every lease
-    has ended. A renewal restores it.
-    """
+    """It raises LockLost, and until every lease has ended the lock is granted to nobody else. A renewal restores it."""
     place = [server.url for server in servers]
     holder, other = (
         client_of(RedlockBackend(place, ttl=20, max_ttl=20, node_timeout=5, key_prefix="q")) for _ in range(2)

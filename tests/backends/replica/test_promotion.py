@@ -111,9 +111,7 @@ def test_undone_by_token_only(two, client_of):
 
 
 def test_an_unconfirmed_extension_does_not_count(two, client_of):
-    """Renewals count while replicas confirm them. An extension that no replica confirms raises LockUnavailable, and the
-    lease ends at its old end, in spite of renewals.
-    """
+    """An extension that no replica confirms raises LockUnavailable, and renewals can't prolong the lease, either."""
     lock = client_of(store(two)).lock("stock")
     assert lock.acquire()
     first = lock.hold.lease

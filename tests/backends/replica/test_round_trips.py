@@ -22,7 +22,6 @@ PATIENT = {**OPTIONS, "wait_timeout": 5, "ttl": 20, "max_ttl": 20, "node_timeout
 
 @pytest.fixture
 def front(start, two):
-    """A proxy in front of the primary."""
     return start(Proxy(two.primary.url))
 
 
@@ -108,9 +107,7 @@ def test_a_new_replica(start, client_of):
 
 @pytest.mark.parametrize("renewed", [True, False])
 def test_replicas_that_are_added(start, two, client_of, renewed):
-    """Renewals wait for as many replicas as the primary names, also for replicas that are added later. Otherwise a
-    primary that keeps one replica of four would confirm a lock that the promoted primary grants again.
-    """
+    """Renewals wait for a majority of the replicas that the primary names, also of those that are added later."""
     options = {**PATIENT, "ttl": 60, "max_ttl": 60, "node_timeout": 10}
     holder, other = (client_of(ReplicaBackend(two.primary.url, **options)) for _ in range(2))
     holder.backend.arm()
@@ -142,7 +139,6 @@ def test_replicas_that_are_added(start, two, client_of, renewed):
 
 @pytest.fixture
 def admin(two):
-    """A plain client of the primary."""
     with two.primary.client() as client:
         yield client
 

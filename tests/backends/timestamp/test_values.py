@@ -87,7 +87,6 @@ def test_a_timestamp_in_another_unit(backend, unit, redis):
 
 @pytest.mark.parametrize("written", ["{:.0f}", "{:.6f}", "{:.9e}", " {:.0f}\n"])
 def test_numbers_as_others_write_them(redis, backend, unit, written):
-    """Fractions, exponents and white space in timestamps are read."""
     scale = 1 if unit == "s" else 1000
     redis.set("stock", written.format((time.time() + 100) * scale))
     assert not backend.lock("stock").acquire(False)

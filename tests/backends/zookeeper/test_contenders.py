@@ -1,16 +1,17 @@
-"""The queue of waiters in ZooKeeper."""
+"""The queue of waiters in ZooKeeper, and znodes that another program has created among the locks."""
 
 import itertools
+import math
 import time
 
 import pytest
 
-from tests.backends.zookeeper.workers import wait
+from django_redlock.errors import LockNotAcquired
 from tests.support.processes import Worker
 from tests.support.service import poll
 from tests.support.zookeeper import ZooKeeper
 
-from .tools import PATIENCE, until_in_line
+from .tools import PATIENCE, until_in_line, wait
 
 
 def test_a_waiter_watches_only_its_predecessor(backend, witness, unique, pool):
@@ -97,3 +98,38 @@ def test_the_token_stays_secret(backend, witness, unique):
         path = backend._recipe.path(unique)
         (child,) = witness.get_children(path)
         assert lock.token not in child + witness.get(f"{path}/{child}")[0].decode()
+
+
+DEEP = b"[" * 5000 + b"]" * 5000
+DATA = [
+    b"nan/1/1.000 {}",
+    b"inf/1/1.000 {}",
+    b"1.000/inf/1.000 {}",
+    b"1.000/1/nan {}",
+    b"30.000/0/0.000 " + DEEP,
+    b'30.000/0/0.000 {"label":"\\udcff","since":NaN}',
+    DEEP,
+    b"x" * 500_000,
+    b"",
+]
+
+
+@pytest.mark.parametrize("data", DATA, ids=lambda data: repr(data[:20]))
+def test_unreadable_data(backend, witness, unique, data):
+    """Whatever the data of the holder's znode, the lock is listed as one row and named in refusals."""
+    path = f"{backend._recipe.root}/{unique}"
+    witness.create(f"{path}/0-", data, ephemeral=True, sequence=True, makepath=True)
+    (held,) = backend.held(unique)
+    assert held.remaining is None or math.isfinite(held.remaining)
+    assert len(str(held).encode()) < 5000
+    with pytest.raises(LockNotAcquired) as refused, backend.lock(unique, blocking=False):
+        raise AssertionError("granted")
+    assert len(str(refused.value).encode()) < 1000
+
+
+@pytest.mark.parametrize("child", ["notes", "read-me", "-", "lock-1x"])
+def test_a_znode_without_a_sequence_number(backend, witness, unique, child):
+    witness.create(f"{backend._recipe.root}/{unique}/{child}", b"x", makepath=True)
+    with backend.lock(unique, blocking_timeout=PATIENCE) as lock:
+        assert lock.owned()
+    assert backend.describe(unique) is None

@@ -7,13 +7,12 @@ import pytest
 
 from django_redlock.backends.zookeeper.session import Session
 from django_redlock.errors import LockLost, LockUnavailable
-from tests.backends.zookeeper.workers import hold
 from tests.support.processes import Worker
 from tests.support.proxy import Proxy
 from tests.support.service import poll
 from tests.support.zookeeper import expire
 
-from .tools import PATIENCE, until_in_line
+from .tools import PATIENCE, hold, until_in_line
 
 
 def test_session_expiry_is_told_at_once(zookeeper, backend, other, unique):

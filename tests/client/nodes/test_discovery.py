@@ -1,18 +1,22 @@
-"""Finding the server: all Sentinels or Cluster servers are asked at once, outside the application's threads."""
+"""Finding the server: all Sentinels or Cluster servers are asked at once, also after the master has failed."""
 
 import asyncio
 import contextlib
+import os
 import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.timestamp import TimestampBackend
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from tests.backends.failures.test_unreadable_replies import talk
+from tests.support.service import poll
 
 STRANGE = [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"+OK\r\n", b"$-1\r\n", b":1\r\n", b"*1\r\n:1\r\n", b"*1\r\n*0\r\n"]
 STRANGE += [b"-NOPERM this user has no permissions to run the 'sentinel' command\r\n", b"-ERR unknown command\r\n"]
@@ -123,3 +127,65 @@ def test_a_full_executor(urls, unique, where):
             backend.close()
 
     asyncio.run(asyncio.wait_for(scenario(), TEST_TIMEOUT))
+
+
+@pytest.mark.parametrize("kind", [RedisBackend, TimestampBackend])
+def test_a_list_is_read_from_the_new_master(sentinel, backend_at, unique, kind):
+    """A listing right after a failover reads the new master, without an error of the old one."""
+    backend = backend_at(sentinel.url, kind, key_prefix=unique)
+    with backend.lock(unique):
+        pass
+    former = sentinel.master
+    former.kill()
+    sentinel.wait_for_new_master(former)
+    assert backend.held() == []
+    with backend.lock(unique):
+        assert [each.name for each in backend.held()] == [unique]
+
+
+@contextmanager
+def replicas_required(servers):
+    """Context manager in which a master without replicas takes no writes."""
+
+    def require(replicas):
+        for server in servers:
+            with server.client() as client:
+                client.config_set("min-replicas-to-write", replicas)
+
+    require(1)
+    try:
+        yield
+    finally:
+        require(0)
+
+
+def test_a_former_master_without_replicas(sentinel, start, unique, backend_at):
+    """A former master that requires replicas leads its clients to the new one, before Sentinels demote it after 8 s."""
+    start(replicas_required(sentinel.servers))
+    backend = backend_at(sentinel.url)
+    lock = backend.lock(unique)
+    assert lock.acquire(False)
+    former = sentinel.master
+    with former.client() as old, sentinel.failover().client() as new:
+        poll(lambda: old.info("replication").get("connected_slaves", 0) == 0, timeout=60, what="a master alone")
+        poll(lambda: new.info("replication").get("connected_slaves", 0), timeout=60, what="a master with replicas")
+        assert backend.lock(f"{unique}:2").acquire(False)
+        lock.extend()
+    lock.release()
+
+
+def test_a_child_asks_the_sentinels_itself(sentinel, unique):
+    """The child of a fork asks the Sentinels for the master, because the parent's master may have died."""
+    backend = RedisBackend(sentinel.url, node_timeout=10)
+    with backend.lock(unique):
+        pass
+    former = sentinel.master
+    former.kill()
+    sentinel.wait_for_new_master(former)
+    if (child := os.fork()) == 0:  # pragma: no cover
+        try:
+            os._exit(not backend.lock(unique).acquire(blocking=False))
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    backend.close()

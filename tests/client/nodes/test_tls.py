@@ -173,7 +173,6 @@ def behind_nat(start):
 
 @pytest.mark.parametrize("kind", ["dict", "pairs", "function", "path"])
 def test_addresses_behind_nat(behind_nat, new, unique, kind):
-    """``address_remap`` maps the addresses that the servers announce."""
     port = behind_nat.port
     remap = {
         "dict": {f"192.0.2.1:{port}": f"127.0.0.1:{port}"},

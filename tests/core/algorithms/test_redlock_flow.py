@@ -1,9 +1,10 @@
-"""The flow for a quorum, driven by hand: split votes, and nodes that do not reply."""
+"""The flow for a quorum, driven by hand: split votes, nodes that do not reply, and the votes that a grant needs."""
 
 import pytest
 
 from django_redlock.core.algorithms.quarantine import standalone_quarantine
 from django_redlock.core.algorithms.redlock import BACKOFF_SECONDS, Redlock
+from django_redlock.core.algorithms.votes import votes_needed
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.flow.requests import Block, Fault, SendToAll, Sleep
 from django_redlock.core.keys import keys_for
@@ -78,9 +79,7 @@ def test_many_votes_of_one_node(hangs):
 
 @pytest.mark.parametrize(("replies", "restored"), [((1, 1, 1, 0, -1), [3]), ((1, 1, 0, 0, -1), [2])])
 def test_which_nodes_get_votes(replies, restored):
-    """After a renewal by a majority, each node without a holder gets its vote. Otherwise only a node that has replied
-    to the acquire gets its vote, because this vote counts at once.
-    """
+    """After a renewal by a majority, each free node gets its vote; without, a node that has replied to the acquire."""
     rule = Redlock(5, lambda: 100.0, standalone_quarantine("redlock", 60))
     claim = Claim("stock", (keys_for(b"redlock", b"stock"),), new_token(), b"{}", 10.0)
     lease, asked = Lease.granted(claim, 99.0, SERVER)._replace(nodes=(0, 1, 2)), []
@@ -108,3 +107,22 @@ def test_reader_that_asks_to_write(replies, error, told):
     assert isinstance(flow.send(replies), SendToAll)  # frees what was granted
     with pytest.raises(error, match=told):
         flow.send([None] * 5)
+
+
+@pytest.mark.parametrize("nodes", range(1, 8))
+@pytest.mark.parametrize("limit", range(1, 8))
+def test_votes(nodes, limit):
+    """With `limit` votes on each node, at most `limit` holders reach the quorum, and one vote less would allow more."""
+    need = votes_needed(nodes, limit)
+    assert most_holders(nodes, limit, need) == limit
+    assert need == 1 or most_holders(nodes, limit, need - 1) > limit
+
+
+def most_holders(nodes, limit, votes):
+    """Return how many holders can reach that many votes when each node has `limit` votes."""
+    left, holders = [limit] * nodes, 0
+    while len(richest := sorted((node for node in range(nodes) if left[node]), key=left.__getitem__)[-votes:]) == votes:
+        holders += 1
+        for node in richest:
+            left[node] -= 1
+    return holders

@@ -64,7 +64,6 @@ class Waiter:
         return self.reply([0, -1 if left == math.inf else round(left * 1000), SERVER, b"who"], after)
 
     def token(self):
-        """Return the token of the current request."""
         run = self.request.calls[0] if isinstance(self.request, EvalAndWait) else self.request
         assert isinstance(run, EvalScript)
         return run.args[0]
@@ -72,7 +71,6 @@ class Waiter:
 
 @pytest.fixture(params=sorted(RULES))
 def begin(request):
-    """Return `begin(wait)`, which starts an acquire."""
     return lambda wait: Waiter(request.param, wait)
 
 

@@ -1,4 +1,4 @@
-"""Locks that are acquired while the interpreter shuts down."""
+"""Locks while the interpreter shuts down, and under gevent that patches late, as with a preloaded application."""
 
 import subprocess
 import sys
@@ -40,3 +40,31 @@ def test_first_lock(moment, hook):
     code = textwrap.dedent(code) + textwrap.dedent(moment)
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
     assert (ended.stdout.split(), ended.stderr, ended.returncode) == (["True", "True", "False"], "", 0)
+
+
+CODE = """
+    import warnings
+
+    from django_redlock.backends.locmem import LocMemBackend
+
+    warnings.simplefilter("ignore")
+    from gevent import joinall, monkey, spawn
+
+    monkey.patch_all()
+
+    def use(name):
+        with backend.lock(name):
+            return name
+
+    backend = LocMemBackend("late")
+    done = joinall([spawn(use, name) for name in "abc"], timeout=20)
+    print(*sorted(each.get() for each in done))
+"""
+
+
+def test_patched_after_import():
+    """A worker that gevent patches after the import can acquire and release locks."""
+    pytest.importorskip("gevent")
+    run = [sys.executable, "-c", textwrap.dedent(CODE)]
+    ended = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.stdout.split(), ended.stderr) == (["a", "b", "c"], "")

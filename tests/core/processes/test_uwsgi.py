@@ -38,16 +38,9 @@ def answers(port):
 def test_workers_renew_their_locks(request, redis_url, tmp_path, options):
     """A worker that uWSGI forks from a process that has used locks renews its lock."""
     port = free_port(request)
-    command = [
-        UWSGI,
-        "--http-socket",
-        f"127.0.0.1:{port}",
-        "--module",
-        "tests.core.processes.uwsgi_app",
-        "--master",
-        "--need-app",
-    ]
-    command += ["-H", sys.prefix, "--processes", "2", "--pythonpath", str(Path(__file__).parents[3]), *options]
+    place, module = f"127.0.0.1:{port}", "tests.core.processes.uwsgi_app"
+    command = [UWSGI, "--http-socket", place, "--module", module, "--master", "--need-app", "--processes", "2"]
+    command += ["-H", sys.prefix, "--pythonpath", str(Path(__file__).parents[3]), *options]
     child = Child(command, output=tmp_path / "log", env={"REDLOCK_URL": redis_url})
     try:
         wait_until(lambda: answers(port), child=child, timeout=60, what="uWSGI")

@@ -138,5 +138,4 @@ def test_interrupted_hand_over(redis_url, unique, monkeypatch):
 
 
 def queue_length(backend):
-    """Return how many callers are in the local queues."""
     return sum(1 + len(queue.waiters) for queue in list(backend.local_queues._queues.values()))
