@@ -223,13 +223,12 @@ def message_flow(flow: Flow[Any]) -> Flow[bytes | None]:
     ``LockError`` is logged and not raised, because an error here must not change the outcome of the task.
     """
     message: bytes | None = None
+    reply: Any = None
     try:
-        request = next(flow)
         while True:
-            reply = yield request
+            reply = yield flow.send(reply)
             if isinstance(reply, list) and reply[:1] == [1] and isinstance(reply[-1], bytes):
                 message, reply = reply[1], 1
-            request = flow.send(reply)
     except StopIteration:
         return message
     except LockError as error:
