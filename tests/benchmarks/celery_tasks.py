@@ -1,4 +1,4 @@
-"""The cost of a protected task compared with a plain one: CPU of sender and worker, requests, threads."""
+"""The cost of a protected task compared with a plain one: CPU of sender and worker, requests."""
 
 import os
 import signal
@@ -78,8 +78,6 @@ def celery() -> Iterator[Row]:
                         numbers = range(number * TASKS_A_ROUND, (number + 1) * TASKS_A_ROUND)
                         cost = measure(task, mark, child.pid, store, numbers)
                         results[name] += [cost] if number else []  # the first round warms up
-                connections = store.info("clients")["connected_clients"] - 1
-            threads = len(list(Path(f"/proc/{child.pid}/task").iterdir()))
         finally:
             child.kill()
     for name in results:
@@ -89,4 +87,3 @@ def celery() -> Iterator[Row]:
             f"CPU, {name} / plain", ratio, LIMITS.get(name), note=f"submit {submit:.0f} µs, execute {execute:.0f}"
         )
         yield Row(f"requests to the lock store, {name}", results.median(name, "requests"), TRIPS.get(name), "")
-    yield Row("connections to the lock store", connections, unit="", note=f"{threads} threads of the worker")

@@ -1,4 +1,4 @@
-"""How cost grows with held locks, waiters, keys, nodes and processes.
+"""How cost grows with held locks, waiters, keys and processes.
 
 CPU time, because other programs on the machine disturb it less than the clock.
 """
@@ -10,18 +10,16 @@ import time
 from collections.abc import Iterator
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.core.owner import describe_owner
 from testproject.redis_server import RedisServer
 from tests.benchmarks.measure import Row, server_cpu
-from tests.support.group import Group
 from tests.support.processes import Channel, Worker
 from tests.support.service import poll
 
 HELD, WAITERS, KEYS = (100, 1_000, 10_000, 100_000), (1, 10, 100, 1_000), (10_000, 100_000, 1_000_000)
-NODES, PROCESSES = (1, 3, 5, 7, 9), (1, 4, 16, 64)
+PROCESSES = 1, 4, 16, 64
 TTL = 30  # seconds; each held lock is renewed once in a third of them
-PAIRS, ROUNDS = 2_000, 5
+PAIRS, ROUNDS = 500, 5
 STEP = 10_000  # keys
 # ARGV 1 first number  2 how many  3 owner of the lock beside each tenth
 FILL = """
@@ -35,11 +33,10 @@ end
 
 
 def growth() -> Iterator[Row]:
-    """Renewals by held locks, hand-overs by waiters, a list by keys, a pair by nodes and by processes."""
+    """Renewals by held locks, hand-overs by waiters, a list by keys, a pair by processes."""
     yield from _renewals()
     yield from _hand_overs()
     yield from _listings()
-    yield from _quorums()
     yield from _processes()
 
 
@@ -110,34 +107,13 @@ def _listings() -> Iterator[Row]:
         yield Row(f"CPU of a list of 100 locks, {keys:,} keys", statistics.median(seen), unit="ms")
 
 
-def _quorums() -> Iterator[Row]:
-    for nodes in NODES:
-        with contextlib.ExitStack() as stack:
-            urls = [server.url for server in stack.enter_context(Group(RedisServer() for _ in range(nodes))).servers]
-            backend = RedlockBackend(urls, history=False, node_timeout=5)
-            backend.arm()
-            yield Row(f"client CPU of a pair, {nodes} nodes", _pair_cpu(backend), unit="µs")
-            backend.close()
-
-
-def _pair_cpu(backend: RedisBackend | RedlockBackend) -> float:
-    seen = []
-    for _ in range(ROUNDS):
-        began = time.process_time()
-        for _ in range(PAIRS // ROUNDS):
-            with backend.lock("pair"):
-                pass
-        seen.append((time.process_time() - began) / (PAIRS // ROUNDS))
-    return statistics.median(seen) * 1e6
-
-
 def work(channel: Channel, url: str, number: int) -> None:
     """A worker: acquires and releases a lock of its own."""
     backend = RedisBackend(url, history=False, node_timeout=5)
     backend.lock("warm").locked()
     channel.say("ready")
     channel.hear("go", 60)
-    for _ in range(PAIRS // 4):
+    for _ in range(PAIRS):
         with backend.lock(f"own:{number}"):
             pass
     channel.say("done")
@@ -154,5 +130,5 @@ def _processes() -> Iterator[Row]:
                 worker.tell("go")
             for worker in workers:
                 worker.expect("done", 120)
-            served = (server_cpu(admin) - served) / (PAIRS // 4 * processes)
+            served = (server_cpu(admin) - served) / (PAIRS * processes)
         yield Row(f"server CPU of a pair, {processes} processes", served * 1e6, unit="µs")

@@ -5,7 +5,6 @@ import random
 import statistics
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ import redis_lock
 
 from django_redlock.backends.redis import RedisBackend
 from testproject.redis_server import RedisServer
-from tests.benchmarks.measure import Results, Row, jain, one_core, server_cpu, turns
+from tests.benchmarks.measure import Results, Row, jain, one_core, turns
 from tests.support.processes import Channel, Worker
 
 ROUNDS, SECONDS, TIMEOUT = 15, 0.3, 60.0
@@ -31,16 +30,12 @@ Stamps = list[tuple[int, int]]  # ns of the monotonic clock: acquired, and about
 
 
 class Round(NamedTuple):
-    """The result of one round of one side. ``p50``, and ``server``, the server's CPU for a hand-over, in seconds.
-    ``commands`` are those that clients send for each hand-over; ``executed`` includes those inside scripts.
-    """
+    """The result of one round of one side. ``p50`` in seconds. ``commands``: those that clients send a hand-over."""
 
     p50: float
     rate: float
     jain: float
     commands: float
-    executed: float
-    server: float
 
 
 def contend(channel: Channel, port: int, threads: int, hold: float) -> None:
@@ -91,13 +86,13 @@ def _held(hold: float) -> tuple[int, int]:
 
 def _measured(side: str, workers: Sequence[Worker], client: redis.Redis, seconds: float) -> Round:
     client.delete(TOKEN)
-    (sent_before, executed_before), server = _commands(client), server_cpu(client)
+    before = _commands(client)
     for worker in workers:
         worker.tell("go", side=side, seconds=seconds)
     if side == BASE:
         client.rpush(TOKEN, "1")
     shares = [share for worker in workers for share in worker.expect("done", TIMEOUT)["shares"]]
-    server, (sent, executed) = server_cpu(client) - server, _commands(client)
+    sent = _commands(client) - before
     turns = sorted((*stamp, who) for who, stamps in enumerate(shares) for stamp in stamps)
     gaps = [after[0] - turn[1] for turn, after in pairwise(turns) if turn[2] != after[2]]
     if any(gap < 0 for gap in gaps):
@@ -107,17 +102,14 @@ def _measured(side: str, workers: Sequence[Worker], client: redis.Redis, seconds
         statistics.median(gaps) / 1e9,
         len(gaps) / length,
         jain(map(len, shares)),
-        (sent - sent_before) / count,
-        (executed - executed_before) / count,
-        server / count,
+        sent / count,
     )
 
 
-def _commands(client: redis.Redis) -> tuple[int, int]:
-    """Return how many commands clients have sent, and how many the server has run, those inside scripts included."""
+def _commands(client: redis.Redis) -> int:
+    """Return how many commands clients have sent."""
     stats: dict[str, Any] = client.info("commandstats")
-    calls = Counter({name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats.items()})
-    return sum(calls[name] for name in SENT), calls.total()
+    return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in SENT)
 
 
 def _contest(sides: Sequence[str], processes: int, threads: int, hold: float, rounds: int, seconds: float) -> Results:
@@ -140,14 +132,10 @@ def handover() -> Iterator[Row]:
     for waiting in (1, 32):
         with one_core():
             results = _contest((OURS, BASE, PEER), waiting + 1, 1, HOLD, ROUNDS, SECONDS)
-        for field, what, bar in (("p50", "p50", 1.6), ("server", "server CPU a hand-over", None)):
-            for side in (OURS, PEER):
-                yield results.row(f"{what}, {waiting} waiting, ", side, BASE, field, bar if side == OURS else None)
-        executed, peer = (results.median(side, "executed") for side in (OURS, PEER))
+        for side in (OURS, PEER):
+            yield results.row(f"p50, {waiting} waiting, ", side, BASE, "p50", 1.6 if side == OURS else None)
         yield Row(f"Jain's index, {waiting} waiting", results.median(OURS, "jain"), 0.99, "", least=True)
         yield Row(f"client commands a hand-over, {waiting} waiting", results.median(OURS, "commands"), 4, "")
-        what = f"commands that the server runs a hand-over, {waiting} waiting"
-        yield Row(what, executed, None, "", note=f"{PEER}: {peer:.1f}")
 
 
 def crowd() -> Iterator[Row]:
