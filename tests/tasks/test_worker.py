@@ -107,8 +107,9 @@ def test_queued_call_beside_a_task_with_the_same_key(start_worker, app, unique, 
     """A call that another mode's task refuses leaves no record, also if its record has no id yet."""
 
     def until_refused(task_id):
-        for _ in range(2):
-            workers.enter_context(start_worker())
+        workers.enter_context(start_worker())
+        events("start", 1)  # of the other task
+        workers.enter_context(start_worker())
         poll(lambda: app.until.get_result(task_id).is_finished, timeout=60, what="the refused call")
 
     if not renamed:
