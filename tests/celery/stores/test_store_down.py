@@ -13,7 +13,9 @@ from django_redlock.single_instance.records import BODY, cancel, submit
 from testproject.redis_server import RedisServer
 from tests.celery.conftest import logged, run_here
 from tests.support.locks import redis_entry
-from tests.support.service import poll
+from tests.support.service import poll, revive
+
+QUEUE = "store-down"
 
 
 @pytest.fixture
@@ -28,11 +30,19 @@ def use(settings, server, node_timeout):
     settings.REDLOCK = {"default": redis_entry(server.url, node_timeout=node_timeout)}
 
 
+@pytest.fixture(scope="module")
+def served(start_worker):
+    """A lock store, and the worker of `QUEUE`, which uses it."""
+    with RedisServer() as server, start_worker("prefork", QUEUE, TESTPROJECT_REDIS=server.url) as worker:
+        yield server, worker
+
+
 @pytest.fixture
-def worker(start_worker, own_queue, store, seen):
-    """A worker with that store, given as the name of its queue."""
-    with start_worker("prefork", own_queue, TESTPROJECT_REDIS=store.url):
-        yield own_queue
+def served_store(served, settings) -> RedisServer:
+    """The store of that worker."""
+    revive(served[0])
+    use(settings, served[0], 5)
+    return served[0]
 
 
 @pytest.mark.parametrize("how", ["kill", "pause"])
@@ -55,11 +65,11 @@ def test_submit_runs_unprotected_on_request(tasks, own_queue, seen, store):
         assert connection.default_channel.client.llen(own_queue) == 1
 
 
-def test_start_fails_closed(tasks, seen, store, worker):
+def test_start_fails_closed(tasks, seen, served_store):
     """If the store is down in the worker, the task fails with LockUnavailable and its body does not run."""
-    store.kill()
+    served_store.kill()
     with pytest.raises(LockUnavailable):
-        tasks.running.apply_async((seen.name,), queue=worker).get(timeout=60)
+        tasks.running.apply_async((seen.name,), queue=QUEUE).get(timeout=60)
     assert seen.count("start") == 0
 
 
@@ -75,27 +85,27 @@ def test_autoretry_until_the_store_is_back(tasks, start_worker, own_queue, seen,
         free(f"{kind}:{seen.name}")
 
 
-def test_retry_while_the_store_is_down(tasks, seen, store, worker, go):
+def test_retry_while_the_store_is_down(tasks, seen, served_store, go):
     """A retry is sent while the store is down, and the worker acquires the lock later."""
     call = {"failures": 1, "countdown": 6, "seconds": tasks.UNTIL_GO}
-    result = tasks.retries.apply_async((seen.name,), call, queue=worker)
+    result = tasks.retries.apply_async((seen.name,), call, queue=QUEUE)
     seen.wait("start")
-    store.kill()
+    served_store.kill()
     go()
     seen.wait("end")
-    store.start()
+    served_store.start()
     assert result.get(timeout=60) == seen.name
     assert seen.count("start") == 2
 
 
-def test_next_step_of_a_chain_while_the_store_is_down(tasks, seen, store, worker, go):
+def test_next_step_of_a_chain_while_the_store_is_down(tasks, seen, served_store, go):
     steps = chain(
-        tasks.executed_plain.si(seen.name, tasks.UNTIL_GO).set(queue=worker),
-        tasks.executed.si(seen.name).set(queue=worker),
+        tasks.executed_plain.si(seen.name, tasks.UNTIL_GO).set(queue=QUEUE),
+        tasks.executed.si(seen.name).set(queue=QUEUE),
     )
     result = steps.apply_async()
     seen.wait("start")
-    store.kill()
+    served_store.kill()
     go()
     with pytest.raises(LockUnavailable):
         result.get(timeout=60)
@@ -150,27 +160,26 @@ def test_a_start_that_the_network_delays_beyond_the_end_is_refused(tasks, seen, 
     assert store.held(message.name) == []
 
 
-def test_start_runs_unprotected_on_request(tasks, seen, store, worker):
+def test_start_runs_unprotected_on_request(tasks, seen, served_store):
     """With on_store_error="run" the body runs while the store is down."""
-    store.kill()
-    assert tasks.open_running.apply_async((seen.name,), queue=worker).get(timeout=60) == seen.name
+    served_store.kill()
+    assert tasks.open_running.apply_async((seen.name,), queue=QUEUE).get(timeout=60) == seen.name
 
 
-def test_a_release_that_fails_changes_no_outcome(tasks, seen, started, store, worker, go):
-    result = started(tasks.running, worker)
-    store.kill()
+def test_a_release_that_fails_changes_no_outcome(tasks, seen, started, served_store, go):
+    result = started(tasks.running, QUEUE)
+    served_store.kill()
     go()
     assert result.get(timeout=60) == seen.name
 
 
-def test_force_release_of_a_running_task_is_logged(tasks, start_worker, own_queue, seen, started, store, go):
+def test_force_release_of_a_running_task_is_logged(tasks, seen, started, served, served_store, go):
     """After a forced release the running body goes on, a warning is logged, and the lock of the next call stays."""
-    with start_worker("prefork", own_queue, TESTPROJECT_REDIS=store.url) as worker:
-        first = started(tasks.executed, own_queue)
-        assert locks["default"].force_release(f"executed:{seen.name}")
-        second = tasks.executed.apply_async((seen.name,), queue="nobody")
-        assert not second.duplicate
-        logged(worker, "was lost")
-        go()
-        assert first.get(timeout=60) == seen.name
+    first = started(tasks.executed, QUEUE)
+    assert locks["default"].force_release(f"executed:{seen.name}")
+    second = tasks.executed.apply_async((seen.name,), queue="nobody")
+    assert not second.duplicate
+    logged(served[1], f"executed:{seen.name}' was lost")
+    go()
+    assert first.get(timeout=60) == seen.name
     assert locks["default"].describe(f"executed:{seen.name}").owner.extra["task_id"] == second.id
