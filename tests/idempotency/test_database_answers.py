@@ -2,9 +2,11 @@
 
 import contextlib
 import threading
+from datetime import timedelta
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connections, transaction
 from django.db.transaction import TransactionManagementError
 from django.http import HttpResponse
@@ -12,6 +14,7 @@ from django.utils import timezone
 
 from django_redlock.decorators import idempotent
 from django_redlock.idempotency.models import StoredAnswer
+from tests.django.management.command_result import Done
 from tests.idempotency.conftest import Paused, ask, code, replayed, send
 from tests.idempotency.models import Charge
 from tests.support.service import poll
@@ -197,3 +200,39 @@ def row_waits(alias):
     with connections[alias].cursor() as cursor:
         cursor.execute("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'")
         return int(cursor.fetchone()[1])
+
+
+# ── redlock_idempotency_prune, which removes answers that have expired, and no others ────────
+
+
+@pytest.fixture
+def rows(database):
+    """Seven answers in the database, five of them expired."""
+    rows = StoredAnswer.objects.using(database)
+    for number in range(7):
+        expires_at = timezone.now() + timedelta(minutes=1 if number < 2 else -1)
+        rows.create(name=str(number), fingerprint="f", expires_at=expires_at)
+    return rows
+
+
+def prune(database, *words):
+    return Done("redlock_idempotency_prune", "--database", database, *words).out
+
+
+@pytest.mark.parametrize("words", [(), ("--batch", "2")], ids=str)
+def test_prune(database, rows, words):
+    """Expired answers are removed in batches of any size."""
+    assert prune(database, *words) == "5 expired answers removed\n"
+    assert sorted(rows.values_list("name", flat=True)) == ["0", "1"]
+    assert prune(database) == "0 expired answers removed\n"
+
+
+def test_dry_run(database, rows):
+    assert prune(database, "--dry-run") == "5 expired answers\n"
+    assert rows.count() == 7
+
+
+@pytest.mark.parametrize("words", [("--batch", "0"), ("--batch", "x"), ("--database", "nowhere")])
+def test_bad_options(words):
+    with pytest.raises(CommandError):
+        call_command("redlock_idempotency_prune", *words)

@@ -6,7 +6,7 @@ from django.db import connections
 from tests.idempotency.conftest import create_tables, new_database
 from tests.idempotency.killed_server import KilledServer, judge, play
 
-REQUESTS = 20
+REQUESTS = 12
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])

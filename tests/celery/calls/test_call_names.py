@@ -172,10 +172,18 @@ def test_a_name_that_a_lock_can_have_is_not_cut():
     assert name("{a}", None, longest) == longest
 
 
-def test_key_is_a_text_with_arguments_in_braces():
-    """A `key` text formats the arguments, with defaults, attributes and items."""
-    assert name("order:{a}:{b}", None, 17) == "order:17:2"
-    assert name("order:{a[id]}", None, {"id": 4}) == "order:4"
+@pytest.mark.parametrize(
+    ("key", "unique_on", "a", "expected"),
+    [
+        ("order:{a}:{b}", None, 17, "order:17:2"),  # with defaults
+        ("order:{a[id]}", None, {"id": 4}, "order:4"),
+        (lambda a, **_: f"by:{a}", None, 3, "by:3"),
+        (None, (), 1, "task()"),
+        (None, ("a",), 1, "task(a=1)"),
+    ],
+)
+def test_names_by_key_and_by_unique_on(key, unique_on, a, expected):
+    assert name(key, unique_on, a) == expected
 
 
 def test_a_simple_signature_has_one_key_too():
@@ -191,23 +199,10 @@ def test_a_simple_signature_has_one_key_too():
             key.name("task", args, {}, text_for("json"))
 
 
-def test_unique_on_picks_arguments():
-    """Only arguments in unique_on count, and with none every call has the same name."""
-    assert name(None, (), 1) == name(None, (), 2) == "task()"
-    assert name(None, ("a",), 1, b=5) == name(None, ("a",), 1) == "task(a=1)"
-
-
-def test_key_is_a_callable():
-    """A callable `key` receives the task's arguments and must return a text."""
-    assert name(lambda a, **_: f"by:{a}", None, 3, b=1) == "by:3"
-    with pytest.raises(TypeError, match="must be a text"):
-        name(lambda a: a, None, 3)
-
-
-@pytest.mark.parametrize("key", ["", "}x"])
-def test_names_that_no_lock_can_have(key):
-    """A key that is no valid lock name is refused with the reason."""
-    with pytest.raises(ValueError, match="lock's name"):
+@pytest.mark.parametrize(("key", "error"), [("", ValueError), ("}x", ValueError), (3, TypeError)])
+def test_names_that_no_lock_can_have(key, error):
+    """A callable key that returns no valid lock name is refused with the reason."""
+    with pytest.raises(error, match=r"lock's name|must be a text"):
         name(lambda **_: key, None, a=3)
 
 

@@ -38,21 +38,14 @@ def test_record_lives_until_the_retry(tasks, queue, seen, held):
     result.revoke()
 
 
-def test_retry_at_once(tasks, queue, seen, free):
-    """A retry with countdown=0, which may arrive before its first run has ended, runs."""
-    result = tasks.retries.apply_async((seen.name,), {"countdown": 0, "failures": 5}, queue=queue)
+@pytest.mark.parametrize(("kind", "countdown", "failures"), [("retries", 0, 5), ("retries_running", 0.2, 2)])
+def test_retries_of_the_owner(tasks, queue, seen, free, kind, countdown, failures):
+    """Each run gets the lock, also if the retry arrives before the first run has ended, and with while_executing."""
+    call = {"countdown": countdown, "failures": failures}
+    result = getattr(tasks, kind).apply_async((seen.name,), call, queue=queue)
     assert result.get(timeout=60) == seen.name
-    assert seen.count("start") == 6
-    assert seen.overlap() == []
-    free(f"retries:{seen.name}")
-
-
-def test_retry_while_executing(tasks, queue, seen, free):
-    """while_executing: the lock is free between the runs, and each run acquires it."""
-    result = tasks.retries_running.apply_async((seen.name,), queue=queue)
-    assert result.get(timeout=60) == seen.name
-    assert seen.count("start") == 3
-    free(f"retries_running:{seen.name}")
+    assert (seen.count("start"), seen.overlap()) == (failures + 1, [])
+    free(f"{kind}:{seen.name}")
 
 
 def test_retry_with_other_arguments(tasks, queue, records, seen, free, held):
