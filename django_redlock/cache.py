@@ -125,7 +125,6 @@ class _Entry(NamedTuple):
         return await style.method(self.cache, "get", f"{self.key}:stale", _MISSING), False
 
     async def fill(self, style: Blocking, compute: Callable[[], Any]) -> Any:
-        """Compute the value, store it in the cache and return it."""
         value = await style.call(compute)
         if self.timeout and self.stale:
             await style.method(self.cache, "set", f"{self.key}:stale", value, self.timeout + self.stale)

@@ -66,7 +66,6 @@ class _Limit:
             return slot
 
     def wake(self) -> None:
-        """Wake the first caller that waits for a slot."""
         with contextlib.suppress(IndexError):
             self.waiting.popleft().set_result(None)
 

@@ -102,7 +102,6 @@ class SharedConnection:
     # ── writing ──────────────────────────────────────────────────────────────────────────────
 
     def _flush(self) -> None:
-        """Write all queued requests at once."""
         requests, self._queued = [request for request in self._queued if request.awaited], []
         if not requests or self._error is not None:
             return
@@ -193,7 +192,6 @@ class SharedConnection:
             self._close(TimeoutError("no reply in time"))
 
     def _close(self, error: Exception) -> None:
-        """Fail all requests with ``error``, and close the connection."""
         if self._error is not None:
             return
         if not self._loop.is_closed():

@@ -124,7 +124,6 @@ class SingleNode:
         return None
 
     def _try(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[Any]:
-        """Run the acquire script. Returns its reply, or a `Fault`."""
         return self.run_granting(primitive.acquire_request(claim, wait), claim.name)
 
     def _next_try(self, primitive: Primitive, claim: Claim, wait: Wait) -> Flow[Try]:
