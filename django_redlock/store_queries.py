@@ -19,7 +19,7 @@ from .core.lock_info import LockInfo
 from .errors import LockError
 from .formatting import printable_lock
 from .history import MinuteStats
-from .models import HeldLock, parse_pk
+from .models import HeldLock
 
 
 class Listed(NamedTuple):
@@ -75,12 +75,11 @@ def last_hour(alias: str, name: str = "") -> list[MinuteStats]:
         return []
 
 
-def node_views(pk: str) -> list[NodeView]:
-    """Return the reply of each node of a store about the lock with the primary key ``pk``.
+def node_views(alias: str, name: str) -> list[NodeView]:
+    """Return the reply of each node of a store about the lock ``name``.
 
     Returns ``[]`` for a store with a single node or a bad entry in the settings, and for an invalid name.
     """
-    alias, name = parse_pk(pk)
     try:
         backend = locks[alias]
         if len(getattr(backend, "nodes", ())) < 2:
@@ -106,13 +105,12 @@ def pattern_for(search: str, special: str = "*?[") -> str:
     return search if set(search) & set(special) else f"*{glob_escape(search)}*"
 
 
-def find_lock(pk: str) -> HeldLock | None:
-    """Read the lock with the primary key ``pk``, and its waiters, from the store.
+def find_lock(alias: str, name: str) -> HeldLock | None:
+    """Read the lock ``name`` of a store, and its waiters.
 
     Returns ``None`` if the lock is free or its name is invalid. Raises ``LockError`` when the store doesn't reply,
     ``ImproperlyConfigured`` when the alias is not configured.
     """
-    alias, name = parse_pk(pk)
     try:
         held = locks[alias].describe(name)
     except (TypeError, ValueError):  # an invalid name of a lock

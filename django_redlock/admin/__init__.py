@@ -164,7 +164,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             raise Http404
         row, error = None, ""
         try:
-            row = find_lock(pk)
+            row = find_lock(alias, name)
         except (LockError, ImproperlyConfigured) as failure:
             error = explain(failure)
         minutes = [] if error else last_hour(alias, name)
@@ -179,7 +179,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             "queued": row and state_of(row.held.owner) == "queued",
             "holders": row and owners(row.held),
             "queue": row and sorted(row.held.queue, key=lambda owner: owner.since or math.inf),
-            "views": node_views(pk),
+            "views": node_views(alias, name),
             "chart": chart(minutes),
             "events": [(event, "") for event in self.last_events(minutes)],
             "history": history.select_related("user")[:10],

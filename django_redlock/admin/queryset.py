@@ -10,7 +10,7 @@ from django.core.exceptions import FieldError
 
 from ..core.lock_info import by_trouble
 from ..errors import LockError
-from ..models import HeldLock, make_pk
+from ..models import HeldLock
 from ..store_queries import Listed, find_lock, list_locks, pattern_for
 
 _FOREVER = float("inf")
@@ -92,7 +92,7 @@ def _with(name: str, seen: Listed) -> Listed:
     if not name or seen.complete or seen.error or any(held.name == name for held in seen.locks):
         return seen
     try:
-        row = find_lock(make_pk(seen.alias, name))
+        row = find_lock(seen.alias, name)
     except LockError:
         return seen  # the next refresh shows the error
     return seen._replace(locks=[*seen.locks, row.held]) if row else seen

@@ -33,39 +33,25 @@ def force_release(model_admin: Any, request: HttpRequest, queryset: Any) -> Http
 
 def ask(model_admin: Any, request: HttpRequest, pks: Iterable[str]) -> HttpResponse:
     """Return the page that asks for confirmation to release the locks ``pks``; a redirect if no lock is held."""
-    rows = []
+    shown = []
     for pk in pks:
-        name = printable(parse_pk(pk)[1])
+        alias, name = parse_pk(pk)
         try:
-            row = find_lock(pk)
+            row = find_lock(alias, name)
         except (LockError, ImproperlyConfigured) as error:
-            model_admin.message_user(
-                request, gettext("Lock %(name)s: %(error)s") % {"name": name, "error": explain(error)}, messages.ERROR
-            )
+            text = gettext("Lock %(name)s: %(error)s") % {"name": printable(name), "error": explain(error)}
+            model_admin.message_user(request, text, messages.ERROR)
             continue
         if row is None:
-            model_admin.message_user(
-                request, gettext("Lock %(name)s has no holder any more.") % {"name": name}, messages.INFO
-            )
+            text = gettext("Lock %(name)s has no holder any more.") % {"name": printable(name)}
+            model_admin.message_user(request, text, messages.INFO)
         else:
-            rows.append(row)
-    if not rows:
+            link = model_admin.link(row, row.name)  # a shortened name might hide which lock it is
+            shown.append((row, link, model_admin.holder(row), model_admin.held_for(row), meaning(row), choices(row)))
+    if not shown:
         return HttpResponseRedirect(model_admin.list_url())
-    # A shortened name might hide which lock it is.
-    shown = [
-        (
-            row,
-            model_admin.link(row, row.name),
-            model_admin.holder(row),
-            model_admin.held_for(row),
-            meaning(row),
-            choices(row),
-        )
-        for row in rows
-    ]
-    response: HttpResponse = model_admin.page(
-        request, "force_release", {"title": gettext("Release by force?"), "shown": shown}
-    )
+    context = {"title": gettext("Release by force?"), "shown": shown}
+    response: HttpResponse = model_admin.page(request, "force_release", context)
     return response
 
 
@@ -107,7 +93,7 @@ def _release(request: HttpRequest, pk: str, digest: str) -> tuple[int, str]:
     alias, name = parse_pk(pk)
     shown = printable(name)
     try:
-        row = find_lock(pk)
+        row = find_lock(alias, name)
         if row is None:
             return messages.INFO, gettext("Lock %(name)s was free already.") % {"name": shown}
         released = _released(row, digest)
@@ -120,7 +106,7 @@ def _release(request: HttpRequest, pk: str, digest: str) -> tuple[int, str]:
     log_force_release(released, str(request.user), request.user)
     text = gettext("Lock %(name)s was released. It was held by %(holders)s.")
     text %= {"name": shown, "holders": _names(released)}
-    return messages.SUCCESS, f"{text} {_second_look(pk)}".rstrip()
+    return messages.SUCCESS, f"{text} {_second_look(alias, name)}".rstrip()
 
 
 def _released(row: HeldLock, digest: str) -> HeldLock | None:
@@ -132,10 +118,10 @@ def _released(row: HeldLock, digest: str) -> HeldLock | None:
     return HeldLock.of(row.alias, replace(held, owner=chosen[0], holders=tuple(chosen))) if chosen else None
 
 
-def _second_look(pk: str) -> str:
+def _second_look(alias: str, name: str) -> str:
     """Return a sentence with the present holders of a lock; ``""`` if it is free or the store is unavailable."""
     try:
-        now = find_lock(pk)
+        now = find_lock(alias, name)
     except (LockError, ImproperlyConfigured):
         return ""
     return gettext("It is now held by %(holders)s.") % {"holders": _names(now)} if now else ""
