@@ -38,7 +38,6 @@ def store(request, unique):
 
 @pytest.mark.parametrize("store", STORES, indirect=True)
 def test_one_after_the_other(store, candidate, unique):
-    """The second of two candidates leads when the first has ended."""
     first = candidate(store, unique)
     first.expect("elected")
     second = candidate(store, unique)
@@ -50,6 +49,5 @@ def test_one_after_the_other(store, candidate, unique):
 
 
 def test_dummy(candidate, unique):
-    """With the dummy backend every candidate leads."""
     for _ in range(2):
         candidate(DummyBackend(), unique).expect("elected")

@@ -32,7 +32,6 @@ def test_another_follows(candidate, backend, unique):
 
 
 def test_end_while_standing(candidate, backend, unique):
-    """A candidate that ends while another leads calls no callback and leaves no waiter."""
     leading, standing = candidate(backend, unique), candidate(backend, unique)
     poll(lambda: leading.leader.leading or standing.leader.leading, timeout=30, what="a leader")
     if standing.leader.leading:
@@ -107,7 +106,6 @@ def test_on_elected_that_raises(candidate, backend, unique):
 
 
 def test_on_lost_that_raises(candidate, backend, unique, caplog):
-    """An exception in ``on_lost`` is logged, and the lock is released."""
     first = candidate(backend, unique)
     first.expect("elected")
     first.on_lost = int
@@ -133,7 +131,6 @@ def test_on_elected_that_does_the_work(backend, unique):
 
 
 async def test_coroutine_is_cancelled(backend, unique):
-    """A coroutine function is cancelled when the lead ends, before the lock is released."""
     seen, begun = [], asyncio.Event()
 
     async def work(_leader):
@@ -152,7 +149,6 @@ async def test_coroutine_is_cancelled(backend, unique):
 
 
 async def test_loop_that_ends(backend, unique):
-    """A task that is cancelled with its loop calls ``on_lost`` and releases the lock."""
     told = []
     leader = backend.leader(unique, on_lost=lambda _: told.append("lost"))
     async with leader:
@@ -218,7 +214,6 @@ def test_fork(backend, unique):
     ],
 )
 def test_bad_input(options, error, text):
-    """Invalid options are refused when the candidate is created."""
     with pytest.raises(error, match=text):
         LocMemBackend().leader("x", **options)
 

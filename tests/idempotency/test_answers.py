@@ -66,7 +66,6 @@ def test_which_requests_are_the_same(pay, options_of_view, requests, charges):
 
 @pytest.mark.parametrize("change", [{"body": {"sku": 2}}, {"path": "/pay?now=1"}, {"method": "PATCH"}], ids=str)
 def test_another_request_under_the_same_key(pay, change):
-    """A key with another method, path, query or body is refused."""
     view = pay()
     ask(view, {"sku": 1})
     assert code(ask(view, **({"body": {"sku": 1}} | change))) == (422, "idempotency-key-reused")
@@ -102,7 +101,6 @@ def test_which_answers_are_stored(pay, status, headers, stored):
 
 
 def test_exceptions_are_not_stored(pay):
-    """An exception is raised, and a repeat runs the view again."""
 
     def respond(_request, number):
         if number == 1:
@@ -140,7 +138,6 @@ def test_headers(pay):
 
 
 def test_chosen_headers(pay):
-    """Cookies and other headers are stored if they are chosen."""
 
     def respond(_request, _number):
         response = HttpResponse(b"\x00\xff", headers={"X-Request-Id": "17"})
@@ -164,13 +161,11 @@ def test_rendered_templates(pay):
 
 @pytest.mark.parametrize("kind", [StreamingHttpResponse, FileResponse])
 def test_streaming(pay, kind):
-    """A streaming answer raises AnswerNotStorable."""
     with pytest.raises(AnswerNotStorable, match="can't be stored"):
         ask(pay(lambda _request, _number: kind(io.BytesIO(b"x"))))
 
 
 def test_large_answer(pay):
-    """An answer of more than `max_answer` bytes raises an error with both numbers."""
     view = pay(lambda _request, number: HttpResponse(b"x" * (9 + number)), max_answer=10)
     assert len(ask(view).content) == 10
     with pytest.raises(AnswerNotStorable, match="11 bytes, and max_answer allows 10"):
@@ -178,7 +173,6 @@ def test_large_answer(pay):
 
 
 def test_large_request(pay, settings):
-    """A request that Django refuses to read is refused."""
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 10
     assert code(ask(pay(), "x" * 20)) == (413, "idempotency-request-too-large")
 

@@ -63,7 +63,6 @@ async def begun(using):
 
 @pytest.mark.parametrize("place", ["function", "class", "dispatch"])
 async def test_repeat(using, place):
-    """A repeat gets the stored answer, another key a new one."""
     view = view_of(using, counting(), place)
     first, again, other = await aask(view), await aask(view), await aask(view, key='"k2"')
     assert (first.content, again.content, other.content) == (b"1", b"1", b"2")

@@ -56,7 +56,6 @@ def test_sessions(browser):
 
 
 def test_csrf(browser):
-    """A replay needs the CSRF token, as the first request does."""
     client = browser(enforce_csrf_checks=True)
     client.get("/visit")
     client.cookies["csrftoken"] = token = "a" * 32

@@ -107,7 +107,6 @@ def test_the_loser_of_a_race_gets_the_answer(database, pool):
 
 
 def test_the_answer_is_read_back(database):
-    """Bytes and headers of an answer are the same when read from each kind of database."""
     view = idempotent(database=database)(lambda _request: HttpResponse(b"\x00\xff", headers={"Location": "/1"}))
     ask(view)
     again = ask(view)
@@ -117,7 +116,6 @@ def test_the_answer_is_read_back(database):
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_row_is_kept_from_its_end_on(database):
-    """The answer of a view that runs for longer than `keep` is stored in the database."""
 
     def view(_request):
         StoredAnswer.objects.using(database).update(expires_at=timezone.now())
@@ -221,7 +219,6 @@ def prune(database, *words):
 
 @pytest.mark.parametrize("words", [(), ("--batch", "2")], ids=str)
 def test_prune(database, rows, words):
-    """Expired answers are removed in batches of any size."""
     assert prune(database, *words) == "5 expired answers removed\n"
     assert sorted(rows.values_list("name", flat=True)) == ["0", "1"]
     assert prune(database) == "0 expired answers removed\n"

@@ -79,7 +79,6 @@ def test_unnoticed_in_the_view(atomic_requests):
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_noticed_in_the_view(using, colour):
-    """A lock that is lost in the view leaves the outcome unknown: no repeat runs the view."""
     calls = []
 
     def view(request):
@@ -173,7 +172,6 @@ def test_the_same_request_again(database):
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_loss_that_only_warns(database):
-    """With ``on_lost="warn"`` the work is committed and its answer is stored."""
     view = locked_view("stock", on_lost="warn")(selling(database, database=database))
     assert [replayed(ask(view)) for _ in range(2)] == [False, True]
     assert Charge.objects.using(database).count() == 1

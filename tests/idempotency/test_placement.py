@@ -88,7 +88,6 @@ def test_bad_options(bad, message):
     ],
 )
 def test_bad_places(decorate, message):
-    """An object that is no view is an error at decoration."""
     with pytest.raises(TypeError, match=message):
         decorate()
 
@@ -100,7 +99,6 @@ def test_a_request_of_another_kind(stores):
 
 
 def test_attributes_stay(stores):
-    """Attributes that other decorators have set on a view are kept."""
     view = idempotent()(csrf_exempt(plain))
     assert view.csrf_exempt
     assert view.__name__ == "plain"
@@ -116,7 +114,6 @@ def test_a_refused_lock_is_not_stored(new_store, status):
 
 
 def test_app_is_missing(stores, settings):
-    """Without its app in INSTALLED_APPS the database store raises an error that names the app."""
     settings.INSTALLED_APPS = [each for each in settings.INSTALLED_APPS if each != "django_redlock.idempotency"]
     with pytest.raises(ImproperlyConfigured, match="INSTALLED_APPS"):
         ask(idempotent(database="default")(plain))

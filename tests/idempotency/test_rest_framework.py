@@ -141,13 +141,11 @@ def test_repeat(send):
 
 
 def test_validation_errors(send):
-    """The 400 of a serializer is stored."""
     assert [send("alice", {"bad": 1}).status_code for _ in range(2)] == [400, 400]
     assert calls == ["alice"]
 
 
 def test_wrong_credentials(send):
-    """An authentication error is returned, and no view runs."""
     answer = send("alice", {"sku": 1}, "wrong")
     assert code(answer) == (401, "not-authenticated")
     assert answer["WWW-Authenticate"].startswith("Basic")
@@ -200,7 +198,6 @@ def test_a_token_that_is_valid_once(client):
 
 
 def test_on_a_handler(stores):
-    """On a handler an error names the right places."""
     request = RequestFactory().post("/", {}, headers={"Idempotency-Key": "k"})
     with pytest.raises(TypeError, match=r"got Request instead of an HttpRequest.*on the class"):
         method_decorator(once, name="post")(type("OnHandler", (Pay,), {})).as_view()(request)

@@ -41,7 +41,6 @@ def first_runs(pool):
 
 
 def test_while_the_first_runs(options, first_runs):
-    """A repeat during the first request gets 409 with Retry-After, and later the answer."""
     view = idempotent(**options, ttl=30)(Paused())
     with first_runs(view):
         refused = ask(view)
@@ -125,7 +124,6 @@ def test_in_doubt(new_store, end):
 
 @ends_in_doubt
 def test_in_doubt_run(new_store, end):
-    """With `in_doubt="run"` a repeat runs the view at once."""
     decorate = idempotent(**new_store("default"), in_doubt="run")
     end(decorate)
     view = decorate(lambda _request: HttpResponse(b"again"))
@@ -189,7 +187,6 @@ def test_an_answer_is_kept_from_its_end_on(new_store, redis_server):
 
 
 def test_store_is_down(stores):
-    """Without the store the response is 503 and the view does not run."""
     calls = []
     answer = ask(idempotent(using="broken")(calls.append))
     assert code(answer) == (503, "idempotency-store-unavailable")
@@ -198,7 +195,6 @@ def test_store_is_down(stores):
 
 
 def test_store_goes_down_in_between(settings, own_redis):
-    """If the store goes down while the view runs, the client gets the answer, which is not stored."""
     server = own_redis()
     settings.REDLOCK = {"default": redis_entry(server.url)}
 

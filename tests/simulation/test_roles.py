@@ -69,7 +69,6 @@ def test_it_finds_a_text_that_takes_from_anybody(monkeypatch: pytest.MonkeyPatch
 
 
 def test_it_finds_a_lock_that_is_handed_off_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a hand-off the first handle holds nothing."""
     end = Hold.end
 
     def keep(self: Hold, kind: End = End.RELEASED) -> bool:

@@ -102,7 +102,6 @@ class WithoutNX(Performer):
 
 
 def test_it_finds_a_set_that_overwrites() -> None:
-    """SET without NX takes a lock from its holder."""
     assert "both hold" in found(Setting("unguarded", performer=WithoutNX), 50)
 
 

@@ -39,7 +39,6 @@ def end(player, task):
 @on_each_store
 @pytest.mark.parametrize("state", ["ended", "replaced"])
 def test_an_ended_or_replaced_call_does_not_wait(store, state):
-    """A call that has ended or was replaced before is refused at once."""
     player = Player(store, "until_and_while_executing")
     player.play("submit", "a", "1")
     if state == "ended":

@@ -11,7 +11,6 @@ from tests.support.service import poll
 
 
 def test_a_foreign_key_is_left_alone(redis_store):
-    """A plain lock under the task's name raises LockError and stays."""
     player = Player(redis_store, "until_executed", 1)
     with redis_store.lock(player.name), pytest.raises(LockError, match="WRONGTYPE"):
         player.play("submit", "a", "1")
@@ -42,7 +41,6 @@ def test_records_are_listed_and_released(backend):
 
 
 def test_another_task_is_another_holding(backend):
-    """The digest of one task's record does not release the next task's record."""
     player = Player(backend.task_store(), "until_executed")
     player.play("submit", "a", "1")
     seen = backend.describe(player.name).digest

@@ -1,14 +1,18 @@
 """The scripts of a task's record on a real Redis, and the same scripts in memory."""
 
+import random
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.core.flow.drivers import drive
+from django_redlock.core.flow.requests import Fault
 from django_redlock.core.values import Lease, Wait, new_token
 from django_redlock.single_instance.call import MODES
-from django_redlock.single_instance.records import BODY, cancel, keep_message, rename
+from django_redlock.single_instance.records import BODY, cancel, keep_message, remember_ended, rename
+from tests.scripts.strict import be_strict
 from tests.single_instance.player import Player
 from tests.support.service import poll
 
@@ -67,7 +71,6 @@ def test_a_record_with_a_provisional_id_is_renamed(store):
     + [(move, {}) for move in ("extend", "end", "cancel", "redeliver", "lose")],
 )
 def test_a_full_server_lets_bodies_go_on_and_end(redis_store, redis_server, move, options):
-    """On a server that is out of memory running bodies are renewed and end."""
     answers = []
     for memory in ("0", "1"):
         player = Player(redis_store, "until_and_while_executing")
@@ -96,7 +99,6 @@ def test_a_start_that_was_interrupted_is_taken_back(store):
 
 
 def test_a_body_that_waits_is_listed_once(redis_store, redis_server):
-    """All attempts of a waiting body have one entry among the waiters."""
     player = Player(redis_store, "while_executing")
     player.play("start", "a", "1")
     claim = player.waiting_claim("b")
@@ -251,3 +253,23 @@ def test_replaced_calls_leave_nothing(store, redis_server):
     with redis_server.client() as client:
         assert client.llen(player.keys.lock + b":put_off:order") <= 1
     assert player.play("end", "a", "1") == [1, b"F"]
+
+
+MOVES = ("submit", "submit", "start", "start", "end", "cancel", "extend")
+
+
+@pytest.mark.parametrize("mode", ["until_executed", "until_and_while_executing", "while_executing"])
+def test_scripts_use_the_keys_of_their_requests_only(redis_store, mode, monkeypatch):
+    """Random calls are queued, replaced, put off, started and ended on a server that refuses any other key."""
+    be_strict(monkeypatch)
+    chance, player, store = random.Random(mode), Player(redis_store, mode), redis_store
+    for step in range(300):
+        task, replace = chance.choice("abc"), chance.random() < 0.5
+        move, again = chance.choice(MOVES), chance.random() < 0.3
+        reply = player.play(move, task, str(chance.randrange(3)), replace=replace, again=again)
+        assert not isinstance(reply, Fault), (move, reply)
+        if step % 10 == 0:
+            call = player.call(task, f"{task}-1")
+            drive(keep_message(call, b"message"), store.perform)
+            drive(rename(call, "d"), store.perform)
+            drive(remember_ended(player.call("d", f"d-{step}")), store.perform)

@@ -51,7 +51,6 @@ def test_raise(dummy, app, unique):
 
 
 async def test_aenqueue(dummy, app, unique, held):
-    """The same without blocking the loop."""
     first = await app.until.aenqueue(unique)
     second = await app.until.aenqueue(unique)
     assert (second.id, is_duplicate(second)) == (first.id, True)
@@ -109,7 +108,6 @@ async def test_coroutine(immediate, app, unique, held):
 
 
 def test_failing_body(immediate, app, unique, held):
-    """The record is gone, and the error is the body's own."""
     result = app.failing.enqueue(unique, why="x")
     assert result.errors[0].exception_class is ValueError
     assert held(f'tests.tasks.app.failing(name="{unique}")') is None
@@ -141,7 +139,6 @@ def test_direct_calls(immediate, app, unique, held):
 
 
 def test_call_of_an_unknown_id(dummy, app, unique, held):
-    """A backend that doesn't announce its calls: the body takes over the queued record."""
     app.until.enqueue(unique)
     assert app.until.call(unique) == unique
     assert held(f"until:{unique}") is None

@@ -23,7 +23,6 @@ def undone(database):
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_rollback(database, app, unique, held, colour):
-    """The record is removed when the transaction has been rolled back."""
     enqueue = app.until.enqueue if colour == "sync" else async_to_sync(app.until.aenqueue)
     with undone(database):
         first = enqueue(unique)
@@ -52,7 +51,6 @@ def test_savepoint(database, app, unique, held):
 
 
 def test_failing_commit(database, app, unique, held):
-    """The database refuses the commit and rolls back."""
 
     @transaction.atomic(using=database)
     def work():

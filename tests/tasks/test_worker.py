@@ -79,7 +79,6 @@ def test_two_workers(start_worker, app, unique, events, task):
 
 
 def test_failing_task(start_worker, app, unique, held):
-    """The lock is free at the end."""
     with start_worker():
         first = app.failing.enqueue(unique)
         finished(first)

@@ -24,7 +24,6 @@ RIGHT_ORDER = r"(?s)must stand above .*@single_instance_task\n    @task\n    def
 
 @pytest.mark.parametrize("wrong", [single_instance_task, single_instance_task(key="x"), single_instance_task()])
 def test_below_the_task(task, wrong):
-    """The message shows the right order."""
     with pytest.raises(TypeError, match=RIGHT_ORDER):
         task(wrong(function))
 

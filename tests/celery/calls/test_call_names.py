@@ -32,7 +32,6 @@ def name(key=None, unique_on=None, /, *args, **kwargs):
 
 
 def test_every_spelling_of_a_call_is_one_key():
-    """A call has one key, whether its arguments are positional, named, reordered or defaults."""
     spellings = {name(None, None, 1), name(None, None, a=1), name(None, None, 1, b=2), name(None, None, b=2, a=1)}
     assert spellings == {"task(a=1,b=2,rest=[],c=null,more={})"}
 
@@ -159,7 +158,6 @@ def test_the_name_of_a_file_that_is_no_utf_8(key):
 
 
 def test_long_names_are_hashed():
-    """A long name is cut and ends in a hash, so that names with different ends differ."""
     one, other = name(None, None, "x" * 5000), name(None, None, "x" * 4999 + "y")
     assert one.startswith("task(a=")
     assert len(one.encode()) <= MAX_NAME_BYTES

@@ -37,7 +37,6 @@ def test_chord(tasks, queue, seen, holder):
 
 
 def test_group_of_equal_members(tasks, queue, seen):
-    """Members of a group that are equal calls run one at a time, and the group completes."""
     results = group(tasks.executed.s(seen.name, 0.3).set(queue=queue) for _ in range(4)).apply_async().get(timeout=60)
     assert len(results) == 4
     assert not all(is_duplicate(result) for result in results)
@@ -60,7 +59,6 @@ def test_chord_member_that_retries(tasks, queue, seen):
 
 
 def test_link(tasks, queue, seen, go):
-    """The callback of a call runs once, for the call that was sent."""
     callback = tasks.running.si(f"{seen.name}").set(queue=queue)
     call = (seen.name, tasks.UNTIL_GO)
     results = [tasks.executed.apply_async(call, queue=queue, link=callback) for _ in range(5)]

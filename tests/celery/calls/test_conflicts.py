@@ -71,7 +71,6 @@ def test_get_of_a_duplicate_whose_result_is_ignored(tasks, seen):
 
 
 def test_raise_at_submit(tasks, seen):
-    """on_conflict="raise" at submit raises LockNotAcquired with the holder's task id."""
     first = tasks.raising.apply_async((seen.name,), queue="nobody")
     with pytest.raises(LockNotAcquired, match=first.id) as caught:
         tasks.raising.apply_async((seen.name,), queue="nobody")
@@ -80,7 +79,6 @@ def test_raise_at_submit(tasks, seen):
 
 
 def test_raise_at_start(tasks, queue, seen, started, go):
-    """on_conflict="raise" in the worker fails the duplicate with LockNotAcquired, and the worker goes on."""
     first = started(tasks.starting_raises, queue)
     with pytest.raises(LockNotAcquired):
         tasks.starting_raises.apply_async((seen.name,), queue=queue).get(timeout=60)
@@ -100,7 +98,6 @@ def test_a_callable_decides_to_wait_at_start(tasks, workers, seen, pool):
 
 
 def test_a_callable_decides_to_log_at_start(tasks, workers, queue, seen, go):
-    """A callable that returns "log" in the worker makes it log the duplicate as a warning."""
     tasks.told_to_log.apply_async((seen.name,), queue=queue)
     seen.wait("start")
     second = tasks.told_to_log.apply_async((seen.name,), queue=queue)
@@ -119,7 +116,6 @@ def test_wait_or_retry_at_start(tasks, queue, seen, kind):
 
 
 def test_replace_runs_the_last_queued_call(tasks, start_worker, own_queue, seen, free):
-    """on_conflict="replace" runs the last of several queued calls, and discards the replaced ones."""
     results = [tasks.replacing.apply_async((seen.name, 0.5), queue=own_queue) for _ in range(3)]
     assert not any(result.duplicate for result in results)
     with start_worker("prefork", own_queue):
@@ -130,7 +126,6 @@ def test_replace_runs_the_last_queued_call(tasks, start_worker, own_queue, seen,
 
 
 def test_replace_never_touches_a_running_one(tasks, queue, seen, started, go):
-    """on_conflict="replace" does not replace a running call; the new call is a duplicate."""
     first = started(tasks.replacing, queue)
     second = tasks.replacing.apply_async((seen.name,), queue=queue)
     assert (second.duplicate, second.id) == (True, first.id)
@@ -175,7 +170,6 @@ def test_invalid_options_are_refused_at_declaration(options, what):
 
 
 def test_above_the_task_is_a_clear_error(tasks):
-    """The decorator above @shared_task raises an error that shows the correct order."""
     from celery import shared_task
 
     def function(): ...

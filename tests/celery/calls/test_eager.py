@@ -62,7 +62,6 @@ def test_direct_call_has_a_request_of_its_own(tasks, seen, store):
 
 
 def test_apply_locks_and_releases(tasks, seen, store):
-    """apply() acquires and releases, so that several calls run one after another."""
     results = [tasks.executed.apply((seen.name,)) for _ in range(3)]
     assert [result.get() for result in results] == [seen.name] * 3
     assert [result.duplicate for result in results] == [False] * 3
@@ -70,7 +69,6 @@ def test_apply_locks_and_releases(tasks, seen, store):
 
 @pytest.mark.parametrize("kind", ["nested", "running_nested"])
 def test_nested_call_of_itself_is_a_duplicate(tasks, seen, store, kind):
-    """A nested apply() of the same call returns the marker of a duplicate and does not deadlock."""
     outer = getattr(tasks, kind).apply((seen.name,)).get(disable_sync_subtasks=False)
     assert is_duplicate(outer["inner"])
     assert seen.count("start") == 1
@@ -88,7 +86,6 @@ def test_eager_duplicate_of_a_queued_one(tasks, seen):
 
 
 def test_a_callable_decides_to_wait(tasks, unique, store):
-    """A callable that returns "wait" makes apply() wait for the end of the body in the way."""
     began, ended = Event(), Event()
 
     def let_go(conflict):
@@ -119,7 +116,6 @@ def test_eager_retry(tasks, seen, store, eager):
 
 
 def test_eager_exception_frees(tasks, seen, store, eager):
-    """An eager task that raises releases its lock."""
     for _ in range(2):
         with pytest.raises(ValueError, match=seen.name):
             tasks.ends.delay(seen.name, "exception").get()

@@ -25,7 +25,6 @@ def finish(results):
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_until_executed_sends_and_runs_one(tasks, workers, seen, free, go, pool):
-    """until_executed: of 50 submits one is sent and run, and the others return its result."""
     results = burst(tasks.executed, workers(pool), seen.name, seconds=tasks.UNTIL_GO)
     go()
     assert finish(results) == [seen.name] * 50
@@ -82,7 +81,6 @@ def test_until_executing_is_free_when_the_body_starts(tasks, start_worker, own_q
 
 
 def test_until_expired_runs_once_a_period(tasks, queue, seen, free):
-    """until_expired: after the run the lock stays until the end of the period."""
     begun = time.monotonic()
     finish([tasks.expired.apply_async((seen.name,), queue=queue)])
     second = tasks.expired.apply_async((seen.name,), queue=queue)
@@ -93,7 +91,6 @@ def test_until_expired_runs_once_a_period(tasks, queue, seen, free):
 
 
 def test_limit_lets_so_many_run(tasks, queue, seen, records, go):
-    """limit=3 lets three bodies run at once and never four."""
     from tests.support.overlap import overlaps, read
 
     results = burst(tasks.three, queue, seen.name, 12, tasks.UNTIL_GO)
@@ -151,7 +148,6 @@ def test_the_record_shows_task_state_and_process(tasks, queue, seen, held, go):
 
 @pytest.mark.parametrize("store", ["redis", "locmem"])
 def test_a_second_call_with_the_same_id(tasks, seen, settings, store):
-    """A call with the id of a queued one is a duplicate, whatever the limit."""
     if store == "locmem":
         settings.REDLOCK = {"default": memory_entry(seen.name)}
 

@@ -62,7 +62,6 @@ def test_a_postponed_call_starts_when_the_body_ends(tasks, workers, seen, kept, 
 
 
 def test_each_end_sends_one(tasks, queue, seen, kept, go, long_eta):
-    """Several postponed calls run one after another, each at the end of the previous one."""
     name = f"next_retry:{seen.name}"
     results = [tasks.next_retry.apply_async((seen.name,), queue=queue)]
     seen.wait("start")

@@ -10,7 +10,6 @@ from tests.support.service import poll
 
 @pytest.mark.parametrize("kind", ["retries", "autoretries"])
 def test_no_other_submit_is_granted_between_retries(tasks, queue, seen, free, kind):
-    """From submit to the end of the last retry every other submit is a duplicate."""
     task = getattr(tasks, kind)
     call = {"name": seen.name, "seconds": 0.3}
     result = task.apply_async((), call, queue=queue)
@@ -70,7 +69,6 @@ def test_free_after_the_last_retry(tasks, queue, seen, free):
 
 
 def test_autoretry_for_lock_not_acquired(tasks, queue, seen, started, free, go):
-    """autoretry_for LockNotAcquired retries a duplicate until the lock is free."""
     first = started(tasks.patient_running, queue)
     second = tasks.patient_running.apply_async((seen.name,), queue=queue)
     poll(lambda: second.state == "RETRY", timeout=60, what="a retry")
@@ -83,7 +81,6 @@ def test_autoretry_for_lock_not_acquired(tasks, queue, seen, started, free, go):
 
 
 def test_autoretry_for_lock_not_acquired_ends(tasks, queue, seen, started, go):
-    """autoretry_for LockNotAcquired fails with that error after the last retry."""
     started(tasks.impatient, queue)
     with pytest.raises(LockNotAcquired):
         tasks.impatient.apply_async((seen.name,), queue=queue).get(timeout=60)

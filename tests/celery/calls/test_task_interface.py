@@ -263,7 +263,6 @@ def test_delay_on_commit(tasks, seen, held):
 
 @pytest.mark.parametrize("to", ["executed", "running"])
 def test_copied_headers(tasks, queue, seen, free, to):
-    """A task that is sent with another task's headers is not a duplicate of it."""
     sent = tasks.forwards.apply_async((seen.name, to), queue=queue).get(timeout=60)
     [start] = seen.wait("start")
     assert start["id"] == sent

@@ -35,7 +35,6 @@ def begun(tasks, store):
 
 
 def test_running_bodies_are_restored(tasks, begun, store, seen, held):
-    """Running bodies are restored after a loss of data, each with its own task, and they end normally."""
     bodies = [begun(tasks.long, seen.name + suffix) for suffix in ("-a", "-b")]
     with store.client() as client:
         client.flushall()

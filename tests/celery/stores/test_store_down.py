@@ -57,7 +57,6 @@ def test_submit_fails_closed(tasks, own_queue, seen, store, settings, how):
 
 
 def test_submit_runs_unprotected_on_request(tasks, own_queue, seen, store):
-    """With on_store_error="run" the call is sent while the store is down."""
     store.kill()
     result = tasks.open.apply_async((seen.name,), queue=own_queue)
     assert not result.duplicate
@@ -66,7 +65,6 @@ def test_submit_runs_unprotected_on_request(tasks, own_queue, seen, store):
 
 
 def test_start_fails_closed(tasks, seen, served_store):
-    """If the store is down in the worker, the task fails with LockUnavailable and its body does not run."""
     served_store.kill()
     with pytest.raises(LockUnavailable):
         tasks.running.apply_async((seen.name,), queue=QUEUE).get(timeout=60)
@@ -86,7 +84,6 @@ def test_autoretry_until_the_store_is_back(tasks, start_worker, own_queue, seen,
 
 
 def test_retry_while_the_store_is_down(tasks, seen, served_store, go):
-    """A retry is sent while the store is down, and the worker acquires the lock later."""
     call = {"failures": 1, "countdown": 6, "seconds": tasks.UNTIL_GO}
     result = tasks.retries.apply_async((seen.name,), call, queue=QUEUE)
     seen.wait("start")
@@ -113,7 +110,6 @@ def test_next_step_of_a_chain_while_the_store_is_down(tasks, seen, served_store,
 
 
 def test_a_failed_start_frees_the_record_when_the_store_is_back(tasks, start_worker, own_queue, seen, store, free):
-    """The queued record of a task that could not start is removed when the store is back."""
     result = tasks.executed.apply_async((seen.name,), queue=own_queue)
     store.pause()
     with start_worker("prefork", own_queue, TESTPROJECT_REDIS=store.url, TESTPROJECT_NODE_TIMEOUT="1"):
@@ -161,7 +157,6 @@ def test_a_start_that_the_network_delays_beyond_the_end_is_refused(tasks, seen, 
 
 
 def test_start_runs_unprotected_on_request(tasks, seen, served_store):
-    """With on_store_error="run" the body runs while the store is down."""
     served_store.kill()
     assert tasks.open_running.apply_async((seen.name,), queue=QUEUE).get(timeout=60) == seen.name
 

@@ -82,7 +82,6 @@ def test_a_submit_counts_when_the_replicas_have_it(tasks, primary, seen, setting
 
 
 def test_a_submit_that_no_replica_has_is_taken_back(tasks, primary, seen, held):
-    """A submit that no replica confirms is not sent and leaves no record."""
     primary.cut_off(*primary.replicas)
     with pytest.raises(LockUnavailable):
         tasks.unhurried.apply_async((seen.name,), queue="nobody")
@@ -107,7 +106,6 @@ def test_a_worker_with_a_primary_and_replicas(tasks, primary, start_worker, own_
 
 
 def test_while_executing_with_a_limit_where_nodes_vote(tasks, start, seen, settings):
-    """while_executing with limit=3 on several nodes lets three bodies run and never four."""
     group = start(Group(RedisServer() for _ in range(3)))
     use(settings, "redlock.RedlockBackend", [server.url for server in group.servers], node_timeout=5, quarantine=False)
     bodies = [body(tasks.three, seen.name, f"id-{number}") for number in range(5)]

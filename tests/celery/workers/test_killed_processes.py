@@ -158,7 +158,6 @@ def test_control_a_plain_task_runs_twice_at_once(tasks, queue, seen, started, go
 
 
 def test_reject_with_requeue_keeps_the_lock_for_the_owner(tasks, queue, seen, free):
-    """After Reject with requeue the lock is kept for the message that comes back."""
     result = tasks.requeues.apply_async((seen.name,), queue=queue)
     assert result.get(timeout=60) == seen.name
     assert seen.count("start") == 2
@@ -187,7 +186,6 @@ def test_copies_of_a_message_that_waits_for_its_eta(tasks, queue, worker, ignore
 
 
 def test_backlog(tasks, start_worker, own_queue, seen):
-    """Of 500 submits without a worker one is sent, and its record does not expire."""
     results = [tasks.executed.apply_async((seen.name,), queue=own_queue) for _ in range(500)]
     assert [result.duplicate for result in results].count(False) == 1
     with start_worker("solo", own_queue):

@@ -41,7 +41,6 @@ def test_end_of_the_body(tasks, workers, seen, free, pool, kind, how):
 
 
 def test_end_before_the_body(tasks, queue, seen, free):
-    """A before_start that raises fails the task and removes its queued record."""
     tasks.unready.apply_async((seen.name,), queue=queue)
     seen.wait("before_start")
     free(f"unready:{seen.name}")
@@ -109,7 +108,6 @@ def test_revoked_before_its_eta(tasks, workers, seen, free, pool):
 
 
 def test_revoked_before_the_eta_of_a_retry_that_came_early(tasks, queue, worker, seen, free, go):
-    """Revoking a retry that the worker received before the first run ended frees its lock."""
     result = tasks.retries_on.apply_async((seen.name, tasks.UNTIL_GO), {"countdown": 300}, queue=queue)
     logged(worker, f"[{result.id}] received", 2)  # the retry, too
     go()
@@ -203,7 +201,6 @@ def test_revoking_a_duplicate_frees_nothing(tasks, queue, seen, started, held, g
 
 
 def test_expired(tasks, queue, seen, free):
-    """A task that expires in the queue is discarded, and its lock is free."""
     tasks.long.apply_async((seen.name,), queue=queue, countdown=1, expires=0.5)
     free(f"long:{seen.name}")
     assert seen.count("start") == 0

@@ -27,7 +27,6 @@ def test_one_of_many_is_sent_and_run(tasks, rabbit, seen, free):
 
 
 def test_reject_with_requeue(tasks, rabbit, seen, free):
-    """A message that RabbitMQ requeues after Reject is granted to the owner."""
     with rabbit.worker():
         assert rabbit(tasks.requeues, seen.name).get(timeout=60) == seen.name
         free(f"requeues:{seen.name}")
