@@ -40,8 +40,7 @@ def backend(settings, redis_url, redis_server):
     settings.REDLOCK = {"default": {**redis_entry(redis_url), "KEY_PREFIX": f"{__name__}.prefix"}}
     yield locks["default"]
     with redis_server.client() as redis:
-        if keys := redis.keys("redlock:[ab]*"):
-            redis.delete(*keys)
+        redis.flushall()
     locks.reset()
 
 
@@ -154,24 +153,25 @@ def test_bad_prefixes(monkeypatch, bad):
 
 def test_without_a_tenant(backend):
     """An error of the function is an error of the lock that names the function."""
-    with pytest.raises(LockError, match=r"test_tenants\.prefix\(\) is not known: AttributeError"):
-        lock("stock")
-    with pytest.raises(LockError, match="is not known"):
-        backend.held()
+    for ask in (lambda: lock("stock"), backend.held):
+        with pytest.raises(LockError, match=r"test_tenants\.prefix\(\) is not known: AttributeError"):
+            ask()
 
 
-@pytest.mark.parametrize("path", ["tests.django.test_tenants.tenants", "tests.django.nothing.prefix", "shop.locks"])
-def test_paths_of_no_function(settings, path):
+PATHS = ["tests.django.test_tenants.tenants", "tests.django.nothing.prefix", "shop.locks"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        *(({**redis_entry(""), "KEY_PREFIX": path}, "is the dotted path of no function") for path in PATHS),
+        ({**memory_entry(), "KEY_PREFIX": prefix}, "a function works on Redis only"),
+    ],
+)
+def test_wrong_settings(settings, entry, message):
     """A dotted path must name a function: as a text it would make all tenants share their locks."""
-    settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "KEY_PREFIX": path}}
-    with pytest.raises(ImproperlyConfigured, match="is the dotted path of no function"):
-        lock("stock")
-
-
-def test_other_backends(settings):
-    """A backend that can't do it says so."""
-    settings.REDLOCK = {"default": {**memory_entry(), "KEY_PREFIX": prefix}}
-    with pytest.raises(ImproperlyConfigured, match="a function works on Redis only"):
+    settings.REDLOCK = {"default": entry}
+    with pytest.raises(ImproperlyConfigured, match=message):
         lock("stock")
 
 

@@ -34,11 +34,6 @@ def total(numbers):
 def plain(number=0): ...
 
 
-@pytest.fixture(autouse=True)
-def nothing_done():
-    done.clear()
-
-
 def test_enqueued_once(redlock_tasks):
     """A call counts once, however its arguments are written, and a duplicate does not count."""
     first = settle.delay(17)
@@ -95,6 +90,7 @@ def test_failures_say_what_was_enqueued(redlock_tasks):
 
 def test_run_all(redlock_tasks):
     """run_all() runs bodies with their locks, and the tasks that they enqueue."""
+    done.clear()
     settle.delay(17, "next")
     assert [result.get() for result in redlock_tasks.run_all()] == [None, None]
     assert (done, redlock_tasks.enqueued) == ([17, 18], [])
