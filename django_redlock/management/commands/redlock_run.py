@@ -6,7 +6,7 @@ With ``--leader``, the command runs while this process is the elected leader.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -24,6 +24,20 @@ NOT_GOT, LOST, NOT_EXECUTABLE, NOT_FOUND = 75, 70, 126, 127  # 70 and 75: as in 
 GRACE = 10.0  # seconds
 
 
+class CommandLine(CommandParser):
+    """A parser that passes everything behind the first ``--`` to COMMAND.
+
+    argparse alone would also drop a second ``--``, inside COMMAND.
+    """
+
+    def parse_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> Any:
+        given = list(args or ())
+        end = given.index("--") if "--" in given else len(given)
+        parsed: Any = super().parse_args(given[:end], namespace)
+        parsed.command += given[end + 1 :]
+        return parsed
+
+
 class Command(LockCommand):
     help = "Runs a command while holding a lock: redlock_run NAME -- COMMAND [ARGUMENT …]"
     epilog = f"""The command finds the lock's name in REDLOCK_NAME and its fencing token in REDLOCK_FENCING_TOKEN.
@@ -36,25 +50,9 @@ Exit code: the command's; 128 + n when signal n ended it; {NOT_GOT} the lock has
 {NOT_EXECUTABLE}, {NOT_FOUND} the command can't be executed, is not found; {MISUSED} a wrong option or name, or wrong
 settings: it was not run."""
 
-    def create_parser(self, prog_name: str, subcommand: str, **options: Any) -> CommandParser:
-        """Return a parser that passes everything behind the first ``--`` to COMMAND.
-
-        argparse alone would also drop a second ``--``, inside COMMAND.
-        """
-        parser = super().create_parser(prog_name, subcommand, **options)
-        parse_options = parser.parse_args
-
-        def parse_args(args: Sequence[str], namespace: Any = None) -> Any:
-            end = list(args).index("--") if "--" in args else len(args)
-            parsed = parse_options(args[:end], namespace)
-            parsed.command += args[end + 1 :]
-            return parsed
-
-        parser.parse_args = parse_args  # type: ignore[method-assign, assignment]
-        return parser
-
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
+        parser.__class__ = CommandLine
         parser.add_argument("name", metavar="NAME")
         parser.add_argument("command", nargs="*", metavar="COMMAND", help="after --, with its arguments")
         parser.add_argument("--using", default="default", metavar="ALIAS", help="store (default: 'default')")
