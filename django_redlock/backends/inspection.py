@@ -62,10 +62,11 @@ def describe_found(
     sort: bool,
     node: int = 0,
 ) -> Flow[Listing]:
-    """Return up to ``limit`` live locks among ``named``, with the facts of the SCAN that has ``found`` their keys.
+    """Describe the locks ``named``, and return up to ``limit`` of them that are live.
 
-    ``named``: pairs of name and the request that describes the lock. ``pattern``: the glob, for error messages.
-    ``sort``: whether the locks with the most waiters come first.
+    ``found``: the result of the SCAN, for the other fields of the `Listing`. ``named``: pairs of a lock's name and the
+    request that describes the lock. ``pattern``: the glob, for error messages. ``sort``: whether the locks with the
+    most waiters come first.
     """
     locks: list[LockInfo] = []
     unanswered = dict(found.unanswered)

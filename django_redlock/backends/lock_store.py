@@ -79,7 +79,7 @@ class LockStore:
 
     @property
     def tenant_prefix(self) -> str:
-        """`key_prefix` if the option is a function, else ``""``."""
+        """The prefix that the function ``key_prefix`` returns; ``""`` if the option is a text."""
         return self.key_prefix if self._prefix_of else ""
 
     def check_ttl(self, ttl: Seconds, what: str = "ttl") -> float:

@@ -60,7 +60,7 @@ _SENTINEL_LOGIN = {"sentinel_username": "username", "sentinel_password": "passwo
 
 
 def _servers(kind: type[AbstractConnection], settings: dict[str, Any], options: NodeOptions) -> Servers:
-    """Return how to connect with connections of class ``kind``. Raises ``ValueError`` for a wrong setting."""
+    """Return `Servers` with connections of the class ``kind``. Raises ``ValueError`` for a wrong setting."""
     if refused := _REFUSED & settings.keys():
         raise ValueError(
             f"{', '.join(sorted(refused))} is not for locks: what timed out on an idle connection is repeated "

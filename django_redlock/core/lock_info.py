@@ -135,7 +135,7 @@ def rwlock_owner(owner: Owner, access: str) -> Owner:
 
 
 def _read_hash(value: Sequence[bytes]) -> tuple[str, list[Owner]]:
-    """Return the kind and the holders of a lock with several holders, or of the calls of a task."""
+    """Return the kind and the holders in a stored hash: a lock with several holders, or the calls of a task."""
     fields, records = value[::2], value[1::2]
     tasks = [found for record in records if (found := _TASK.fullmatch(record))]
     if tasks:

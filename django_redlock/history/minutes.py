@@ -139,8 +139,8 @@ def write(records: Sequence[EventRecord]) -> None:
 def _fields(records: Sequence[EventRecord], names: set[str], most: int) -> Iterator[Field]:
     """Yield the hash fields of ``records``, which belong to one backend and minute.
 
-    ``names``: the locks with fields. New locks are added until there are ``most``; the records of further locks count
-    for the store only.
+    ``names``: the locks that have fields of their own. New locks are added until there are ``most``. Records of all
+    other locks are counted only in the fields of the store.
     """
     counts: Counter[tuple[str, str]] = Counter()
     events: dict[str, deque[EventRecord]] = {"": deque(maxlen=MAX_EVENTS * 10)}

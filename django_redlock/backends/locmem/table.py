@@ -206,7 +206,7 @@ def digest_of(entries: list[Holder]) -> str:
 
 
 def described(entries: list[Holder]) -> tuple[bytes, Any]:
-    """Return the type and the value that ``describe.lua`` returns for a lock with these holders."""
+    """Return the Redis type and the value of a lock with the holders ``entries``, as ``describe.lua`` does."""
     kind = entries[0].primitive.kind
     if kind == "mutex":
         return b"string", _value(entries[0])

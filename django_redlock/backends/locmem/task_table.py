@@ -38,7 +38,7 @@ class TaskRecord(NamedTuple):
         return self if self.due > now else self.stopped(now, 0)
 
     def stopped(self, now: int, keep: int) -> TaskRecord | None:
-        """Return the record after the end of the body; ``None`` if nothing remains.
+        """Return the record after the end of a run; ``None`` if nothing remains.
 
         A task with a next delivery is queued for it. Otherwise the task is queued for ``keep`` milliseconds.
         """
@@ -59,9 +59,8 @@ def queued(delivery_id: bytes, due: int, owner: bytes) -> TaskRecord:
 class TaskTable:
     """The records of tasks of one location by lock key and task id.
 
-    ``past``: ended and replaced deliveries by key, each with the time until which it is remembered. ``messages``: the
-    messages of calls that were refused at their start, by lock key and delivery id. They are sent again when a body
-    ends.
+    ``past``: by key and delivery, until when an ended or replaced delivery is remembered. ``messages``: by lock key and
+    delivery id, the messages of calls that were refused at their start. When a run ends, one is sent again.
     """
 
     def __init__(self) -> None:

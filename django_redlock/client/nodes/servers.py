@@ -79,7 +79,7 @@ def remap_from(value: Any) -> Remap:
 
 
 def _address(value: Any) -> Address:
-    """Return ``value``, ``"host:port"`` or a pair of host and port, as a pair. Raises ``ValueError``."""
+    """Return the host and the port of ``value``: ``"host:port"`` or a pair. Raises ``ValueError``."""
     try:
         host, port = value.rpartition(":")[::2] if isinstance(value, str) else value
         host, number = host.strip("[]"), int(port)

@@ -82,9 +82,8 @@ class Replicated(SingleNode):
         """Run scripts, and wait for the acknowledgements of the replicas.
 
         Returns a pair: the replies, or a `Fault` if the primary did not reply; and the error to raise if too few
-        replicas have acknowledged, or ``None``. ``guarded``: prepend the quarantine script to each script. If the
-        quarantine script of the last script reports another required number of replicas, all scripts are repeated with
-        that number. Without a quarantine script, the last known number is used.
+        replicas have acknowledged, or ``None``. ``guarded``: prepend the quarantine script to each script. If the last
+        reply says that another number of replicas must acknowledge, all scripts are repeated with that number.
         """
         for _ in range(_ADJUSTMENTS):
             expected, guard = self._expected

@@ -98,9 +98,9 @@ class SingleNode:
     def acquire_free(self, primitive: Primitive, claim: Claim) -> Flow[Lease | None]:
         """Acquire the lock with SET NX if it is free. Returns the lease; ``None``: the caller must use `acquire`.
 
-        SET NX is not sent if the lock was refused lately and is probably still contended. Only the scripts list
-        waiters, and respect a lock that is reserved for a waiter. Before the first SET NX a release script is run,
-        because a server without scripts could not release the lock.
+        SET NX is not sent if the lock was refused lately, because SET NX can't register a waiter or take a lock that is
+        reserved for one. Before the first SET NX, a release script is run: a server that runs no scripts could not
+        release the lock.
         """
         lock, start = claim.keys.lock, self.clock()
         set_nx = None if self.quarantine or lock in self._refused else primitive.set_request(claim)

@@ -103,7 +103,7 @@ class WaitQueue:
             del self.waiters[waiter.caller]
 
     def promote(self, waiter: Waiter) -> None:
-        """Make ``waiter`` the leader, which waits in the store."""
+        """Make ``waiter`` the leader."""
         self.remove(waiter)
         self.leader = weakref.ref(waiter)
         waiter.lead()

@@ -65,8 +65,8 @@ class Fixtures:
     def busy_machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Make waiters poll rarely, so that polling does not hide a lost wake-up.
 
-        Waiters in fair queues poll more often, but so rarely that a slow waiter keeps its place. An acquire is retried
-        more often than usual, because on a busy machine a lease of `short` seconds may end before its grant arrives.
+        Waiters in fair queues poll every two seconds, so that a slow waiter keeps its place. An acquire is retried more
+        often than usual, because on a busy machine a lease of `short` seconds may end before its grant arrives.
         """
         monkeypatch.setattr(base, "MAX_BLOCK", 11.0)
         monkeypatch.setattr(base, "MAX_BLOCK_IN_QUEUE", 2.0)
