@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..core.algorithms.replicated import Replicated
@@ -31,7 +32,7 @@ class ReplicaBackend(RedisBackend):
         *,
         min_replicas: int | str = "majority",
         wait_timeout: Seconds | None = None,
-        lag: int = 2,
+        lag: Seconds = 2,
         **options: Any,
     ) -> None:
         super().__init__(location, **options)
@@ -52,6 +53,6 @@ class ReplicaBackend(RedisBackend):
             max_ttl=self.max_ttl,
             replicas=min_replicas,
             wait=self.wait_timeout,
-            lag=int(lag),
+            lag=math.ceil(seconds(lag, "lag")),  # Redis measures it in whole seconds
             quarantine=self.quarantine,
         )

@@ -90,6 +90,7 @@ INVALID = {
     ],
     ReplicaBackend: [
         *((URL, {"min_replicas": value}, "min_replicas must be") for value in (-1, True, 1.5, "some", None)),
+        *((URL, {"lag": value}, "lag must be") for value in (0, -1, None, float("inf"))),
         # The quarantine stores the number of replicas.
         (URL, {"quarantine": False}, "without a quarantine, give a number"),
         (CLUSTER, {"quarantine": False, "min_replicas": 1}, "one primary"),  # it has several
