@@ -113,7 +113,7 @@ def visible_token_prefix(token: bytes) -> str:
 
 
 def owner_of(token: bytes, text: bytes) -> Owner:
-    """Return the `Owner` in the JSON ``text``, with ``since`` moved from ``acquire()`` to the granted attempt.
+    """Return the `Owner` in the JSON ``text``. ``since`` becomes the time of the attempt that was granted.
 
     The field ``state`` of a lock with ``every=`` is set: ``done`` after the release, otherwise ``running``.
     """

@@ -40,7 +40,7 @@ class TaskRecord(NamedTuple):
     def stopped(self, now: int, keep: int) -> TaskRecord | None:
         """Return the record after the end of a run; ``None`` if nothing remains.
 
-        A task with a next delivery is queued for it. Otherwise the task is queued for ``keep`` milliseconds.
+        A task with a next delivery is queued for that delivery. Otherwise the task is queued for ``keep`` milliseconds.
         """
         if self.next_due > now:
             return queued(self.next_delivery_id, self.next_due, self.owner)
