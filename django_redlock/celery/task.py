@@ -199,7 +199,7 @@ def function_of(task: type[Any]) -> tuple[Any, tuple[None, ...]]:
 
 
 def protect(task: type[Any], options: TaskOptions) -> None:
-    """Set ``redlock`` of a task class that has the mixins, and wrap its methods that override those of the mixins."""
+    """Set ``task.redlock``, and wrap the methods with which the class ``task`` overrides those of its mixins."""
     function, this = function_of(task)
     task.redlock = CeleryProtection(options, function, this)
     if any("__call__" in vars(each) for each in task.__mro__[: task.__mro__.index(SingleInstanceMixin)]):

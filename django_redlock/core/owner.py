@@ -73,7 +73,7 @@ _DEEPEST = 4  # levels of nested lists and mappings in a field
 
 
 def clean(value: Any, levels: int = _DEEPEST) -> Any:
-    """Return the JSON value ``value`` with escaped surrogates and NUL, so that all text can be encoded and stored.
+    """Return the JSON value ``value`` with its surrogates and NUL escaped, so that all text can be encoded and stored.
 
     Raises ``ValueError`` for numbers that are not finite, and for more than ``levels`` levels of lists and mappings.
     """

@@ -85,9 +85,9 @@ class Claim(NamedTuple):
         return b"%b%b%.3f%b" % (head, mark, float(number[0]) + when - self.asked, rest[number.end() :])
 
     def all_attempts(self) -> Claim:
-        """Return the claim of the first attempt with a token that releases the lock for every attempt.
+        """Return this claim with a token that matches every attempt. A later attempt is returned unchanged.
 
-        Scripts compare only the beginning of the stored token. Returns the claim of a later attempt unchanged.
+        Scripts compare only the beginning of the stored token.
         """
         return self._replace(token=self.acquisition_id) if self.token[_SECRET:] == _FIRST else self
 

@@ -41,9 +41,9 @@ class FencedQuerySet(models.QuerySet[M]):
         return made
 
     def update(self, **values: Any) -> int:
-        """Update the rows as Django does, after raising their fences in the same transaction.
+        """Update the rows as Django does, after setting their fences in the same transaction.
 
-        Raising the fences locks the rows in the database, so that no other transaction can write before the update.
+        Setting the fences locks the rows in the database, so that no other transaction can write before the update.
         Raises ``StaleLock`` when a row has a larger fence, ``TypeError`` when ``values`` contains ``fence``.
         """
         fence = self._token()
@@ -64,7 +64,7 @@ class FencedQuerySet(models.QuerySet[M]):
             return super().bulk_update(*args, **kwargs)
 
     def delete(self) -> tuple[int, dict[str, int]]:
-        """Delete the rows as Django does, after raising their fences. Raises ``StaleLock`` as `update` does."""
+        """Delete the rows as Django does. Raises ``StaleLock`` when a row has a larger fence."""
         fence = self._token()
         if fence is None:
             return super().delete()

@@ -26,7 +26,7 @@ class Script(NamedTuple):
 
 @cache
 def script(name: str) -> Script:
-    """Return the script ``lua/<name>.lua``, in which the named script replaces a ``USES`` line.
+    """Return the script ``lua/<name>.lua``. A line ``-- USES other`` is replaced by the script ``other``.
 
     Raises ``FileNotFoundError`` for an unknown name.
     """

@@ -97,7 +97,7 @@ def hand_off_flow(handle: Any, ttl: Seconds | None) -> Flow[str]:
 
 
 def adopt_flow(handle: Any, handed: HandedOff) -> Flow[None]:
-    """Acquire the lock from the previous holder in ``handed``. The first ``with`` block of ``handle`` releases it.
+    """Acquire the lock that was handed off as ``handed``. The first ``with`` block of ``handle`` releases it.
 
     Raises ``LockLost`` if the lease has ended or was adopted before, and ``LockUnavailable``.
     """
