@@ -21,7 +21,7 @@ _NOT_KEPT = {"serializer", "retry", "retry_policy", "declare", "timeout", "confi
 def record(app: Celery, publish: Callable[[Any], Any]) -> bytes | None:
     """Return the message that ``publish`` sends with the producer that it gets, as JSON for `send`.
 
-    Nothing is sent. Returns ``None`` for a copy of more than `MAX_MESSAGE_BYTES` bytes.
+    Nothing is sent. Returns ``None`` for a message of more than `MAX_MESSAGE_BYTES` bytes.
     """
     with app.producer_pool.acquire(block=True) as producer:
         publish(recorder := _Recorder(producer))
@@ -42,10 +42,10 @@ def record(app: Celery, publish: Callable[[Any], Any]) -> bytes | None:
 
 
 def send(app: Celery, copy: bytes) -> None:
-    """Send ``copy``, a result of `record`. Errors are logged and not raised.
+    """Send the message ``copy``, which `record` has returned. Errors are logged and not raised.
 
     A message for another broker than that of ``app`` is dropped: apps with different brokers may share a lock. A call
-    whose copy is not sent starts at its ETA.
+    whose message is not sent starts later, at its ETA.
     """
     try:
         message = json.loads(copy)

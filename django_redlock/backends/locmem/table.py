@@ -113,7 +113,7 @@ class LockTable:
         return Lease.granted(granted, now, self.fence)
 
     def _refusal(self, primitive: Primitive, claim: Claim, key: bytes, now: float) -> Refusal | None:
-        """Return the refusal of the lock ``key`` of ``claim``; ``None`` if this lock can be granted."""
+        """Return the refusal if ``claim`` can't get the lock ``key``; ``None`` if it can."""
         entries = self.live_holders(key, now)
         if primitive is ADOPT:
             if any(entry.claim.token in (claim.previous, claim.token) for entry in entries):

@@ -105,7 +105,7 @@ def _merge_holders(found: Sequence[LockInfo], votes: int) -> LockInfo | None:
 
 
 def _merge_shares(found: Sequence[LockInfo], votes: int) -> LockInfo | None:
-    """Merge the descriptions of a lock with several holders, each granted by other nodes.
+    """Merge the descriptions of a lock with several holders. The nodes may report different holders.
 
     A holder is kept if at least ``votes`` nodes and half of ``found`` report it. If there is no such holder, the
     holders that the most nodes report are kept.

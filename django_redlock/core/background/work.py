@@ -123,7 +123,7 @@ class Background:
             hold.mark_lost(reason)
 
     def report(self, call: Callable[[], object]) -> None:
-        """Call ``call``, which reports a loss to listeners, in a background thread."""
+        """Report a loss in a background thread, with the function ``call``."""
         self._reports.append(call)
         with state_mutex:
             if self._reporters >= MAX_REPORTERS:
