@@ -215,8 +215,8 @@ def protect(task: type[Any], options: TaskOptions) -> None:
 def bound_to(task: type[Any], app: Any) -> None:
     """Make workers of ``app`` check the task when they start, and turn off the task's ``track_started``.
 
-    `WorkerRun.before_body` stores STARTED, not Celery. If the class has no lock, but a base class has one, the option
-    ``track_started`` of the base class is restored.
+    The state STARTED is stored by `WorkerRun.before_body`, not by Celery. If ``task`` has no lock, but a base class has
+    one, the ``track_started`` that was turned off in the base class is restored for ``task``.
     """
     owned = [found for each in task.__mro__ if isinstance(found := vars(each).get("redlock"), CeleryProtection)]
     tracked = bool(task.track_started) or any(each.track_started for each in owned)

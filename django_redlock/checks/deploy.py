@@ -120,9 +120,9 @@ ALWAYS = {"redlock.W011"}  # dangerous in development, too
 
 
 def deployment(alias: str, rows: list[dict[str, Any]], *, in_production: bool = True) -> list[dict[str, Any]]:
-    """Return the deployment warnings about the store ``alias`` in one row of the form that ``health()`` uses.
+    """Return the deployment warnings about the store ``alias``, as a list with one row like those of ``health()``.
 
-    Returns a list with one row, or ``[]`` if there are no warnings. Warnings in SILENCED_SYSTEM_CHECKS are left out.
+    Returns ``[]`` if there are no warnings. Warnings in SILENCED_SYSTEM_CHECKS are left out.
     ``rows``: the result of the store's ``health()``. ``in_production``: if false, only the warnings in `ALWAYS`.
     """
     try:

@@ -122,7 +122,7 @@ def _send_blocking(request: ServerRequest, blocks: float) -> Flow[list[Any] | Fa
 def _failed(
     request: ServerRequest, pool: ServerPool | None, connection: Connection | None, error: BaseException
 ) -> Fault | None:
-    """Close ``connection`` because of ``error``, after sending the compensation unless the request will be repeated.
+    """Close ``connection`` because of ``error``. Unless the request will be repeated, first send the compensation.
 
     Returns the `Fault` for an error of the server or the connection, ``None`` for an interrupt or a cancellation.
     """
