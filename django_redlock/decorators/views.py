@@ -75,9 +75,9 @@ def locked_view(
     holds the lock runs to its end, even if the client disconnects.
 
     Responses: ``on_conflict`` if another request holds the lock, 503 if the store does not reply, both with
-    ``Retry-After``; 400 for an invalid name. A backend without stripes raises ``LockNotSupported``. The decorator
-    raises ``TypeError`` for an object that is not a view, a field of ``name`` that is no argument and an unknown
-    option; ``ValueError`` for fewer than 1 or more than 256 stripes.
+    ``Retry-After`` unless ``on_conflict`` is a function; 400 for an invalid name. A backend without stripes raises
+    ``LockNotSupported``. The decorator raises ``TypeError`` for an object that is not a view, a field of ``name`` that
+    is no argument and an unknown option; ``ValueError`` for fewer than 1 or more than 256 stripes.
     """
     if not isinstance(name, str):
         raise TypeError('the first argument of locked_view() is the name of the lock: @locked_view("stock:{sku}")')
