@@ -19,9 +19,9 @@ _NOT_KEPT = {"serializer", "retry", "retry_policy", "declare", "timeout", "confi
 
 
 def record(app: Celery, publish: Callable[[Any], Any]) -> bytes | None:
-    """Return the message that ``publish`` sends with the producer that it gets, as JSON for `send`.
+    """Return the message that ``publish(producer)`` would send, as JSON for `send`.
 
-    Nothing is sent. Returns ``None`` for a message of more than `MAX_MESSAGE_BYTES` bytes.
+    The producer records the message and sends nothing. Returns ``None`` for more than `MAX_MESSAGE_BYTES` bytes.
     """
     with app.producer_pool.acquire(block=True) as producer:
         publish(recorder := _Recorder(producer))

@@ -141,7 +141,7 @@ class Hold:
             self.end(End.LOST)
 
     def belong_to(self, handle: Any) -> None:
-        """Make events and ``on_lost`` name ``handle``."""
+        """Set the handle to which events and ``on_lost`` refer."""
         self._handle = weakref.ref(handle)
 
     def mark_lost(self, reason: str) -> None:
