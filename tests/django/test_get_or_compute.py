@@ -257,7 +257,10 @@ def test_killed_process(cache):
     """Callers wait for a killed process until its lease ends."""
     child = os.fork()
     if not child:
-        get_or_compute(cache, "key", lambda: os.kill(os.getpid(), signal.SIGKILL), 60, ttl=0.5)
+        try:
+            get_or_compute(cache, "key", lambda: os.kill(os.getpid(), signal.SIGKILL), 60, ttl=0.5)
+        finally:
+            os._exit(1)  # an error must not go on with the tests in the child
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     assert get_or_compute(cache, "key", Compute(), 60, blocking_timeout=30) == "value"
 

@@ -1,4 +1,4 @@
-"""Redlock on servers real nodes that hang, die, come back or reply late."""
+"""Redlock on five real nodes that hang, die, come back or reply late."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -91,7 +91,7 @@ def test_one_killed_and_back(servers, client_of):
         lock.release()
         return len(found.nodes) == 5
 
-    poll(on_all, timeout=20, what="a lock on all servers")
+    poll(on_all, timeout=20, what="a lock on all five")
 
 
 def test_a_majority_in_quarantine(servers, client_of):

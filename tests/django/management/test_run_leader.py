@@ -96,9 +96,9 @@ def test_stubborn_command(launch, redis_server):
 
 def test_stops_before_the_next_leader(launch, backend, proxy):
     """The command of a leader that is cut off from the store ends before the next leader's begins."""
-    first = launch("--ttl", "4", "--grace", "1.6", "job", "--", *work(beats=True), TESTPROJECT_REDIS=proxy.url)
+    first = launch("--ttl", "6", "--grace", "2.4", "job", "--", *work(beats=True), TESTPROJECT_REDIS=proxy.url)
     token, last = begins(first)
-    second = launch("--ttl", "4", "job", "--", *work())
+    second = launch("--ttl", "6", "job", "--", *work())
     until_standing(backend, second)
     proxy.drop()
     while (line := first.stdout.readline().split())[0] == "works":
