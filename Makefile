@@ -8,7 +8,8 @@ SEEDS ?= 10000
 NODES ?= 0
 RUNS ?= 20
 # Workers mostly wait for servers and leases: there are more of them than processors, and more where tests wait longest.
-PYTEST := $(PY) -m pytest --dist loadscope -n 4
+# A worker without tests takes some from another, because the tests of one module may take minutes.
+PYTEST := $(PY) -m pytest --dist worksteal -n 4
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -26,7 +27,7 @@ test: lint types layers ## before a commit, three minutes: what finds most mista
 
 test-rest: .venv/dev .venv/system docs ## what `make test` leaves out, servers installed where it may
 	$(PY) -m tests.simulation --first 1000 --seeds 9000
-	$(PYTEST) -n 6 --no-loadscope-reorder --tier rest
+	$(PYTEST) -n 7 --tier rest
 
 test-all: ## everything that .ci/run checks, a quarter of an hour
 	$(MAKE) --no-print-directory test

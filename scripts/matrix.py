@@ -147,7 +147,7 @@ def run(row: Row, arguments: list[str]) -> Result:
     of_python = subprocess.run([inside, "--version"], capture_output=True, text=True, check=True).stdout
     versions |= {"Python": of_python.split()[1], "server": server_version(server / "redis-server")}
     print(f"\n{row.name}: {', '.join(f'{name} {version}' for name, version in versions.items())}", flush=True)
-    command = [str(inside), "-m", "pytest", "-n", "4", "--dist", "loadscope", "-q"]
+    command = [str(inside), "-m", "pytest", "-n", "4", "--dist", "worksteal", "-q"]
     env = {**os.environ, "PATH": os.pathsep.join([str(server), os.environ["PATH"]])}
     tests = run_tests([*command, *arguments], env)
     by_way = run_tests([*command, *TESTS_OF_WAYS], env)

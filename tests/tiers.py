@@ -87,8 +87,10 @@ def tier(item: pytest.Item) -> Tier:
 
 
 def _parameters(item: pytest.Item) -> set[str]:
+    """Return ids and values of the test's parameters. Parameters that are set together have one id, such as "a-b"."""
     callspec = getattr(item, "callspec", None)
-    return {each.lower() for each in callspec._idlist} if callspec else set()
+    found = [*callspec._idlist, *callspec.params.values()] if callspec else []
+    return {each.lower() for each in found if isinstance(each, str)}
 
 
 def ignored(path: Path, wanted: range) -> bool:
