@@ -43,7 +43,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def printable(value: object) -> str:
-    """Return ``value`` as text with escaped control characters, invisible characters, and spaces at both ends.
+    """Return ``value`` as text. Control characters, invisible characters and spaces at both ends are escaped.
 
     Escaped characters have no effect in a terminal, and no name looks like another: U+202E, for example, reverses the
     text after it.

@@ -110,7 +110,7 @@ def _release(request: HttpRequest, pk: str, digest: str) -> tuple[int, str]:
 
 
 def _released(row: HeldLock, digest: str) -> HeldLock | None:
-    """Return ``row`` with the holders that have ``digest``: all, or one. ``None`` if the holders have changed."""
+    """Return ``row`` with only the holders to which ``digest`` belongs; ``None`` if the holders have changed."""
     held = row.held
     if digest == held.digest:
         return row

@@ -149,7 +149,7 @@ class MemoryRequestLock(RequestLock):
         return self.store.clock() + self.running.entry.keep
 
     def _known(self, held: bool = False) -> Known | None:
-        """Return the reason not to run the view, as `idempotent_begin.lua` does. ``held``: by this request."""
+        """Return why the view must not run, as `idempotent_begin.lua` does. ``held``: this request has the lock."""
         record = self._records.get(self.name)
         if record is None or record.until <= self.store.clock():
             return None
