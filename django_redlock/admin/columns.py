@@ -199,7 +199,7 @@ class Columns:
         return ((label, value) for label, value in known if value not in ("", 0, None))
 
     def detail(self, key: str, value: Any) -> Any:
-        """Return the value of a field of the owner. The id of a task links to its `result_page`, if there is a page."""
+        """Return ``value``, the owner's field ``key``, for display. A task id links to its `result_page`, if any."""
         if key == "max_hold" and isinstance(value, int | float):
             return duration(value)
         url = result_page(value, self.admin_site.name) if key == "task_id" else ""

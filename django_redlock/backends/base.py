@@ -143,7 +143,7 @@ class Backend(LockStore):
     def rlock(self, name: str, **options: Unpack[CommonOptions]) -> RLock:
         """Return a reentrant lock: the thread or asyncio task that holds the lock may acquire it again.
 
-        The lock becomes free when the holder has released it as often as acquired it. Different handles may be used.
+        The lock becomes free after as many releases as acquires. The holder may use several handles.
         Options and errors: `Backend.lock`.
         """
         return self._make_kind(RLock, RLOCK, name, options)

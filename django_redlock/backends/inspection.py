@@ -174,7 +174,7 @@ def describe_on_each_node(name: str, backend: Any) -> Flow[list[NodeView]]:
 
 
 def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool]:
-    """Release a lock on the node with index ``node`` as `Backend.force_release` does, and wake a waiter."""
+    """Carry out `Backend.force_release` on the node with index ``node``. ``name``: for error messages."""
     call = EvalScript(script("force_release"), keys.of_queue, (digest.encode(),), node)
     reply = yield from run_idempotent(call)
     if type(reply) is Fault:

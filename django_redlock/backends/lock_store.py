@@ -26,7 +26,7 @@ HISTORY_NAMES = 200  # lock names that the history counts separately in a minute
 
 
 class LockStore:
-    """The options of a `Backend`, which describes them, and its methods for operators."""
+    """The base class of `Backend`: the options, and the methods for operators."""
 
     alias = ""
     for_tenants = False  # key_prefix may be a function

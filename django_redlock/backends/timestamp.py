@@ -30,8 +30,8 @@ UNITS = {"s": b"1000", "ms": b"1"}
 class TimestampPrimitive(Primitive):
     """The primitive for a mutex whose value in Redis is the time at which its lease ends.
 
-    ``form``: two script arguments: the milliseconds in one unit of the value, and the clock skew in milliseconds. If a
-    claim adopts a lock, its ``previous`` is the previous holder's token.
+    ``form``: two script arguments: one unit of the value, and the clock skew, both in milliseconds. The ``previous`` of
+    a claim that adopts a lock is the previous holder's token.
     """
 
     form: tuple[bytes, bytes]

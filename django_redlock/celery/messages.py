@@ -45,7 +45,7 @@ class Message(NamedTuple):
 
     @property
     def header(self) -> list[Any]:
-        """The value of the header. The prefix is omitted if it is empty: workers of earlier versions can't read it."""
+        """The value of the header. An empty ``prefix`` is omitted: earlier versions can't read the field."""
         return list(self if self.prefix else self[:-1])
 
     @classmethod

@@ -193,13 +193,13 @@ class SingleInstanceMixin(_Submitting):
 
 
 def function_of(task: type[Any]) -> tuple[Any, tuple[None, ...]]:
-    """Return the function of a task's body, and ``this`` for `LockNamer`: whether the function takes ``self``."""
+    """Return the function of a task's body, and ``this`` for `LockNamer`: ``(None,)`` if it takes ``self``."""
     run: Any = inspect.getattr_static(task, "run", None)
     return (run.__func__, ()) if isinstance(run, staticmethod) else (run, (None,))
 
 
 def protect(task: type[Any], options: TaskOptions) -> None:
-    """Set ``task.redlock``, and wrap the methods with which the class ``task`` overrides those of its mixins."""
+    """Set ``task.redlock``. Wrap ``__call__`` and ``Request`` if the class ``task`` overrides the mixin's."""
     function, this = function_of(task)
     task.redlock = CeleryProtection(options, function, this)
     if any("__call__" in vars(each) for each in task.__mro__[: task.__mro__.index(SingleInstanceMixin)]):

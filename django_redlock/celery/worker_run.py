@@ -128,7 +128,7 @@ class WorkerRun(BodyRun):
         return conflict
 
     async def refused(self, conflict: Conflict, action: str, failure: Exception) -> Any:
-        """Carry out ``action`` for a refused call: postpone it, raise ``failure``, or return the duplicate's value."""
+        """Carry out ``action`` for a refused call: postpone it, raise ``failure``, or return `duplicate_result`."""
         message, retries = self.message, self.protection.options.retries
         if conflict.state == "replaced":
             return duplicate_result(conflict)

@@ -58,7 +58,7 @@ def set_request(nodes: Nodes, request: SetIfAbsent) -> ServerRequest:
 
 
 def read_set_reply(replies: list[Any] | Fault) -> bool | Fault | None:
-    """Return ``True`` if the key was set, ``None`` if it existed, or a `Fault`. ``replies``: to a `set_request`."""
+    """Parse ``replies`` to a `set_request`: ``True`` if the key was set, ``None`` if it existed, or a `Fault`."""
     if isinstance(replies, Fault):
         return replies
     return True if replies[0] == b"OK" else None
@@ -140,7 +140,7 @@ def _block_then_eval(nodes: Nodes, block: BlockThenEval) -> Flow[Any]:
 
 
 def _seconds_between(clock: Any, reply: Any) -> float:
-    """Return the seconds between two replies of one server: ``clock`` to TIME, and ``reply``, which has a time.
+    """Return the seconds from ``clock``, a server's reply to TIME, to the time in its later ``reply``.
 
     Returns 0 if the server has refused TIME.
     """

@@ -38,7 +38,7 @@ _NO_CLIENT_INFO: dict[str, Any] = dict.fromkeys({"driver_info"} & PARAMETERS or 
 
 
 class _Handshake:
-    """The parser of a new redis-py connection, with one deadline for all replies: ``timeout`` seconds from its start.
+    """The parser of a new redis-py connection, with one deadline for all replies: ``timeout`` seconds in all.
 
     ``connection`` is the `Connection` made from redis-py's. A caller that takes it must set it to ``None``.
     """

@@ -36,7 +36,7 @@ class AllInUse(RedisConnectionError):
 
 
 def closed_by_server(replied: bool = True) -> RedisConnectionError:
-    """Return the exception for a connection that the server closed. ``replied``: whether it had sent a reply before."""
+    """Return the exception for a connection that the server closed. ``replied``: whether the server had replied."""
     return RedisConnectionError(f"Connection closed by server{'' if replied else ' before its first reply'}.")
 
 
@@ -117,7 +117,7 @@ class Connection:
         return arrived[:count]
 
     def wait(self, until: float) -> None:
-        """Wait until the socket can be read, or until ``until`` (monotonic seconds)."""
+        """Wait for data on the socket. ``until``: the deadline (monotonic seconds)."""
         self._readable(max(0.0, until - time.monotonic()) * 1000)
 
     def read_available(self, count: int) -> bool:

@@ -138,7 +138,7 @@ def _failed(
 
 
 class AwaitReadable(NamedTuple):
-    """A request of a flow: wait until ``connection`` has data, or until ``until`` (monotonic seconds)."""
+    """A request of a flow: wait for data on ``connection``. ``until``: deadline (monotonic seconds)."""
 
     connection: Connection
     until: float

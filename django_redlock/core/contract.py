@@ -39,7 +39,7 @@ class Algorithm(Protocol):
 
     @property
     def extend(self) -> Extend | None:
-        """Optional. Extend one lease for a caller that may wait for a connection, where `extend_many` does not wait.
+        """Optional. Extend one lease. Unlike `extend_many`, may wait for a connection.
 
         Returns the outcome, as `extend_many` does.
         """
@@ -78,7 +78,7 @@ class Algorithm(Protocol):
 
 
 class Queues(Protocol):
-    """The queues in this process, in which threads and tasks wait for a lock without requests: see `LocalQueues`.
+    """The queues of this process. Threads and tasks wait in them without sending requests, see `LocalQueues`.
 
     The methods are those of an `Algorithm`. A release may hand the lock over to a waiter of this process.
     """

@@ -65,7 +65,7 @@ def check_name(name: str) -> bytes:
 
 
 def shorten_name(name: str, most: int = MAX_NAME_BYTES) -> str:
-    """Return ``name`` or, above ``most`` bytes in UTF-8, its beginning and a hash. Surrogates are escaped."""
+    """Return ``name``; above ``most`` bytes in UTF-8, its beginning and a hash. Surrogates are escaped."""
     if not name.isascii():  # JSON can carry a lone surrogate, which UTF-8 can't encode
         name = name.encode(errors="backslashreplace").decode()
     if 4 * len(name) > most and len(encoded := name.encode()) > most:

@@ -20,9 +20,8 @@ OnLost = Literal["raise", "warn"] | OnLostCallback | tuple[Literal["raise", "war
 class LockOptions(NamedTuple):
     """The options of one lock, as ``Backend.lock`` describes them. Times are seconds.
 
-    ``blocking_timeout``, ``max_hold``: ``None`` means no limit. ``raises_loss``:
-    whether the end of a ``with`` block raises ``LockLost`` after a loss. ``loss_callback``: called at the moment of the
-    loss.
+    ``blocking_timeout``, ``max_hold``: ``None`` means no limit. ``raises_loss``: whether the end of a ``with`` block
+    raises ``LockLost`` after a loss. ``loss_callback``: called at the moment of the loss.
     """
 
     ttl: float
@@ -117,7 +116,7 @@ _KNOWN_ELSEWHERE = {
 
 
 def unknown_options(where: str, unknown: Iterable[str], known: Iterable[str]) -> TypeError:
-    """Return the ``TypeError`` of the function ``where`` for ``unknown`` options. It suggests options in ``known``."""
+    """Return the ``TypeError`` for options that the function ``where`` lacks. It suggests options in ``known``."""
     names, known = list(unknown), list(known)
     hints = [hint for name in names if (hint := _meant(name, known))]
     meant = f"; use {' and '.join(hints)}" if hints else ""

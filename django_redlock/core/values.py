@@ -85,7 +85,7 @@ class Claim(NamedTuple):
         return b"%b%b%.3f%b" % (head, mark, float(number[0]) + when - self.asked, rest[number.end() :])
 
     def all_attempts(self) -> Claim:
-        """Return this claim with a token that matches every attempt. A later attempt is returned unchanged.
+        """Return a first attempt with a token that matches every attempt; a later attempt unchanged.
 
         Scripts compare only the beginning of the stored token.
         """
@@ -130,8 +130,8 @@ class Lease(NamedTuple):
 class Refusal(NamedTuple):
     """The answer to a `Claim` that was not granted, usually because the lock has another holder.
 
-    ``remaining``: seconds until the holder's lease ends; infinite for a lease without an end. ``holder``: the owner of
-    the holder as JSON, see `Owner`; empty if unknown.
+    ``remaining``: seconds until the holder's lease ends; infinite for a lease without an end. ``holder``: the
+    holder's `Owner` as JSON; empty if unknown.
     """
 
     remaining: float
@@ -207,7 +207,7 @@ def seconds(value: Seconds, what: str) -> float:
 
 
 def check_lease(value: float, what: str) -> float:
-    """Return ``value``, a ttl in seconds. Raises ``ValueError`` below `LEAST`; ``what`` is its name in the message."""
+    """Return ``value``, a ttl in seconds. Raises ``ValueError`` below `LEAST`. ``what``: the name for the message."""
     if value < LEAST:
         raise ValueError(f"{what} must be at least {LEAST:g} s, not {value:g}: less leaves no time to hold the lock")
     return value

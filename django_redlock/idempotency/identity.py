@@ -27,7 +27,7 @@ _AUTHENTICATED = "_redlock_authenticated"  # the attribute of a request with Dja
 def read_key(header: str) -> str | None:
     """Return the key in ``header``, the value of an ``Idempotency-Key`` header; ``None`` for an invalid value.
 
-    Many clients send a key without quotes. It is valid without spaces, commas, semicolons, quotes and backslashes.
+    Many clients omit the quotes. Such a key is valid without spaces, commas, semicolons, quotes and backslashes.
     Source: draft-ietf-httpapi-idempotency-key-header, section 2.1.
     """
     text = header.strip()
@@ -83,7 +83,7 @@ def _user(request: HttpRequest, view: Any) -> Any:
 
 
 def _taking_over(initialize_request: Any) -> Any:
-    """Wrap ``initialize_request`` of a Django REST framework view, to return the request that `_user` has made."""
+    """Wrap ``initialize_request`` of a Django REST framework view: it returns the request that `_user` made."""
 
     @wraps(initialize_request)
     def wrapped(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -106,7 +106,7 @@ def hashed(parts: Iterable[bytes]) -> str:
 
 
 def record_name(scope: str, key: str) -> str:
-    """Return the name under which a request is stored, a hash of ``scope`` (its user or session) and its key."""
+    """Return the name under which a request is stored: a hash of ``scope`` (user or session) and ``key``."""
     return f"idempotency:{hashed((scope.encode(), key.encode()))}"
 
 

@@ -170,7 +170,7 @@ def project_defaults() -> dict[str, Any]:
 
 
 class TaskDecorator(Protocol[O]):
-    """The type of a decorator for tasks whose options are the parameters ``O``."""
+    """The type of a task decorator. Its options are the parameters ``O``."""
 
     @overload
     def __call__(self, task: T, /) -> T: ...

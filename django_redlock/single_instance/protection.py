@@ -101,7 +101,7 @@ class TaskProtection:
         self.drive(self.cancel_flow(call, same_delivery))
 
     def cancel_flow(self, call: TaskCall, same_delivery: bool = True) -> Flow[None]:
-        """Remove the queued record as `cancel` does: a flow, for code that has an event loop."""
+        """`cancel` as a flow, for code that has an event loop."""
         if not call.mode.at_submit:
             return
         call = call if same_delivery else call._replace(delivery_id="")

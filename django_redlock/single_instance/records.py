@@ -130,7 +130,7 @@ QUEUED = QueuedPrimitive("task", _START, _EXTEND, _CANCEL)
 
 
 def cancel_request(call: TaskCall) -> EvalScript:
-    """Return the request that removes the record of a queued call. A call that it has replaced may run again.
+    """Return the request to remove the queued record of ``call``. A call replaced by ``call`` may run again.
 
     If ``call`` has no delivery id, the record is removed whatever its delivery id is.
     """
@@ -179,7 +179,7 @@ def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> F
 
 
 def cancel(call: TaskCall) -> Flow[bool]:
-    """Remove the record of a call, see `cancel_request`. Returns whether it was queued. Raises ``LockUnavailable``."""
+    """Cancel the queued ``call``, see `cancel_request`. Returns whether it was queued. Raises ``LockUnavailable``."""
     return (yield from _run(call, cancel_request(call)))
 
 

@@ -162,7 +162,7 @@ class LockTable:
                 self.wake(keys.lock)
 
     def wake(self, *all_keys: bytes) -> None:
-        """Wake all waiters for the locks ``all_keys``, so that they try again."""
+        """Wake all waiters for the locks with these keys: they try again."""
         for key in all_keys:
             for each in self.waiters.get(key, {}).values():
                 each.wake()

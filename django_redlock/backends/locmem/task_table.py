@@ -59,8 +59,8 @@ def queued(delivery_id: bytes, due: int, owner: bytes) -> TaskRecord:
 class TaskTable:
     """The records of tasks of one location by lock key and task id.
 
-    ``past``: by key and delivery, until when an ended or replaced delivery is remembered. ``messages``: by lock key and
-    delivery id, the messages of calls that were refused at their start. When a run ends, one is sent again.
+    ``past``: the time until which an ended or replaced delivery is kept, by key and delivery. ``messages``: messages
+    of calls that were refused at their start, by lock key and delivery id. When a run ends, one is sent again.
     """
 
     def __init__(self) -> None:

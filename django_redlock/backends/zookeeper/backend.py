@@ -36,7 +36,7 @@ class ZooKeeperBackend(StorageBackend):
 
     - ``location``: ``host:port,host:port``, optionally followed by ``/chroot``.
     - ``session_timeout`` (the ttl): seconds after which the ensemble frees the locks of a process that has stopped
-      responding; the servers may grant a different timeout. A lease lasts for the ttl, but at most for half of it.
+      responding; the servers may grant another timeout. A lease lasts for the ttl, but at most half the timeout.
     - ``connect_timeout`` (5): seconds for which a request waits for a connection.
     - ``node_timeout`` (2): seconds for which a request waits for a reply.
     - other options: those of `Backend`.
@@ -197,7 +197,7 @@ class ZooKeeperBackend(StorageBackend):
     def _extended(
         self, session: Session, start: float, lease: Lease, ttl: float, contender: Contender, pending: Any
     ) -> Lease | Fault | None:
-        """Return the outcome of an extension whose write, the ``pending`` result, was sent at the time ``start``."""
+        """Return the outcome of an extension. ``pending``: the result of its write, sent at the time ``start``."""
         try:
             session.answer(pending, start + self.node_timeout)
         except NoZnode:

@@ -28,8 +28,8 @@ _DATA = re.compile(rb"(\d{1,12}\.\d{3})/(-?\d{1,12}\.\d{3}) (.*)", re.DOTALL)
 class Recipe:
     """Acquires, releases and describes the locks under the znode ``root``.
 
-    ``connect`` returns the session. Methods with a parameter ``until`` raise ``LockUnavailable`` without a reply at
-    that time. All times are seconds of ``clock``.
+    ``connect`` returns the session. Methods with ``until`` raise ``LockUnavailable`` if they get no reply by that
+    time. All times are seconds of ``clock``.
     """
 
     def __init__(

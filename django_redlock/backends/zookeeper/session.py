@@ -133,11 +133,11 @@ class Session:
         return routine is None or not routine.is_alive()
 
     def failure(self, kind: type[LockUnavailable], text: str) -> LockUnavailable:
-        """Return the error of the class ``kind`` to raise, with the reason ``text``."""
+        """Return an error of the class ``kind`` with the reason ``text``."""
         return kind("", f"ZooKeeper at {self._hosts} is unavailable: {text}", {self._hosts: ConnectionError(text)})
 
     def wait(self, until: float) -> bool:
-        """Wait for the connection until ``until``. Returns whether the session is connected."""
+        """Wait for the connection. Returns ``False`` if there is none by the time ``until``."""
         return self.connected or self._live.wait(max(0.0, until - self._clock()))
 
     def ask(self, method: str, *args: Any, until: float, **options: Any) -> Any:
@@ -155,7 +155,7 @@ class Session:
         raise self.failure(Unanswered, "not connected")
 
     def send(self, method: str, *args: Any, **options: Any) -> Any:
-        """Call ``<method>_async`` of kazoo's client, and return the pending result, whose reply `answer` waits for.
+        """Call ``<method>_async`` of kazoo's client, and return its pending result, to pass to `answer`.
 
         Returns ``None``, for which `answer` raises, while the session is not connected.
         """

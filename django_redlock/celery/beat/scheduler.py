@@ -76,7 +76,7 @@ class RecordingScheduler(Scheduler):
             self.runs.mark_sent(entry.name, run)
 
     def apply_async(self, entry: Any, producer: Any = None, advance: bool = True, **kwargs: Any) -> Any:
-        """Send a message, and note whether the broker refused it. A message with another error is not sent again."""
+        """Send a message, and note whether the broker refused it. After other errors it is not sent again."""
         try:
             return super().apply_async(entry, producer=producer, advance=advance, **kwargs)
         except Exception as error:

@@ -63,8 +63,8 @@ class LoopSlots(asyncio.Semaphore):
     async def take(self, seconds: float, deadline: float) -> Fault | None:
         """Wait for a slot. Returns ``None``, or a `Fault` if no slot becomes free in time.
 
-        The wait ends when the nodes have sent no reply for ``seconds``, or else at ``deadline`` (monotonic seconds),
-        but not before ``seconds`` have passed.
+        The wait ends when no node has replied for ``seconds``. It also ends at ``deadline`` (monotonic seconds), or
+        after ``seconds`` if that is later.
         """
         deadline = max(deadline, time.monotonic() + seconds)
         while self.locked():

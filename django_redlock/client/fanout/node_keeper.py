@@ -116,7 +116,7 @@ class NodeKeeper:
                 self._releases = deque([*due, *self._releases], maxlen=MAX_RELEASES)
 
     def _attempt(self, due: list[tuple[float, EvalScript]]) -> None:
-        """Open a connection, and send the releases ``due`` on it. Clears ``due`` if the node has replied to them."""
+        """Open a connection, and send the releases in ``due``. Clears ``due`` if the node has replied to them."""
         for first in (True, False):
             try:
                 self._connect(due)

@@ -53,7 +53,7 @@ class Node:
         return [self._pool] if self._pool else []
 
     def redirected(self, error: AskError, sender: ServerPool | None) -> ServerPool | None:
-        """Return the pool of the Cluster server that ``error`` of ``sender`` names; ``None`` outside of a Cluster."""
+        """Return the pool of the server to which ``error`` redirects; ``None`` outside of a Cluster."""
         return None
 
     def invalidate(self, where: str) -> None:

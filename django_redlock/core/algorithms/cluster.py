@@ -2,8 +2,8 @@
 
 A script can't acquire locks in several slots. So every client acquires the locks slot by slot in the same order. A
 client that is refused in one slot releases its locks in the other slots before it waits, so there is no deadlock. Of
-several concurrent clients one succeeds: the client that is furthest in the order can be refused only by a client that
-holds all its locks.
+several concurrent clients one succeeds: the client furthest in the order can be refused only by a client that holds
+all its own locks.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Quarantine(NamedTuple):
     args: tuple[bytes, ...]
 
     def wrap(self, call: EvalScript, prefix: str = "") -> EvalScript:
-        """Return ``call`` with the quarantine script, or the script ``prefix``, prepended."""
+        """Return ``call`` with the script ``prefix`` (default: quarantine) prepended."""
         args = self.args[:1] if prefix else self.args
         combined = _combined(prefix or self.prefix, call.script)
         return EvalScript(combined, (*call.keys, self.marker), (*call.args, *args), call.node, call.compensation)

@@ -27,8 +27,8 @@ class DueThread:
     """A background thread that works on targets, such as holds to renew, when they are due.
 
     ``serve``: called with the due targets by token; returns the tokens of targets to serve again soon. ``entries``: due
-    time and target by token, of all threads with this work. `state_mutex` protects it and the heap. The heap may have
-    an outdated time of a token, which is skipped. ``ended``: called under the mutex when the thread ends.
+    time and target by token, of all threads with this work. `state_mutex` protects the entries and the heap. Outdated
+    times in the heap are skipped. ``ended``: called under the mutex when the thread ends.
     """
 
     def __init__(

@@ -79,7 +79,7 @@ class Background:
         self._reporters = 0
 
     def schedule(self, hold: Any, delay: float) -> None:
-        """Schedule the renewal of ``hold`` in ``delay`` seconds, unless it has ended. Replaces an earlier schedule."""
+        """Schedule the renewal in ``delay`` seconds, unless ``hold`` has ended. Replaces an earlier schedule."""
         due, store, claim = monotonic() + delay, hold.store, hold.lease.claim
         place = id(store), store.server_of(claim.keys), _extend_due
         with state_mutex:
@@ -123,7 +123,7 @@ class Background:
             hold.mark_lost(reason)
 
     def report(self, call: Callable[[], object]) -> None:
-        """Report a loss in a background thread, with the function ``call``."""
+        """Call ``call``, which reports a loss, in a background thread."""
         self._reports.append(call)
         with state_mutex:
             if self._reporters >= MAX_REPORTERS:
@@ -161,8 +161,8 @@ class Background:
 
         - ``keep_until``: the lock stays unavailable until this time (monotonic seconds by the store's clock), as after
           a release within ``min_hold``.
-        - ``cancel``: cancel the claim (`Algorithm.cancel`), which also removes it from the waiters. For a claim that
-          may be a waiter in the store, or that a request in flight may still acquire.
+        - ``cancel``: cancel the claim (`Algorithm.cancel`), which also removes it from the waiters. Needed if the
+          claim may be a waiter in the store, or if a request in flight may grant it.
         """
         # Not the claim's ttl: the lease may have been extended to a longer ttl.
         orphan = Orphan(store, primitive, claim, store.clock() + store.max_ttl, cancel, keep_until)

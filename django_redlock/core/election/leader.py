@@ -231,7 +231,7 @@ class Leader:
             self._work = None
 
     def _stand_flow(self) -> Flow[None]:
-        """Try to acquire the lock for up to a second. Begin a term if it is granted."""
+        """Try to acquire the lock for up to a second. If granted, begin a term."""
         clock = self._store.clock
         if self._failing:
             until = clock() + random.uniform(*PAUSE_SECONDS)

@@ -53,7 +53,7 @@ class SetIfAbsent(NamedTuple):
 class BlockThenEval(NamedTuple):
     """A request: block on the lists ``wake_keys`` for at most ``seconds``, then run ``call``, in one round trip.
 
-    The reply is the script's reply, the same in an `AfterBlock`, or a `Fault`.
+    The reply is the script's reply, alone or in an `AfterBlock`, or a `Fault`.
     """
 
     call: EvalScript

@@ -98,7 +98,7 @@ class Handle:
     def _at_fork_reinit(self) -> None:
         """Drop all holds in the child of a fork, where the standard library calls this method of locks.
 
-        A child releases nothing. In the process that holds the lock, it is released in the background.
+        A child releases nothing. A call in the holding process releases the locks in the background.
         """
         holds, self._holds, self._entered = self.holds, [], []
         for hold in holds:
@@ -119,8 +119,8 @@ class Handle:
     def acquire_flow(self, wait: float, claim: Claim | None = None, ask: Ask | None = None) -> Flow[Hold | Refusal]:
         """Acquire the lock, waiting at most ``wait`` seconds. Returns the new hold of this handle, or a refusal.
 
-        ``claim``: default: a new claim. ``ask``: the flow that acquires; default: through the local queue, or from the
-        store. A lease that ended before its grant arrived is released in the background, and the flow tries again.
+        ``claim``: a new claim by default. ``ask``: the flow that acquires, by default in the local queue or the store.
+        A lease that ended before its grant arrived is released in the background, and the flow tries again.
         """
         store, claim = self.store, claim or self.new_claim()
         start, late_grants, process = store.clock(), 0, fork.generation
@@ -242,7 +242,7 @@ class Handle:
     # ── release, extend, describe ────────────────────────────────────────────────────────────
 
     def release_flow(self, hold: Hold | None = None) -> Flow[None]:
-        """End ``hold`` (default: `hold`). Release its lock in the store, or hand it over to a waiter of this process.
+        """End ``hold`` (default: `hold`). Hand its lock over to a waiter of this process, or release it in the store.
 
         Raises the errors of `Lock.release`.
         """

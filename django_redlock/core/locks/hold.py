@@ -30,7 +30,7 @@ _LATE_EXTENSION = 1.0  # seconds in which a request arrives that was in flight a
 
 
 class End(Enum):
-    """The ways in which a hold can end, which decide what the end of its ``with`` block does."""
+    """The ways in which a hold can end. They decide what the end of its ``with`` block does."""
 
     RELEASED = "released"  # raises LockNotHeld
     TRANSFERRED = "transferred"  # another holder or a background release has the lease: nothing to release
@@ -292,7 +292,7 @@ class Hold:
         background.schedule(self, delay)
 
     def _is_renewable(self) -> bool:
-        """Return whether a renewal would prolong the lease: with ``auto_renew``, until it lasts to ``max_hold``."""
+        """Return whether to renew the lease: with ``auto_renew``, if the lease ends before ``max_hold`` does."""
         options, lease = self.options, self.lease
         if options.max_hold is None or not options.auto_renew:
             return options.auto_renew

@@ -166,7 +166,7 @@ class LocalQueues:
                 self._leave(key, queue, waiter)
 
     def _wait_for_turn(self, primitive: Primitive, queue: WaitQueue, waiter: Waiter, deadline: float) -> Flow[None]:
-        """Wait until ``waiter`` has a lease, or must send its own request. At ``deadline`` remove it from the queue."""
+        """Wait until ``waiter`` has a lease, or must ask the store itself. At ``deadline`` dequeue the waiter."""
         while waiter.state in (WaiterState.QUEUED, WaiterState.RECEIVING):
             yield AwaitEvent(waiter, min(deadline - self._store.clock(), LEADER_CHECK_SECONDS))
             with state_mutex:
@@ -194,7 +194,7 @@ class LocalQueues:
     # ── release ──────────────────────────────────────────────────────────────────────────────
 
     def release(self, primitive: Primitive, claim: Claim, keep: float) -> Flow[bool]:
-        """Hand the lock over to the first local waiter, or release it in the store. Returns whether it was still held.
+        """Hand the lock over to the first local waiter, or release it in the store. Returns whether ``claim`` held it.
 
         The lock is released in the store without a local waiter, after too many hand-overs in a row, with ``keep``
         above 0, and if the algorithm or the kind of lock has no hand-over.

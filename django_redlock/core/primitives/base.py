@@ -157,7 +157,7 @@ def describe_request(keys: Keys, with_waiters: bool, node: int = 0) -> EvalScrip
 
 
 def wake_request(keys: Keys, reply: Sequence[bytes], node: int = 0) -> EvalScript:
-    """Return the request that wakes the waiters of a fair queue. ``reply``: of a release script."""
+    """Return the request that wakes a fair queue's waiters. ``reply``: a release script's reply."""
     return EvalScript(_WAKE, tuple(keys.wake_key_of(each) for each in reply[1:]), (), node)
 
 
