@@ -51,7 +51,7 @@ class TaskOptions:
         "the lease of a running body, renewed while the body runs; ``None``: 30 s, or the backend's ``max_ttl`` if "
         "that is less. With ``until_expired``, ``ttl`` is the period",
     ] = None
-    queue_ttl: Annotated[Seconds, "how long a call counts as queued, from its ETA, and anew from each retry"] = 86400
+    queue_ttl: Annotated[Seconds, "how long a call counts as queued, counted from its ETA or last retry"] = 86400
     limit: Annotated[int, "the number of calls allowed at a time"] = 1
     on_store_error: Annotated[Literal["raise", "run"], '``"run"``: run without a lock while the store is down'] = (
         "raise"
