@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +18,6 @@ from .backends.base import Backend
 from .client.redact import redact
 from .core.events import Event
 from .core.locks.hand_off import HANDED_OFF
-from .core.options import unknown_options
 from .errors import LockUnavailable
 from .history import minutes
 from .history.event_queue import EventRecord, event_queue
@@ -98,7 +96,7 @@ def build(alias: str, entry: Any) -> Backend:
     except LockUnavailable:  # not an error of the settings
         raise
     except Exception as error:  # a custom backend may raise any exception
-        raise ImproperlyConfigured(f"{where}: {_unknown_options(make, options) or error}") from error
+        raise ImproperlyConfigured(f"{where}: {error}") from error
     backend.alias = alias
     backend.hook = partial(_dispatch, backend)
     return backend
@@ -121,15 +119,6 @@ def key_prefix_of(value: Any) -> Any:
             "dots between words: use '-' or ':', or lambda: 'the.prefix'"
         )
     return found
-
-
-def _unknown_options(make: Any, options: Mapping[str, Any]) -> TypeError | None:
-    """Return the error for ``options`` that the backend class ``make`` does not accept; ``None`` if it accepts all."""
-    makers = [vars(each)["__init__"] for each in make.__mro__[:-1] if "__init__" in vars(each)]
-    parameters = [each for maker in makers for each in inspect.signature(maker).parameters.values()]
-    known = dict.fromkeys(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)
-    unknown = [name for name in options if name not in known]
-    return unknown_options(make.__name__, unknown, known) if unknown else None
 
 
 def _dispatch(backend: Backend, event: Event) -> None:

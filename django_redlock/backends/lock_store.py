@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Never, TypeVar
 
 from ..core.contract import Algorithm, Queues, Store
 from ..core.events import Event, Hook, logger, report
@@ -13,6 +14,7 @@ from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import Flow, FlowRequest
 from ..core.keys import Keys, check_name, check_prefix, keys_for
 from ..core.lock_info import Listing, LockInfo
+from ..core.options import unknown_options
 from ..core.owner import describe_owner
 from ..core.process.clock import monotonic
 from ..core.values import Seconds, check_lease, seconds
@@ -46,7 +48,10 @@ class LockStore:
         blocking_timeout: Seconds | None = None,
         history: int | bool = HISTORY_NAMES,
         clock: Callable[[], float] | None = None,
+        **unknown: Never,
     ) -> None:
+        if unknown:
+            raise unknown_options(type(self).__name__, unknown, _option_names(type(self)))
         self.location = location
         self._prefix_of = key_prefix if callable(key_prefix) else None
         if self._prefix_of and not self.for_tenants:
@@ -213,6 +218,13 @@ class LockStore:
 
     async def aclose(self) -> None:
         """`close` for asyncio."""
+
+
+def _option_names(backend: type) -> list[str]:
+    """Return the names of the options that the class ``backend`` and its base classes accept."""
+    makers = [vars(each)["__init__"] for each in backend.__mro__[:-1] if "__init__" in vars(each)]
+    parameters = [each for maker in makers for each in inspect.signature(maker).parameters.values()]
+    return list(dict.fromkeys(each.name for each in parameters if each.kind is each.KEYWORD_ONLY))
 
 
 def wait_limit(value: Seconds) -> float:

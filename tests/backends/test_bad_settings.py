@@ -54,6 +54,7 @@ def imitated(connection_class):
 FAKE = type("Fake", (Connection,), {"__module__": "fakeredis"})
 INVALID = {
     RedisBackend: [
+        (URL, {"tll": 3}, r"^RedisBackend\(\) has no option 'tll'; use ttl \(options: node_timeout, .*, ttl, "),
         (CLUSTER, {"address_remap": 5}, "must be a dict, a function or its dotted path, not 5"),
         (CLUSTER, {"address_remap": "nothing.here"}, "'nothing.here' can't be imported"),
         (CLUSTER, {"address_remap": {"a": "b:1"}}, "expected 'host:port' or a pair of host and port, not 'a'"),
