@@ -52,7 +52,7 @@ settings: it was not run."""
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.__class__ = CommandLine
+        parser.__class__ = CommandLine  # Django always creates a `CommandParser`
         parser.add_argument("name", metavar="NAME")
         parser.add_argument("command", nargs="*", metavar="COMMAND", help="after --, with its arguments")
         parser.add_argument("--using", default="default", metavar="ALIAS", help="store (default: 'default')")
